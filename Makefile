@@ -1,0 +1,65 @@
+# Two commands do everything: `make run` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+TESTS  ?= tests
+
+.PHONY: run install dev test check format lint types storeys unit seeds bench soak lock clean
+
+run: install
+	$(BIN)/hermes
+
+install: $(VENV)/.run
+dev: $(VENV)/.dev
+
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.run: $(VENV)/.python requirements/run.txt pyproject.toml
+	$(PIP) install --require-hashes --no-deps -r requirements/run.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements/dev.txt
+	$(PIP) install --require-hashes --no-deps -r requirements/dev.txt
+	touch $@
+
+test: check
+	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
+	$(MAKE) --no-print-directory seeds
+
+check: dev format lint types storeys unit
+
+format:
+	$(BIN)/ruff format --check .
+
+lint:
+	$(BIN)/ruff check .
+
+types:
+	$(BIN)/basedpyright
+
+storeys:
+	$(BIN)/lint-imports
+
+unit:
+	$(BIN)/pytest tests/unit
+
+seeds: dev
+	sh scripts/seeds.sh
+
+bench: dev
+	$(BIN)/python -m bench
+
+soak: dev
+	$(BIN)/pytest -m soak tests
+
+# Pin every dependency with its hashes; no download address is written.
+lock: dev
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in -o requirements/run.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in --extra dev -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,19 @@
+"""How long to wait before trying again. Who retries what is decided elsewhere."""
+
+import random
+from collections.abc import Callable
+
+from msgspec import Struct
+
+
+class Backoff(Struct, frozen=True):
+    """Doubles from `base` to `cap` seconds, plus up to `jitter` of that again."""
+
+    base: float = 2.0
+    cap: float = 60.0
+    jitter: float = 0.5
+
+    def delay(self, attempt: int, chance: Callable[[], float] = random.random) -> float:
+        """Seconds to wait after failure number `attempt`, counted from one."""
+        plain = min(self.base * 2 ** (attempt - 1), self.cap)
+        return plain + plain * self.jitter * chance()

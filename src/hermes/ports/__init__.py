@@ -1,0 +1,1 @@
+"""The doors of the core: what it asks of models, tools, stores, channels and sandboxes."""

@@ -1,0 +1,43 @@
+"""How the agent speaks to a language model."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from hermes.schema.events import Notice, ReasoningDelta, StreamReset, TextDelta
+from hermes.schema.messages import Assistant, Message
+from hermes.schema.tools import ToolSpec
+
+
+class Request(Struct, frozen=True):
+    """`messages` are a valid history: every call has its result, roles are in order."""
+
+    system: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec] = ()
+    max_output: int | None = None
+    effort: str | None = None
+
+
+Chunk: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | Assistant
+
+
+class Model(Protocol):
+    """Yields deltas, then exactly one `Assistant`, then stops.
+
+    Raises `ModelError` before the first chunk or between chunks; leaving the
+    `async with` closes the connection, so cancelling a task cancels the request.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def window(self) -> int:
+        """How many tokens fit, input and output together."""
+        ...
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]: ...

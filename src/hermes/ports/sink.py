@@ -1,0 +1,9 @@
+"""Where a run's events go."""
+
+from typing import Protocol
+
+from hermes.schema.events import Event
+
+
+class Emit(Protocol):
+    async def __call__(self, event: Event, /) -> None: ...

@@ -1,0 +1,188 @@
+"""Durable state. Writes are data and commit together; every read is made by somebody."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol, TypeAlias
+
+from msgspec import Raw, Struct
+
+from hermes.schema.messages import Message, Usage
+from hermes.schema.sessions import (
+    Digest,
+    Hit,
+    ModelUse,
+    Session,
+    SessionChange,
+    SessionFilter,
+    Stored,
+)
+from hermes.schema.tools import Effect
+
+
+class Parcel(Struct, frozen=True, kw_only=True):
+    """One thing that must arrive; `lane` is `inbox` or `outbox`, `topic` the session it is for."""
+
+    key: str
+    lane: str
+    topic: str
+    body: Raw
+    due: datetime | None = None
+    attempts: int = 0
+
+
+class Intent(Struct, frozen=True, kw_only=True):
+    """A tool call with an effect that has begun; without a settlement its outcome is unknown."""
+
+    call: str
+    session: str
+    run: str
+    tool: str
+    effect: Effect
+    at: datetime
+
+
+class OpenSession(Struct, frozen=True):
+    session: Session
+
+
+class ChangeSession(Struct, frozen=True):
+    session: str
+    change: SessionChange
+
+
+class Append(Struct, frozen=True):
+    session: str
+    run: str
+    message: Message
+    at: datetime
+
+
+class Hide(Struct, frozen=True):
+    """Take back every visible message from `seq` on: gone from the talk, kept on disk."""
+
+    session: str
+    seq: int
+
+
+class Begin(Struct, frozen=True):
+    intent: Intent
+
+
+class Settle(Struct, frozen=True):
+    """The call's outcome is known (its result is in the transcript)."""
+
+    call: str
+
+
+class Meter(Struct, frozen=True):
+    """One model call's tokens and price; `cost` is None when the price is unknown."""
+
+    session: str
+    run: str
+    model: str
+    provider: str
+    usage: Usage
+    cost: float | None
+    at: datetime
+
+
+class Post(Struct, frozen=True):
+    """Put a parcel into its lane; a key seen before changes nothing."""
+
+    parcel: Parcel
+
+
+class Done(Struct, frozen=True):
+    """The parcel needs no more work."""
+
+    key: str
+
+
+Write: TypeAlias = (
+    OpenSession | ChangeSession | Append | Hide | Begin | Settle | Meter | Post | Done
+)
+
+
+class Archive(Protocol):
+    """Sessions and transcripts as one principal may see them."""
+
+    async def get(self, session: str) -> Session:
+        """Raises `NotFound`."""
+        ...
+
+    async def find(self, name: str) -> Session:
+        """By id, by title, or by a beginning of an id that is unique. Raises `NotFound`."""
+        ...
+
+    async def latest(self, source: str | None = None) -> Session | None:
+        """The session that was active last."""
+        ...
+
+    async def list(
+        self, where: SessionFilter, limit: int = 50, offset: int = 0
+    ) -> Sequence[Digest]: ...
+
+    async def messages(self, session: str, after: int = 0) -> Sequence[Stored]:
+        """The visible transcript in order, from beyond `after`."""
+        ...
+
+    async def search(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
+        """Words in any order, `"phrases"`, beginnings with `*`; also parts of words and CJK."""
+        ...
+
+    async def usage(self, session: str | None = None) -> Sequence[ModelUse]:
+        """Per model, of one session or of all."""
+        ...
+
+    async def delete(self, sessions: Sequence[str]) -> int: ...
+
+
+class Lanes(Protocol):
+    """The durable inbox and outbox."""
+
+    async def put(self, parcel: Parcel) -> bool:
+        """False when the key was seen before."""
+        ...
+
+    async def claim(
+        self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
+    ) -> Sequence[Parcel]:
+        """Take what is due, oldest first; a lapsed lease is due again, with one more attempt."""
+        ...
+
+    async def retry(self, key: str, at: datetime, reason: str) -> None: ...
+
+    async def park(self, key: str, reason: str) -> None:
+        """Give up on it, visibly: it stays with its reason until somebody acts."""
+        ...
+
+
+class Leases(Protocol):
+    """One runner per session; a generation tells its writes from those of an older one."""
+
+    async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
+        """Returns the generation. Raises `SessionBusy` while another live holder has it."""
+        ...
+
+    async def renew(self, session: str, generation: int, ttl: timedelta) -> bool:
+        """False when the lease was lost meanwhile."""
+        ...
+
+    async def release(self, session: str, generation: int) -> None: ...
+
+
+class Store(Protocol):
+    @property
+    def lanes(self) -> Lanes: ...
+    @property
+    def leases(self) -> Leases: ...
+
+    def seen_by(self, principal: str) -> Archive:
+        """The owner sees everything; anybody else only what is theirs."""
+        ...
+
+    async def commit(self, *writes: Write) -> None:
+        """All or nothing, and on disk when it returns."""
+        ...
+
+    async def open_intents(self, session: str) -> Sequence[Intent]: ...

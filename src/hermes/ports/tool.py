@@ -1,0 +1,37 @@
+"""What the agent may do in the world."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from msgspec import Raw, Struct
+
+from hermes.schema.messages import Media, Text
+from hermes.schema.scope import Scope
+from hermes.schema.tools import ToolSpec
+
+
+class ToolContext(Struct, frozen=True):
+    scope: Scope
+    call: str
+    progress: Callable[[str], Awaitable[None]]
+
+
+class Output(Struct, frozen=True):
+    """`parts` are for the model, `shown` for people; `failed` marks a result that is an error."""
+
+    parts: tuple[Text | Media, ...]
+    shown: str = ""
+    failed: bool = False
+
+    @classmethod
+    def text(cls, text: str, *, shown: str = "", failed: bool = False) -> "Output":
+        return cls((Text(text),), shown, failed)
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        """Raise `ToolError` for a failure the model should read."""
+        ...

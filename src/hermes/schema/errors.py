@@ -1,0 +1,118 @@
+"""Every error we raise on purpose.
+
+HermesError
+├── UsageError            the command line or a request is wrong             (exit 2)
+├── ConfigError           a setting or a file of the home is wrong           (exit 78)
+├── ModelError            the model could not answer
+│   ├── Unauthorized      the key is missing or refused
+│   ├── OutOfCredit       the account has no money or quota left
+│   ├── RateLimited       too many requests; `wait` says how long            (retryable)
+│   ├── Overloaded        the provider is busy or broken                     (retryable)
+│   ├── Unreachable       no connection, or it broke                         (retryable)
+│   ├── ContextTooLong    the request does not fit the window
+│   ├── PolicyRefused     the provider declined the content
+│   ├── ModelNotFound     this provider has no such model
+│   └── BadRequest        the provider did not understand us
+├── ToolError             shown to the model as a failed result
+├── SandboxError          a process could not be started as asked
+└── StoreError            durable state could not be read or written
+    ├── StoreCorrupt      the database is damaged: stop writing
+    ├── SessionBusy       another process runs a turn in this session
+    └── NotFound          there is no such session
+
+`str(error)` says what happened; `hint` says what to do next.
+"""
+
+from typing import ClassVar
+
+
+class HermesError(Exception):
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(HermesError):
+    code = "usage"
+    exit_code = 2
+
+
+class ConfigError(HermesError):
+    code = "config"
+    exit_code = 78
+
+
+class ModelError(HermesError):
+    code = "model"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str = "", wait: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.wait = wait
+
+
+class Unauthorized(ModelError):
+    code = "auth"
+
+
+class OutOfCredit(ModelError):
+    code = "billing"
+
+
+class RateLimited(ModelError):
+    code = "rate_limit"
+    retryable = True
+
+
+class Overloaded(ModelError):
+    code = "overloaded"
+    retryable = True
+
+
+class Unreachable(ModelError):
+    code = "network"
+    retryable = True
+
+
+class ContextTooLong(ModelError):
+    code = "context_too_long"
+
+
+class PolicyRefused(ModelError):
+    code = "policy"
+
+
+class ModelNotFound(ModelError):
+    code = "model_not_found"
+
+
+class BadRequest(ModelError):
+    code = "bad_request"
+
+
+class ToolError(HermesError):
+    code = "tool"
+
+
+class SandboxError(HermesError):
+    code = "sandbox"
+
+
+class StoreError(HermesError):
+    code = "store"
+
+
+class StoreCorrupt(StoreError):
+    code = "store_corrupt"
+
+
+class SessionBusy(StoreError):
+    code = "session_busy"
+    exit_code = 75
+
+
+class NotFound(StoreError):
+    code = "not_found"

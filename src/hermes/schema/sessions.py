@@ -1,0 +1,93 @@
+"""A session as it is listed, found and amended; its messages are elsewhere."""
+
+from datetime import datetime
+
+from msgspec import UNSET, Struct, UnsetType
+
+from hermes.schema.messages import Message, Usage
+from hermes.schema.scope import OWNER
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """`system` is the prompt exactly as first sent, so that later turns share its bytes."""
+
+    id: str
+    started_at: datetime
+    source: str = "cli"
+    principal: str = OWNER
+    key: str = ""
+    title: str = ""
+    model: str = ""
+    provider: str = ""
+    system: str = ""
+    parent: str | None = None
+    cwd: str = ""
+    ended_at: datetime | None = None
+    end_reason: str = ""
+
+
+class SessionChange(Struct, frozen=True, kw_only=True):
+    """The fields to set; what is UNSET stays."""
+
+    title: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    provider: str | UnsetType = UNSET
+    system: str | UnsetType = UNSET
+    cwd: str | UnsetType = UNSET
+    ended_at: datetime | UnsetType | None = UNSET
+    end_reason: str | UnsetType = UNSET
+
+
+class Digest(Struct, frozen=True, kw_only=True):
+    """A session with what its messages add up to. `cost` is None when a price is unknown."""
+
+    session: Session
+    messages: int
+    tool_calls: int
+    model_calls: int
+    usage: Usage
+    cost: float | None
+    last_at: datetime
+    preview: str = ""
+
+
+class Stored(Struct, frozen=True):
+    """A message in its place: `seq` orders the session's transcript."""
+
+    seq: int
+    at: datetime
+    run: str
+    message: Message
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """One found message; `snippet` marks the words as >>>this<<<."""
+
+    session: Session
+    seq: int
+    at: datetime
+    role: str
+    snippet: str
+
+
+class ModelUse(Struct, frozen=True, kw_only=True):
+    """What one model cost one session. `cost` is None when its price is unknown."""
+
+    model: str
+    provider: str
+    calls: int
+    usage: Usage
+    cost: float | None
+
+
+class SessionFilter(Struct, frozen=True, kw_only=True):
+    """Which sessions; every given field must match."""
+
+    source: str | None = None
+    model: str | None = None
+    title: str | None = None
+    cwd: str | None = None
+    started_before: datetime | None = None
+    started_after: datetime | None = None
+    min_messages: int | None = None
+    max_messages: int | None = None
