@@ -10,7 +10,7 @@ class Job(Struct, frozen=True, kw_only=True):
     """`env` is the whole environment of the child, nothing is inherited.
 
     At most `keep` bytes of the output (stdout and stderr as they came) are
-    returned, beginning and end; all of it goes to `spill` when that is given.
+    returned, beginning (40 %) and end; when there is more, all of it goes to the file `spill`.
     """
 
     argv: tuple[str, ...]
@@ -23,12 +23,16 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class Finished(Struct, frozen=True, kw_only=True):
-    """`exit_code` is 124 after a timeout and negative after a signal, as the shell has it."""
+    """`exit_code` is 124 after a timeout and negative after a signal.
+
+    `left` counts processes that outlived the command; they were ended with it.
+    """
 
     exit_code: int
     output: bytes
     total: int
     timed_out: bool = False
+    left: int = 0
 
 
 class Sandbox(Protocol):

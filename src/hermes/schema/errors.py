@@ -25,24 +25,29 @@ HermesError
 
 from typing import ClassVar
 
+from hermes.kit.errors import ConfigError, HermesError, UsageError
 
-class HermesError(Exception):
-    code: ClassVar[str] = "error"
-    exit_code: ClassVar[int] = 1
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
-class UsageError(HermesError):
-    code = "usage"
-    exit_code = 2
-
-
-class ConfigError(HermesError):
-    code = "config"
-    exit_code = 78
+__all__ = [
+    "BadRequest",
+    "ConfigError",
+    "ContextTooLong",
+    "HermesError",
+    "ModelError",
+    "ModelNotFound",
+    "NotFound",
+    "OutOfCredit",
+    "Overloaded",
+    "PolicyRefused",
+    "RateLimited",
+    "SandboxError",
+    "SessionBusy",
+    "StoreCorrupt",
+    "StoreError",
+    "ToolError",
+    "Unauthorized",
+    "Unreachable",
+    "UsageError",
+]
 
 
 class ModelError(HermesError):

@@ -1,0 +1,24 @@
+"""The roots of the error tree, which the lowest storeys raise too; `schema/errors.py` has it all."""
+
+from typing import ClassVar
+
+
+class HermesError(Exception):
+    """`str(error)` says what happened; `hint` says what to do next."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(HermesError):
+    code = "usage"
+    exit_code = 2
+
+
+class ConfigError(HermesError):
+    code = "config"
+    exit_code = 78
