@@ -1,0 +1,1 @@
+"""The mind at work: one turn from a question to its end, and the rules it keeps."""

@@ -1,0 +1,187 @@
+"""Run the calls of one answer: readers together, everything else alone, results in order."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
+
+import anyio
+from msgspec import Struct
+
+from hermes.agent.answers import CUT_OFF
+from hermes.agent.cancelling import cancelled_from_outside
+from hermes.agent.plan import Plan
+from hermes.agent.repair import is_object
+from hermes.kit.ids import new_id
+from hermes.kit.text import one_line
+from hermes.ports.sink import Emit
+from hermes.ports.tool import Output, Tool, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.events import ToolProgress, ToolStarted
+from hermes.schema.messages import Result, Text, ToolCall
+from hermes.schema.tools import Effect
+
+log = logging.getLogger(__name__)
+
+PARALLEL = 8
+
+
+class Ended(Struct, frozen=True):
+    """A call with its result, and how many seconds were spent on it."""
+
+    call: ToolCall
+    effect: Effect
+    result: Result
+    took: float = 0.0
+
+
+Tell = Callable[[Ended], Awaitable[None]]
+
+
+class Calls:
+    """One answer's calls. However they end, each of them is told exactly once, in order."""
+
+    def __init__(self, plan: Plan, calls: Sequence[ToolCall], emit: Emit, tell: Tell) -> None:
+        self._plan = plan
+        self._calls = calls
+        self._emit = emit
+        self._tell = tell
+        self._started: set[int] = set()
+        self._ended: list[Ended | None] = [None] * len(calls)
+        self._told = 0
+        self._telling = False
+
+    async def run(self) -> None:
+        try:
+            for alone, batch in groupby(range(len(self._calls)), key=self._place):
+                if alone >= 0:
+                    await self._run_one(alone)
+                else:
+                    await self._run_together(list(batch))
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._tell_interrupted()
+            raise
+
+    def _place(self, number: int) -> int:
+        """Neighbouring readers share -1 and run as one batch; anything else is its own."""
+        return -1 if self._effect(number) is Effect.READ else number
+
+    def _effect(self, number: int) -> Effect:
+        tool = self._plan.tools.get(self._calls[number].name)
+        return tool.spec.effect if tool else Effect.READ
+
+    async def _run_together(self, batch: Sequence[int]) -> None:
+        limit = anyio.CapacityLimiter(PARALLEL)
+
+        async def run(number: int) -> None:
+            async with limit:
+                await self._run_one(number)
+
+        if len(batch) == 1:
+            await self._run_one(batch[0])
+            return
+        try:
+            async with anyio.create_task_group() as group:
+                for number in batch:
+                    group.start_soon(run, number)
+        except ExceptionGroup as failures:
+            # Tools cannot raise here: somebody could not be told, and one such error says it all.
+            raise failures.exceptions[0] from None
+
+    async def _run_one(self, number: int) -> None:
+        clock = self._plan.clock
+        began = clock.monotonic()
+        result = await self._result_of(number)
+        took = clock.monotonic() - began
+        self._ended[number] = Ended(self._calls[number], self._effect(number), result, took)
+        await self._tell_ended()
+
+    async def _tell_ended(self) -> None:
+        """Tell what has ended, up to the first call that still runs; one teller keeps the order."""
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._told < len(self._ended) and (ended := self._ended[self._told]):
+                self._told += 1
+                with anyio.CancelScope(shield=True):
+                    await self._tell(ended)
+        finally:
+            self._telling = False
+
+    async def _tell_interrupted(self) -> None:
+        for number, call in enumerate(self._calls):
+            if self._ended[number] is None:
+                effect = self._effect(number)
+                result = interrupted(call.id, effect, started=number in self._started)
+                self._ended[number] = Ended(call, effect, result)
+        await self._tell_ended()
+
+    async def _result_of(self, number: int) -> Result:
+        call = self._calls[number]
+        tool = self._plan.tools.get(call.name)
+        if tool is None:
+            known = ", ".join(sorted(self._plan.tools)) or "none"
+            return failed(call, f"There is no tool named {call.name!r}. Tools: {known}.")
+        if complaint := _complaint(call):
+            return failed(call, complaint)
+        await self._emit(ToolStarted(call, tool.spec.effect))
+        self._started.add(number)
+        output = await self._execute(call, tool)
+        return Result(new_id("msg"), call.id, output.parts, output.failed, output.shown)
+
+    async def _execute(self, call: ToolCall, tool: Tool) -> Output:
+        async def progress(text: str) -> None:
+            await self._emit(ToolProgress(call.id, text))
+
+        spec = tool.spec
+        unknown = "" if spec.effect is Effect.READ else " What it did until then stays done."
+        try:
+            with anyio.move_on_after(spec.timeout):
+                return await tool.run(call.args, ToolContext(self._plan.scope, call.id, progress))
+        except ToolError as error:
+            return Output.text(f"{error} {error.hint}".strip(), failed=True)
+        except anyio.get_cancelled_exc_class():
+            if cancelled_from_outside():
+                raise
+            log.exception("tool %s was cancelled by its own doing", call.name)
+        except Exception:
+            log.exception("tool %s crashed", call.name)
+        else:
+            late = f"{call.name} took longer than {spec.timeout:g} s and was stopped."
+            return Output.text(late + unknown, failed=True)
+        return Output.text(f"{call.name} failed with an internal error.{unknown}", failed=True)
+
+
+def _complaint(call: ToolCall) -> str:
+    """Why the call cannot be run as it came; empty when it can."""
+    if call.broken == CUT_OFF:
+        return (
+            "The answer reached the output limit inside this call, so nothing was run. "
+            "Make the call shorter, or split it into several."
+        )
+    if call.broken:
+        shown = one_line(call.broken, 300)
+        return f"The arguments were not complete JSON, so nothing was run: {shown}"
+    if not is_object(call.args):
+        shown = one_line(bytes(call.args).decode("utf-8", "replace"), 300)
+        return f"The arguments must be a JSON object, so nothing was run: {shown}"
+    return ""
+
+
+def interrupted(call: str, effect: Effect, *, started: bool) -> Result:
+    """What the model is told of a call whose end nobody saw."""
+    if not started:
+        text = "Not run: the turn was interrupted before this call started."
+    elif effect is Effect.READ:
+        text = "Interrupted. Nothing was changed; run it again if it is still needed."
+    else:
+        text = (
+            "Interrupted while running; the outcome is unknown. "
+            "Look at what it may have changed before doing it again."
+        )
+    return Result(new_id("msg"), call, (Text(text),), failed=True)
+
+
+def failed(call: ToolCall, text: str) -> Result:
+    return Result(new_id("msg"), call.id, (Text(text),), failed=True)

@@ -1,0 +1,9 @@
+"""The house's own words to the model, each in a file of its own."""
+
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def prompt_text(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.md").read_text("utf-8").strip()

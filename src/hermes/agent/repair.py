@@ -1,0 +1,191 @@
+"""Make any history one that every provider accepts: a total function, whatever happened before.
+
+A history that is already valid comes back as the same objects, so that the bytes
+sent to the provider, and with them its prompt cache, stay the same.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Reasoning,
+    Result,
+    Text,
+    ToolCall,
+    Trust,
+    User,
+)
+
+INTERRUPTED = "Interrupted before a result was known."
+NO_OUTPUT = "(no output)"
+_OPENING = "(The earlier part of this conversation is not shown.)"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+_Place: TypeAlias = tuple[int, int]
+"""A call's message and its number among that message's calls."""
+
+
+def valid_history(messages: Sequence[Message]) -> list[Message]:
+    """Every call is followed by its result, nothing is empty, roles alternate, a user begins."""
+    merged: list[Message] = []
+    for message in _paired(messages):
+        last = merged[-1] if merged else None
+        if isinstance(message, User) and isinstance(last, User):
+            merged[-1] = _join_users(last, message)
+        elif isinstance(message, Assistant) and isinstance(last, Assistant):
+            merged[-1] = _join_answers(last, message)
+        else:
+            merged.append(message)
+    if merged and not isinstance(merged[0], User):
+        merged.insert(0, User("msg_opening", (Text(_OPENING),), Trust.HOUSE))
+    return merged
+
+
+def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Ids and tool names of the calls that never got a result, in order."""
+    waiting: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, Result):
+            waiting.pop(message.call, None)
+        elif isinstance(message, Assistant):
+            for call in message.calls:
+                waiting.pop(call.id, None)
+                waiting[call.id] = call.name
+    return list(waiting.items())
+
+
+def with_own_call_ids(answer: Assistant, taken: set[str]) -> Assistant:
+    """Give a new id to each call whose own is missing or in use; `taken` learns them all."""
+    parts = tuple(_own_id(part, taken) for part in answer.parts)
+    same = all(new is old for new, old in zip(parts, answer.parts, strict=True))
+    return answer if same else replace(answer, parts=parts)
+
+
+def _own_id(part: Text | Reasoning | ToolCall, taken: set[str]) -> Text | Reasoning | ToolCall:
+    if not isinstance(part, ToolCall):
+        return part
+    own = part.id or "call"
+    number = 2
+    while own in taken:
+        own = f"{part.id or 'call'}_{number}"
+        number += 1
+    taken.add(own)
+    return part if own == part.id else replace(part, id=own)
+
+
+def _paired(messages: Sequence[Message]) -> Iterator[Message]:
+    """Put each result behind its call; drop what says nothing or answers nothing."""
+    results = _results_by_place(messages)
+    taken: set[str] = set()
+    for place, message in enumerate(messages):
+        match message:
+            case User():
+                if (parts := _solid(message.parts)) is not None:
+                    yield message if parts is message.parts else replace(message, parts=parts)
+            case Assistant():
+                yield from _answer(message, place, results, taken)
+            case Result():
+                pass
+
+
+def _answer(
+    message: Assistant, place: int, results: dict[_Place, Result], taken: set[str]
+) -> Iterator[Message]:
+    answer = with_own_call_ids(_sound(message), taken)
+    if all(isinstance(part, Reasoning) for part in answer.parts):
+        return
+    yield answer
+    for number, call in enumerate(answer.calls):
+        found = results.get((place, number))
+        yield _lost(call) if found is None else _fitting(found, call)
+
+
+def _results_by_place(messages: Sequence[Message]) -> dict[_Place, Result]:
+    """Which result belongs to which call, also where ids are used again and order is lost."""
+    found: dict[_Place, Result] = {}
+    asked: dict[str, list[_Place]] = {}
+    early: dict[str, Result] = {}
+    waiting: dict[str, list[_Place]] = {}
+    for place, message in enumerate(messages):
+        if isinstance(message, Assistant):
+            here: dict[str, list[_Place]] = {}
+            for number, call in enumerate(message.calls):
+                here.setdefault(call.id, []).append((place, number))
+                asked.setdefault(call.id, []).append((place, number))
+            waiting.update(here)
+        elif isinstance(message, Result):
+            if places := waiting.get(message.call):
+                found[places.pop(0)] = message
+            elif message.call not in asked:
+                early.setdefault(message.call, message)
+    for call, result in early.items():
+        if len(asked.get(call, ())) == 1:
+            found.setdefault(asked[call][0], result)
+    return found
+
+
+def _solid(parts: tuple[Text | Media, ...]) -> tuple[Text | Media, ...] | None:
+    """The parts without blank text; None when nothing is left."""
+    kept = tuple(part for part in parts if not isinstance(part, Text) or part.text.strip())
+    if not kept:
+        return None
+    return parts if len(kept) == len(parts) else kept
+
+
+def _sound(answer: Assistant) -> Assistant:
+    """Without blank text, and with calls that a provider can read."""
+    parts = tuple(
+        _readable(part) if isinstance(part, ToolCall) else part
+        for part in answer.parts
+        if not isinstance(part, Text) or part.text.strip()
+    )
+    same = len(parts) == len(answer.parts) and all(
+        new is old for new, old in zip(parts, answer.parts, strict=True)
+    )
+    return answer if same else replace(answer, parts=parts)
+
+
+def _readable(call: ToolCall) -> ToolCall:
+    """Names that models make up, and arguments that are no object, are refused by providers."""
+    named = _NAME.fullmatch(call.name) is not None
+    if named and is_object(call.args):
+        return call
+    name = call.name if named else _NO_NAME.sub("_", call.name)[:64] or "unnamed"
+    return replace(call, name=name, args=call.args if is_object(call.args) else Raw(b"{}"))
+
+
+def is_object(args: Raw) -> bool:
+    """Whether these JSON bytes are an object, as the arguments of a call must be."""
+    return bytes(args).lstrip()[:1] == b"{"
+
+
+def _fitting(result: Result, call: ToolCall) -> Result:
+    parts = _solid(result.parts) or (Text(NO_OUTPUT),)
+    if parts is result.parts and result.call == call.id:
+        return result
+    return replace(result, parts=parts, call=call.id)
+
+
+def _lost(call: ToolCall) -> Result:
+    return Result(f"{call.id}_lost", call.id, (Text(INTERRUPTED),), failed=True)
+
+
+def _join_users(first: User, second: User) -> User:
+    """Neighbouring texts become one, so that no provider runs their words together."""
+    left, right = first.parts[-1], second.parts[0]
+    if isinstance(left, Text) and isinstance(right, Text):
+        seam = Text(f"{left.text}\n\n{right.text}")
+        return User(first.id, (*first.parts[:-1], seam, *second.parts[1:]), second.trust)
+    return User(first.id, (*first.parts, *second.parts), second.trust)
+
+
+def _join_answers(first: Assistant, second: Assistant) -> Assistant:
+    return replace(second, parts=(*first.parts, *second.parts), usage=first.usage + second.usage)

@@ -1,0 +1,229 @@
+"""One turn: ask the model, run what it asks for, until it is done.
+
+The turn pushes events into `emit`; it never yields from inside a task group, so
+cancellation is ordinary task cancellation and always unwinds in order.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import anyio
+import anyio.lowlevel
+from msgspec import Struct
+
+from hermes.agent.answers import PATIENCE, Verdict, judge, nudge, runnable_calls
+from hermes.agent.calls import Calls, Ended, failed
+from hermes.agent.cancelling import cancelled_from_outside
+from hermes.agent.guard import LoopGuard
+from hermes.agent.plan import Plan
+from hermes.agent.repair import valid_history, with_own_call_ids
+from hermes.kit.ids import new_id
+from hermes.ports.model import Request
+from hermes.ports.sink import Emit
+from hermes.schema.errors import HermesError, ModelError, PolicyRefused
+from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said, StreamReset, TextDelta
+from hermes.schema.messages import Assistant, Message, Stop, Text, ToolCall, Usage, User
+from hermes.schema.tools import ToolSpec
+
+log = logging.getLogger(__name__)
+
+
+class _Ending(Struct, frozen=True):
+    outcome: Outcome
+    reason: str = ""
+    code: str = ""
+
+
+async def run_turn(plan: Plan, asked: Sequence[User], emit: Emit) -> Outcome:
+    """Run to an end and say so exactly once, even when cancelled.
+
+    What was asked is told before anything can go wrong with answering it.
+    """
+    turn = _Turn(plan, emit)
+    ending = _Ending(Outcome.FAILED, "Something broke inside Hermes; the log has it.", "internal")
+    try:
+        ending = await turn.run(asked)
+    except HermesError as error:
+        ending = _Ending(Outcome.FAILED, _sentence(error), error.code)
+    except anyio.get_cancelled_exc_class():
+        if cancelled_from_outside():
+            ending = _Ending(Outcome.CANCELLED, "Interrupted.", "cancelled")
+            raise
+        log.exception("the turn was cancelled by its own doing")
+    finally:
+        run, usage, steps = plan.scope.run, turn.usage, turn.steps
+        await turn.tell(RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps))
+    return ending.outcome
+
+
+class _Turn:
+    def __init__(self, plan: Plan, emit: Emit) -> None:
+        self._plan = plan
+        self._emit = emit
+        self._messages: list[Message] = list(plan.history)
+        self._call_ids = {
+            call.id
+            for message in plan.history
+            if isinstance(message, Assistant)
+            for call in message.calls
+        }
+        self._guard = LoopGuard(plan.guard)
+        # A steady order keeps the beginning of each request the same for the provider's cache.
+        self._specs = [plan.tools[name].spec for name in sorted(plan.tools)]
+        self.usage = Usage()
+        self.steps = 0
+
+    async def run(self, asked: Sequence[User]) -> _Ending:
+        await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
+        for message in asked:
+            await self._say(message)
+        bad_answers = 0
+        while self.steps < self._plan.steps:
+            answer = await self._ask(self._specs)
+            verdict = judge(answer)
+            bad_answers = bad_answers + 1 if verdict in {Verdict.EMPTY, Verdict.CUT_OFF} else 0
+            if bad_answers > PATIENCE:
+                return _gave_up(verdict)
+            ending = await self._follow_up(verdict, answer)
+            if ending is not None:
+                return ending
+        return await self._summarize()
+
+    async def tell(self, event: Event) -> None:
+        """Facts are told to the end, also when somebody interrupts just now."""
+        with anyio.CancelScope(shield=True):
+            await self._emit(event)
+
+    async def _follow_up(self, verdict: Verdict, answer: Assistant) -> _Ending | None:
+        """Do what the answer asks for; an ending, when there is nothing more to do."""
+        match verdict:
+            case Verdict.CALLS:
+                await self._run_calls(runnable_calls(answer))
+                return await self._after_calls()
+            case Verdict.EMPTY:
+                await self._say(nudge("empty"))
+            case Verdict.CUT_OFF:
+                await self._say(nudge("continue"))
+            case Verdict.REFUSED:
+                await self._leave(answer.calls, "the provider declined the answer")
+                error = PolicyRefused(
+                    "The provider declined to answer this.",
+                    hint="Put it in other words, or use another model.",
+                )
+                return _Ending(Outcome.FAILED, _sentence(error), error.code)
+            case Verdict.FINAL:
+                if not await self._hear():
+                    return _Ending(Outcome.DONE)
+        return None
+
+    async def _after_calls(self) -> _Ending | None:
+        """A word from a person is a new start, even for an agent that ran in circles."""
+        if await self._hear():
+            self._guard = LoopGuard(self._plan.guard)
+        elif self._guard.verdict:
+            reason = f"Stopped, because {self._guard.verdict}. Say how to go on."
+            return _Ending(Outcome.FAILED, reason, "loop")
+        return None
+
+    async def _summarize(self) -> _Ending:
+        """The budget is used up: one more call, without tools, to say where things stand."""
+        reason = f"The limit of {self._plan.steps} steps was reached."
+        await self._say(nudge("exhausted"))
+        try:
+            answer = await self._ask([])
+        except ModelError as error:
+            reason = f"{reason} The closing summary failed: {_sentence(error)}"
+        else:
+            await self._leave(answer.calls, "the turn has used all its steps")
+        return _Ending(Outcome.EXHAUSTED, reason, "steps")
+
+    async def _say(self, message: Message) -> None:
+        self._messages.append(message)
+        await self.tell(Said(message))
+
+    async def _leave(self, calls: Sequence[ToolCall], why: str) -> None:
+        for call in calls:
+            await self._say(failed(call, f"Not run: {why}."))
+
+    async def _hear(self) -> bool:
+        """Take in what people said meanwhile."""
+        steering = await self._plan.steer()
+        for message in steering:
+            await self._say(message)
+        return bool(steering)
+
+    async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
+        async def tell(ended: Ended) -> None:
+            await self._say(self._guard.observe(ended.call, ended.effect, ended.result, ended.took))
+
+        await Calls(self._plan, calls, self._emit, tell).run()
+        self._guard.end_step()
+
+    async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
+        # Shielded work may have hidden that somebody wants an end: no request is begun then.
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        self.steps += 1
+        answer = await self._stream(
+            Request(
+                self._plan.system,
+                valid_history(self._messages),
+                specs,
+                self._plan.max_output,
+                self._plan.effort,
+            )
+        )
+        await self._take(answer)
+        return answer
+
+    async def _take(self, answer: Assistant) -> None:
+        self.usage += answer.usage
+        await self._say(answer)
+
+    async def _stream(self, request: Request) -> Assistant:
+        """Pass deltas on; whatever ends it, keep the words that people have already read."""
+        model = self._plan.model
+        heard: list[str] = []
+        answer: Assistant | None = None
+        try:
+            async with model.stream(request) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, Assistant):
+                        answer = with_own_call_ids(chunk, self._call_ids)
+                        break
+                    if isinstance(chunk, TextDelta):
+                        heard.append(chunk.text)
+                    elif isinstance(chunk, StreamReset):
+                        heard.clear()
+                    await self._emit(chunk)
+        except BaseException:
+            await self._keep(answer, "".join(heard))
+            raise
+        if answer is None:
+            await self._keep(None, "".join(heard))
+            raise ModelError(f"{model.name} ended its stream without an answer.", hint="Try again.")
+        return answer
+
+    async def _keep(self, answer: Assistant | None, heard: str) -> None:
+        """Record what there is of an answer that will not be followed up."""
+        model = self._plan.model
+        if answer is not None:
+            await self._take(answer)
+            await self._leave(answer.calls, "the turn was interrupted before this call started")
+        elif heard.strip():
+            words = (Text(heard),)
+            await self._say(
+                Assistant(new_id("msg"), words, Stop.CANCELLED, Usage(), model.name, model.provider)
+            )
+
+
+def _gave_up(verdict: Verdict) -> _Ending:
+    what = "was empty" if verdict is Verdict.EMPTY else "was cut off"
+    return _Ending(
+        Outcome.FAILED,
+        f"The model's answer {what} {PATIENCE + 1} times in a row. Try again or another model.",
+        "empty" if verdict is Verdict.EMPTY else "truncated",
+    )
+
+
+def _sentence(error: HermesError) -> str:
+    return f"{error} {error.hint}".strip()
