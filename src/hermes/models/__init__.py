@@ -1,0 +1,1 @@
+"""Drivers for language models: wire codecs, providers, and what keeps them going."""

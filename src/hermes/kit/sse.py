@@ -1,0 +1,82 @@
+"""Server-sent events: bytes from a socket to events, and events to bytes."""
+
+from msgspec import Struct
+
+LIMIT = 32 * 1024 * 1024
+"""No single event may be larger; a stream without line ends must not fill the memory."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseEvent(Struct, frozen=True, gc=False):
+    data: bytes
+    event: str = ""
+    id: str = ""
+
+
+class SseTooLong(ValueError):
+    """An event has grown beyond the limit."""
+
+
+class SseReader:
+    """Takes bytes as they come and gives whole events; comments and empty blocks vanish."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._rest: bytes = b""
+        self._held_cr = False
+        self._begun = False
+        self._limit = limit
+
+    def feed(self, data: bytes) -> list[SseEvent]:
+        if self._held_cr or b"\r" in data:
+            data = self._plain_line_ends(data)
+        data = self._rest + data
+        if not self._begun and data:
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._rest = data
+                return []
+            self._begun = True
+            data = data.removeprefix(_BOM)
+        *blocks, self._rest = data.split(b"\n\n")
+        if len(self._rest) > self._limit:
+            raise SseTooLong(f"an event is larger than {self._limit:,} bytes")
+        return [event for block in blocks if (event := _parse(block)) is not None]
+
+    def close(self) -> list[SseEvent]:
+        """The last event of a stream that ended without the blank line after it."""
+        rest, self._rest = self._rest, b""
+        event = _parse(rest)
+        return [] if event is None else [event]
+
+    def _plain_line_ends(self, data: bytes) -> bytes:
+        """CR and CRLF become LF, also when a CRLF is torn between two reads."""
+        if self._held_cr:
+            data = b"\r" + data
+        self._held_cr = data.endswith(b"\r")
+        if self._held_cr:
+            data = data[:-1]
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _parse(block: bytes) -> SseEvent | None:
+    if b"\n" not in block and block.startswith(b"data: "):
+        return SseEvent(block[6:])
+    data: list[bytes] = []
+    event = identity = ""
+    for line in block.split(b"\n"):
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            data.append(value)
+        elif field == b"event":
+            event = value.decode("utf-8", "replace")
+        elif field == b"id":
+            identity = value.decode("utf-8", "replace")
+    return SseEvent(b"\n".join(data), event, identity) if data else None
+
+
+def frame(data: bytes, *, event: str = "", id: str = "") -> bytes:  # noqa: A002
+    """One event as it goes over the wire."""
+    head = (f"event: {event}\n" if event else "") + (f"id: {id}\n" if id else "")
+    body = b"data: " + data.replace(b"\n", b"\ndata: ")
+    return head.encode() + body + b"\n\n"

@@ -1,0 +1,146 @@
+"""What is known of models by name: how much they take in, and what they cost.
+
+As of 2026-01. Prices are list prices in dollars per million tokens. What is not known is
+None, never zero; what runs on one's own machine costs nothing.
+"""
+
+import re
+
+from msgspec import Struct
+
+from hermes.models.providers import provider_named
+from hermes.schema.messages import Usage
+
+DEFAULT_WINDOW = 128_000
+LOCAL_WINDOW = 32_768
+_MILLION = 1_000_000
+
+
+class Price(Struct, frozen=True):
+    """`cache_read` and `cache_write` default to the price of input."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+class Known(Struct, frozen=True):
+    """`vendor` is the provider that sells the model under its own name."""
+
+    pattern: str
+    vendor: str
+    window: int
+    price: Price | None = None
+    long_price: Price | None = None
+    """For requests with more than 200,000 tokens of input."""
+
+
+_KNOWN: tuple[Known, ...] = (
+    Known(r"gpt-5(\.\d)?-pro", "openai", 400_000, Price(15.0, 120.0)),
+    Known(r"gpt-5-mini", "openai", 400_000, Price(0.25, 2.0, 0.025)),
+    Known(r"gpt-5-nano", "openai", 400_000, Price(0.05, 0.4, 0.005)),
+    Known(
+        r"gpt-5(\.1)?(-codex|-chat)?(-latest|-\d{4}-.*)?$",
+        "openai",
+        400_000,
+        Price(1.25, 10.0, 0.125),
+    ),
+    Known(r"gpt-5", "openai", 400_000),
+    Known(r"gpt-4\.1-mini", "openai", 1_047_576, Price(0.4, 1.6, 0.1)),
+    Known(r"gpt-4\.1-nano", "openai", 1_047_576, Price(0.1, 0.4, 0.025)),
+    Known(r"gpt-4\.1", "openai", 1_047_576, Price(2.0, 8.0, 0.5)),
+    Known(r"gpt-4o-mini", "openai", 128_000, Price(0.15, 0.6, 0.075)),
+    Known(r"gpt-4o", "openai", 128_000, Price(2.5, 10.0, 1.25)),
+    Known(r"gpt-oss", "", 131_072),
+    Known(r"o4-mini", "openai", 200_000, Price(1.1, 4.4, 0.275)),
+    Known(r"o3-mini", "openai", 200_000, Price(1.1, 4.4, 0.55)),
+    Known(r"o3-pro", "openai", 200_000, Price(20.0, 80.0)),
+    Known(r"o3(-\d{4}-.*)?$", "openai", 200_000, Price(2.0, 8.0, 0.5)),
+    Known(r"claude-opus-4[.-]5", "anthropic", 200_000, Price(5.0, 25.0, 0.5, 6.25)),
+    Known(r"claude-opus-4", "anthropic", 200_000, Price(15.0, 75.0, 1.5, 18.75)),
+    Known(
+        r"claude-sonnet-4",
+        "anthropic",
+        200_000,
+        Price(3.0, 15.0, 0.3, 3.75),
+        Price(6.0, 22.5, 0.6, 7.5),
+    ),
+    Known(r"claude-haiku-4", "anthropic", 200_000, Price(1.0, 5.0, 0.1, 1.25)),
+    Known(r"claude-3[.-]5-haiku", "anthropic", 200_000, Price(0.8, 4.0, 0.08, 1.0)),
+    Known(r"claude", "anthropic", 200_000),
+    Known(
+        r"gemini-2\.5-pro",
+        "gemini",
+        1_048_576,
+        Price(1.25, 10.0, 0.125),
+        Price(2.5, 15.0, 0.25),
+    ),
+    Known(r"gemini-2\.5-flash-lite", "gemini", 1_048_576, Price(0.1, 0.4, 0.01)),
+    Known(r"gemini-2\.5-flash", "gemini", 1_048_576, Price(0.3, 2.5, 0.03)),
+    Known(r"gemini", "gemini", 1_048_576),
+    Known(r"grok-4(\.1)?-fast", "xai", 2_000_000, Price(0.2, 0.5, 0.05)),
+    Known(r"grok-4", "xai", 256_000, Price(3.0, 15.0, 0.75)),
+    Known(r"grok-code-fast", "xai", 256_000, Price(0.2, 1.5, 0.02)),
+    Known(r"grok-3-mini", "xai", 131_072, Price(0.3, 0.5, 0.075)),
+    Known(r"grok", "xai", 131_072),
+    Known(r"deepseek-(chat|reasoner)", "deepseek", 128_000, Price(0.28, 0.42, 0.028)),
+    Known(r"deepseek", "", 128_000),
+    Known(r"glm-4\.5-air", "zai", 128_000, Price(0.2, 1.1, 0.03)),
+    Known(r"glm-4\.[67]", "zai", 200_000, Price(0.6, 2.2, 0.11)),
+    Known(r"glm", "zai", 128_000),
+    Known(r"kimi-k2-turbo", "kimi", 262_144, Price(1.15, 8.0, 0.15)),
+    Known(r"kimi-k2", "kimi", 262_144, Price(0.6, 2.5, 0.15)),
+    Known(r"kimi", "kimi", 128_000),
+    Known(r"minimax-m2", "minimax", 204_800, Price(0.3, 1.2)),
+    Known(r"qwen3-max", "dashscope", 262_144),
+    Known(r"qwen3-coder", "dashscope", 262_144),
+    Known(r"qwen", "", 131_072),
+    Known(r"mistral-large", "mistral", 131_072, Price(2.0, 6.0)),
+    Known(r"mistral-medium", "mistral", 131_072, Price(0.4, 2.0)),
+    Known(r"codestral", "mistral", 256_000, Price(0.3, 0.9)),
+    Known(r"mistral|magistral|devstral|ministral", "mistral", 131_072),
+    Known(r"llama-?4", "", 1_048_576),
+    Known(r"llama-?3|hermes-[34]", "", 131_072),
+    Known(r"nemotron", "", 131_072),
+)
+
+
+def known(model: str) -> Known | None:
+    """The entry for a model, whatever vendor or variant its name carries along."""
+    bare = model.rpartition("/")[2].partition(":")[0].lower()
+    return next((entry for entry in _KNOWN if re.match(entry.pattern, bare)), None)
+
+
+def window_of(model: str, *, local: bool = False) -> int:
+    """How many tokens fit. A local server decides that itself, mostly for less."""
+    if local:
+        return LOCAL_WINDOW
+    entry = known(model)
+    return entry.window if entry else DEFAULT_WINDOW
+
+
+def price(model: str, provider: str, usage: Usage) -> float | None:
+    """What this usage costs in dollars; None when nobody here knows."""
+    seller = provider_named(provider)
+    if seller is not None and seller.local:
+        return 0.0
+    if model.endswith(":free") and provider == "openrouter":
+        return 0.0
+    entry = known(model)
+    if entry is None or seller is None or seller.name not in {entry.vendor, "openrouter"}:
+        return None
+    rate = entry.long_price if entry.long_price and usage.input > 200_000 else entry.price
+    return None if rate is None else _cost(rate, usage)
+
+
+def _cost(rate: Price, usage: Usage) -> float:
+    fresh = max(usage.input - usage.cache_read - usage.cache_write, 0)
+    read = rate.input if rate.cache_read is None else rate.cache_read
+    write = rate.input if rate.cache_write is None else rate.cache_write
+    return (
+        fresh * rate.input
+        + usage.cache_read * read
+        + usage.cache_write * write
+        + usage.output * rate.output
+    ) / _MILLION

@@ -1,0 +1,206 @@
+"""A model behind an OpenAI-compatible chat completions API."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
+
+import aiohttp
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.sse import SseReader, SseTooLong
+from hermes.models.endpoint import Endpoint, broken
+from hermes.models.errors import Origin, classify, url_hint
+from hermes.models.images import Images
+from hermes.models.profile import Profile
+from hermes.models.wire.chat_request import ChatRequestCodec
+from hermes.models.wire.chat_stream import (
+    ChatStream,
+    ErrorInStream,
+    NotAChunk,
+    StreamChunk,
+    StreamDelta,
+)
+from hermes.ports.model import Chunk, Request
+from hermes.schema.errors import BadRequest, ModelError, Overloaded, Unreachable
+
+_PATH = "/chat/completions"
+_ERROR_BODY = 256 * 1024
+_WHOLE_BODY = 32 * 1024 * 1024
+_BROKEN_FINISHES = {"error", "insufficient_system_resource", "network_error", "abort"}
+
+
+class Served(Struct, frozen=True, kw_only=True):
+    """A model as one provider serves it."""
+
+    model: str
+    provider: str
+    window: int
+    profile: Profile = Profile()
+    max_output: int | None = None
+    extra: Mapping[str, Any] = {}
+    key_env: str = ""
+    auth_header: str = "authorization"
+    local: bool = False
+
+
+class ChatCompletions:
+    """Implements `ports.model.Model`. The endpoint belongs to whoever made it."""
+
+    def __init__(
+        self, endpoint: Endpoint, served: Served, images: Images, clock: Clock, key: str = ""
+    ) -> None:
+        self._endpoint = endpoint
+        self._served = served
+        self._images = images
+        self._clock = clock
+        self._codec = ChatRequestCodec(
+            served.model, served.provider, served.profile, served.max_output, served.extra
+        )
+        self._decoder = msgspec.json.Decoder(StreamChunk, strict=False)
+        self._origin = Origin(
+            provider=served.provider,
+            model=served.model,
+            base_url=endpoint.place.base_url,
+            key_env=served.key_env,
+            key=key,
+            local=served.local,
+        )
+
+    @property
+    def name(self) -> str:
+        return self._served.model
+
+    @property
+    def provider(self) -> str:
+        return self._served.provider
+
+    @property
+    def window(self) -> int:
+        return self._served.window
+
+    def keyed(self, key: str) -> "ChatCompletions":
+        """The same model asked with another key, over the same connections."""
+        return ChatCompletions(self._endpoint, self._served, self._images, self._clock, key)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        urls = await self._images.urls(self._codec.images_in(request.messages))
+        body = self._codec.body(request, urls)
+        async with self._endpoint.post(_PATH, body, self._headers(), self._origin) as response:
+            await self._check(response)
+            events = _Events(response, self._endpoint.place.grace)
+            async with aclosing(self._read(events)) as chunks:
+                yield chunks
+            await events.drain()
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"content-type": "application/json", "accept": "text/event-stream"}
+        if key := self._origin.key:
+            name = self._served.auth_header
+            headers[name] = f"Bearer {key}" if name == "authorization" else key
+        return headers
+
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
+        """Raise what the provider says instead of an answer."""
+        if response.status == 200:
+            if response.content_type == "text/html":
+                raise BadRequest(
+                    f"{self._origin.base_url} answered with a web page", hint=url_hint(self._origin)
+                )
+            return
+        if 300 <= response.status < 400:
+            target = response.headers.get("location", "another address")
+            raise BadRequest(
+                f"{self._origin.base_url} sends us to {target}", hint=url_hint(self._origin)
+            )
+        try:
+            body = await _read(response.content, _ERROR_BODY)
+        except (aiohttp.ClientError, TimeoutError):
+            body = b""
+        raise self._classified(response.status, body, response.headers)
+
+    def _classified(
+        self, status: int | None, body: bytes, headers: Mapping[str, str]
+    ) -> ModelError:
+        return classify(status, body, headers, self._origin, self._clock.now())
+
+    async def _read(self, events: "_Events") -> AsyncGenerator[Chunk]:
+        stream = ChatStream(self._decoder)
+        try:
+            while not events.done and not stream.runaway:
+                batch = await events.next(hurry=bool(stream.finish_reason))
+                for delta in stream.feed(batch):
+                    yield delta
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if not stream.finish_reason:
+                raise broken(error, self._origin, self._endpoint.place) from error
+        except ErrorInStream as error:
+            raise self._classified(None, error.body, {}) from error
+        except (NotAChunk, SseTooLong) as error:
+            raise Unreachable(f"{self._origin.provider} sent a broken stream: {error}") from error
+        for delta in self._end(stream, events):
+            yield delta
+        yield stream.answer(self._served.model, self._served.provider)
+
+    def _end(self, stream: ChatStream, events: "_Events") -> Sequence[StreamDelta]:
+        """The last deltas, if this was an end at all."""
+        if stream.finish_reason in _BROKEN_FINISHES:
+            raise Overloaded(f"{self._origin.provider} gave up in mid-answer")
+        if not (stream.finish_reason or events.said_done or stream.runaway):
+            raise Unreachable(f"{self._origin.provider} stopped in mid-answer")
+        return stream.close()
+
+
+class _Events:
+    """The events of a response, one network read at a time."""
+
+    def __init__(self, response: aiohttp.ClientResponse, grace: float) -> None:
+        self._grace = grace
+        self._content = response.content
+        self._whole = response.content_type == "application/json"
+        self._reader = SseReader()
+        self.said_done = False
+        self.done = False
+
+    async def next(self, *, hurry: bool) -> list[bytes]:
+        if self._whole:
+            self.done = True
+            return [await _read(self._content, _WHOLE_BODY)]
+        data = await self._within_grace() if hurry else await self._content.readany()
+        if data:
+            events = self._reader.feed(data)
+        else:
+            self.done = True
+            events = self._reader.close()
+        batch: list[bytes] = []
+        for event in events:
+            if event.data == b"[DONE]":
+                self.done = self.said_done = True
+                break
+            if event.data:
+                batch.append(event.data)
+        return batch
+
+    async def _within_grace(self) -> bytes:
+        with anyio.move_on_after(self._grace):
+            return await self._content.readany()
+        return b""
+
+    async def drain(self) -> None:
+        """Take the last bytes of a finished response, so that its connection can serve again."""
+        if self.said_done and not self._content.at_eof():
+            broken_end = (aiohttp.ClientError, TimeoutError, OSError)
+            with anyio.move_on_after(0.1), suppress(*broken_end):
+                await self._content.readany()
+
+
+async def _read(content: aiohttp.StreamReader, limit: int) -> bytes:
+    """All there is, up to the limit."""
+    pieces: list[bytes] = []
+    while limit > 0 and (piece := await content.read(limit)):
+        pieces.append(piece)
+        limit -= len(piece)
+    return b"".join(pieces)

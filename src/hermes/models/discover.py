@@ -1,0 +1,114 @@
+"""Find model servers running on this machine, and list the models of any server."""
+
+from collections.abc import Mapping, Sequence
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.models.address import tidy_url
+from hermes.models.endpoint import Endpoint, Place
+from hermes.models.errors import Origin
+from hermes.models.providers import PROVIDERS, Provider
+from hermes.models.resolve import Target
+from hermes.models.settings import LocalServer, Lookup
+from hermes.schema.errors import BadRequest, ModelError
+
+TIMEOUT = 0.6
+"""Seconds for all local servers together: they are near or they are not there."""
+
+
+class _Meta(Struct):
+    n_ctx: int | None = None
+    n_ctx_train: int | None = None
+
+
+class _Row(Struct):
+    """One model in a list, with the many names its window goes by."""
+
+    id: str
+    max_model_len: int | None = None
+    context_length: int | None = None
+    context_window: int | None = None
+    max_context_length: int | None = None
+    loaded_context_length: int | None = None
+    meta: _Meta | None = None
+
+    @property
+    def window(self) -> int | None:
+        meta = self.meta or _Meta()
+        return (
+            self.loaded_context_length
+            or self.max_model_len
+            or self.context_length
+            or self.context_window
+            or self.max_context_length
+            or meta.n_ctx
+            or meta.n_ctx_train
+        )
+
+
+class _Rows(Struct):
+    data: list[_Row] | None = None
+
+
+async def find_local(env: Lookup, timeout: float = TIMEOUT) -> Sequence[LocalServer]:  # noqa: ASYNC109
+    """Every known local server that answers, in the order of the provider table."""
+    places = [(one, url) for one in PROVIDERS if one.local for url in _addresses(one, env)]
+    found: dict[int, LocalServer] = {}
+
+    async def probe(index: int, provider: Provider, url: str) -> None:
+        place = Place(base_url=url, connect=timeout, idle=timeout)
+        try:
+            models = await _list(place, Origin(provider=provider.name, model="", base_url=url))
+        except ModelError:
+            return
+        if models:
+            found[index] = LocalServer(provider=provider.name, base_url=url, models=models)
+
+    with anyio.move_on_after(timeout):
+        async with anyio.create_task_group() as group:
+            for index, (provider, url) in enumerate(places):
+                group.start_soon(probe, index, provider, url)
+    return [found[index] for index in sorted(found)]
+
+
+async def list_models(target: Target, timeout: float = 10.0) -> Mapping[str, int | None]:  # noqa: ASYNC109
+    """The models a server offers, with their windows where it tells. Raises `ModelError`."""
+    place = Place(
+        base_url=target.base_url,
+        connect=min(target.connect, timeout),
+        idle=timeout,
+        proxy=target.proxy,
+        verify=target.verify,
+        ca_file=target.ca_file,
+        headers=tuple(target.headers.items()),
+    )
+    key = target.keys[0] if target.keys else ""
+    origin = Origin(
+        provider=target.provider,
+        model=target.model,
+        base_url=target.base_url,
+        key_env=target.key_env,
+        key=key,
+        local=target.local,
+    )
+    return await _list(place, origin)
+
+
+async def _list(place: Place, origin: Origin) -> Mapping[str, int | None]:
+    endpoint = Endpoint(place)
+    headers = {"authorization": f"Bearer {origin.key}"} if origin.key else {}
+    try:
+        body = await endpoint.get("/models", headers, origin)
+        rows = msgspec.json.decode(body, type=_Rows, strict=False).data
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"{origin.base_url}/models is no list of models") from error
+    finally:
+        await endpoint.aclose()
+    return {row.id: row.window for row in rows or ()}
+
+
+def _addresses(provider: Provider, env: Lookup) -> list[str]:
+    given = [value for name in provider.url_env if (value := env(name))]
+    return list(dict.fromkeys(map(tidy_url, (*given, provider.base_url))))

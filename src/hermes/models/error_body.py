@@ -1,0 +1,195 @@
+"""Read what a provider says when it refuses: its words, its codes, how long to wait."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.text import one_line
+
+WIDTH = 300
+"""How much of a provider's own words is worth showing."""
+
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+_SPAN = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_SAID = re.compile(
+    r"(?:try again|retry)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s?(?:ms|s|m|h))+|\d+(?:\.\d+)?)"
+    r"\s*(seconds?|minutes?|hours?)?",
+    re.IGNORECASE,
+)
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_SECRET = re.compile(
+    r"\b(?:sk|gsk|xai|hf|nvapi|pplx|AIza|r8|fw|csk)[-_]?[A-Za-z0-9_-]{16,}|(?i:bearer)\s+\S{12,}"
+)
+
+
+class Said(Struct, frozen=True):
+    """`codes` are the provider's own words for the kind of error, in lower case."""
+
+    message: str
+    codes: frozenset[str] = frozenset()
+    status: int | None = None
+    wait: float | None = None
+
+
+def read_body(body: bytes) -> Said:
+    """Whatever came: a JSON error in one of its many shapes, a page, a line of text."""
+    try:
+        return _from_json(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Said(_plain(body.decode("utf-8", "replace")))
+
+
+def _plain(text: str) -> str:
+    if "<" not in text:
+        return text.strip()
+    title = _TITLE.search(text)
+    return _TAG.sub(" ", title[1] if title else text).strip()
+
+
+def _from_json(told: object) -> Said:
+    """The error may be an object, a string, or the first of a list of them."""
+    if isinstance(told, str):
+        return Said(told)
+    for first in _list(told)[:1]:
+        return _from_json(first)
+    whole = _dict(told)
+    for first in _list(whole.get("errors"))[:1]:
+        return _from_json(first)
+    error = whole.get("error")
+    if isinstance(error, str):
+        return _from_object({**whole, "message": error})
+    return _from_object({**whole, **_dict(error)})
+
+
+def _from_object(error: Mapping[str, Any]) -> Said:
+    extra = _dict(error.get("metadata"))
+    inner = _read_inner(extra.get("raw"))
+    message = _message(error)
+    if inner.message:
+        who = extra.get("provider_name") or "upstream"
+        message = f"{message} ({who}: {inner.message})" if message else inner.message
+    elif reasons := _list(extra.get("reasons")):
+        message = f"{message} ({', '.join(map(str, reasons))})"
+    code = error.get("code")
+    status = code if isinstance(code, int) else error.get("status_code")
+    return Said(
+        message,
+        _codes(error) | inner.codes,
+        status if isinstance(status, int) and 400 <= status < 600 else inner.status,
+        _wait_in(error, extra) or inner.wait,
+    )
+
+
+def _read_inner(raw: object) -> Said:
+    """Routers carry the error of the provider behind them, as text or as an object."""
+    if isinstance(raw, str):
+        return read_body(raw.encode()) if raw else Said("")
+    return _from_json(raw) if raw else Said("")
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    for name in ("message", "detail", "msg", "error_msg", "title"):
+        value = error.get(name)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        for first in _list(value)[:1]:
+            where = ".".join(map(str, _list(_dict(first).get("loc"))))
+            text = str(_dict(first).get("msg") or first)
+            return f"{text} at {where}" if where else text
+        if inner := _dict(value):
+            return str(inner.get("message") or inner.get("error") or inner)
+    return ""
+
+
+def _codes(error: Mapping[str, Any]) -> frozenset[str]:
+    names = [error.get(name) for name in ("code", "type", "status", "error_type")]
+    names.append(_dict(error.get("innererror")).get("code"))
+    names += [_dict(detail).get("reason") for detail in _list(error.get("details"))]
+    return frozenset(str(name).lower() for name in names if isinstance(name, str | int) and name)
+
+
+def _wait_in(error: Mapping[str, Any], extra: Mapping[str, Any]) -> float | None:
+    for detail in _list(error.get("details")):
+        delay = _dict(detail).get("retryDelay")
+        if isinstance(delay, str):
+            return span(delay)
+    after = error.get("retry_after") or extra.get("retry_after_seconds")
+    return float(after) if isinstance(after, int | float) else None
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def span(text: str) -> float | None:
+    """`6m0s`, `1.2s`, `250ms` or plain seconds."""
+    text = text.strip().replace(" ", "")
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    found = _SPAN.fullmatch(text)
+    if not found or not text:
+        return None
+    hours, minutes, seconds, millis = (float(group or 0) for group in found.groups())
+    return hours * 3600 + minutes * 60 + seconds + millis / 1000
+
+
+def wait_from(headers: Mapping[str, str], said: Said, now: datetime) -> float | None:
+    """How long the provider asks us to wait, from the most to the least explicit sign."""
+    low = {name.lower(): value for name, value in headers.items()}
+    if millis := low.get("retry-after-ms"):
+        return _or_none(span(millis + "ms"))
+    if after := low.get("retry-after"):
+        return _or_none(span(after) if after[:1].isdigit() else _until(after, now))
+    if said.wait is not None:
+        return _or_none(said.wait)
+    if spoken := _spoken(said.message):
+        return spoken
+    resets = [
+        span(low[name])
+        for name in ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
+        if low.get(f"{name.replace('reset', 'remaining')}") == "0" and name in low
+    ]
+    return max((reset for reset in resets if reset is not None), default=None)
+
+
+def _spoken(message: str) -> float | None:
+    found = _SAID.search(message)
+    if not found:
+        return None
+    amount = span(found[1])
+    unit = (found[2] or "s")[0].lower()
+    return None if amount is None else amount * _UNITS[unit]
+
+
+def _until(date: str, now: datetime) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max((moment - now).total_seconds(), 0.0)
+
+
+def _or_none(seconds: float | None) -> float | None:
+    return None if seconds is None or seconds < 0 else seconds
+
+
+def shown(message: str, secrets: tuple[str, ...] = ()) -> str:
+    """A provider's words, short and without keys in them."""
+    for secret in secrets:
+        if len(secret) >= 6:
+            message = message.replace(secret, "[key]")
+    return one_line(_SECRET.sub("[key]", message), WIDTH)

@@ -1,0 +1,188 @@
+"""Mend the almost-JSON that models write as arguments. What is valid is never touched."""
+
+import re
+
+import msgspec
+
+_FENCE = re.compile(r"^\s*```[\w-]*\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
+_WORD = re.compile(r"[A-Za-z_$][\w$-]*")
+_WORDS = {
+    "true": "true",
+    "false": "false",
+    "null": "null",
+    "True": "true",
+    "False": "false",
+    "None": "null",
+    "undefined": "null",
+}
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+_QUOTES = {"'": "'", '"': '"', "\u201c": "\u201d"}
+_DEPTH = 100
+
+
+class _Hopeless(ValueError):
+    """This cannot be read as JSON with any confidence."""
+
+
+def is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def repair_json(text: str) -> str | None:
+    """The text itself when it is JSON, a mended one when that can be done, else None.
+
+    Mends code fences, single quotes, Python's words, bare keys, missing and trailing
+    commas, control characters and bad escapes in strings, and an end that is missing.
+    """
+    if is_json(text):
+        return text
+    fenced = _FENCE.match(text)
+    body = fenced[1] if fenced else text
+    if fenced and is_json(body):
+        return body
+    try:
+        mended = _Mender(body).mend()
+    except (_Hopeless, RecursionError):
+        return None
+    return mended if is_json(mended) else None
+
+
+class _Mender:
+    """A forgiving reader that writes proper JSON as it goes."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._out: list[str] = []
+
+    def mend(self) -> str:
+        self._skip()
+        if self._peek() not in {"{", "["}:
+            raise _Hopeless
+        self._value(0)
+        self._skip()
+        # Models close one bracket too many; anything else after the end is not ours to drop.
+        if self._text[self._at :].strip(" \t\r\n,;}])`"):
+            raise _Hopeless
+        return "".join(self._out)
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _skip(self) -> None:
+        while self._peek() and self._peek() in " \t\r\n\ufeff\u00a0":
+            self._at += 1
+
+    def _value(self, depth: int) -> None:
+        if depth > _DEPTH:
+            raise _Hopeless
+        self._skip()
+        char = self._peek()
+        if char == "{":
+            self._collection("{", "}", depth)
+        elif char == "[":
+            self._collection("[", "]", depth)
+        elif char in _QUOTES and char:
+            self._string()
+        elif not char:
+            self._out.append("null")
+        else:
+            self._bare()
+
+    def _collection(self, opening: str, closing: str, depth: int) -> None:
+        self._at += 1
+        self._out.append(opening)
+        empty = True
+        while True:
+            self._skip_commas()
+            char = self._peek()
+            if not char or char in "}]":
+                break
+            mark = len(self._out)
+            if not empty:
+                self._out.append(",")
+            empty = False
+            if opening == "{" and not self._key():
+                del self._out[mark:]
+                break
+            self._value(depth + 1)
+        if self._peek() == closing:
+            self._at += 1
+        self._out.append(closing)
+
+    def _skip_commas(self) -> None:
+        self._skip()
+        while self._peek() == ",":
+            self._at += 1
+            self._skip()
+
+    def _key(self) -> bool:
+        """False when the text ends within the key: half a name could be another's."""
+        if self._peek() in _QUOTES:
+            self._string()
+        elif word := _WORD.match(self._text, self._at):
+            self._at = word.end()
+            self._out.append(_quoted(word[0]))
+        else:
+            raise _Hopeless
+        self._skip()
+        if not self._peek():
+            return False
+        if self._peek() != ":":
+            raise _Hopeless
+        self._at += 1
+        self._out.append(":")
+        return True
+
+    def _string(self) -> None:
+        closing = _QUOTES[self._peek()]
+        self._at += 1
+        start = len(self._out)
+        self._out.append('"')
+        while (char := self._peek()) and char != closing:
+            self._at += 1
+            self._out.append(self._escaped() if char == "\\" else _in_string(char))
+        self._at += 1
+        text = "".join([*self._out[start:], '"'])
+        del self._out[start:]
+        self._out.append(text)
+
+    def _escaped(self) -> str:
+        """What follows a backslash: kept when JSON knows it, else taken literally."""
+        char = self._peek()
+        self._at += 1
+        if char == "u":
+            digits = self._text[self._at : self._at + 4]
+            if len(digits) == 4 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+                self._at += 4
+                return "\\u" + digits
+            return "\\\\u"
+        if char and char in '"\\/bfnrt':
+            return "\\" + char
+        return "'" if char == "'" else "\\\\" + _in_string(char) if char else ""
+
+    def _bare(self) -> None:
+        if number := _NUMBER.match(self._text, self._at):
+            self._at = number.end()
+            self._out.append(number[0])
+            return
+        word = _WORD.match(self._text, self._at)
+        if word is None or word[0] not in _WORDS:
+            raise _Hopeless
+        self._at = word.end()
+        self._out.append(_WORDS[word[0]])
+
+
+def _in_string(char: str) -> str:
+    if char == '"':
+        return '\\"'
+    return _ESCAPES.get(char) or (f"\\u{ord(char):04x}" if char < " " else char)
+
+
+def _quoted(word: str) -> str:
+    return '"' + "".join(map(_in_string, word)) + '"'

@@ -1,0 +1,73 @@
+"""Several keys for one provider: which to use next, and which to let rest."""
+
+import random
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import assert_never
+
+
+class Strategy(StrEnum):
+    FILL_FIRST = "fill_first"
+    """The first key as long as it works."""
+    ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
+    LEAST_USED = "least_used"
+
+
+class KeyRing:
+    """The keys of one model at one provider; what befalls them here is marked nowhere else.
+
+    A provider without keys has a ring with the one empty key.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        strategy: Strategy = Strategy.FILL_FIRST,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._keys = tuple(dict.fromkeys(keys)) or ("",)
+        self._strategy = strategy
+        self._chance = chance
+        self._resting: dict[str, float] = {}
+        self._used = dict.fromkeys(self._keys, 0)
+        self._last = -1
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def take(self, now: float) -> str:
+        """A key that is ready; when all rest, the one that is ready soonest."""
+        key = self._choose(self._ready(now)) or min(self._keys, key=self._ready_at)
+        self._used[key] += 1
+        self._last = self._keys.index(key)
+        return key
+
+    def rest(self, key: str, until: float) -> None:
+        """Leave this key alone until then."""
+        self._resting[key] = max(until, self._ready_at(key))
+
+    def has_ready(self, now: float) -> bool:
+        return bool(self._ready(now))
+
+    def _ready(self, now: float) -> list[str]:
+        return [key for key in self._keys if self._ready_at(key) <= now]
+
+    def _ready_at(self, key: str) -> float:
+        return self._resting.get(key, float("-inf"))
+
+    def _choose(self, ready: Sequence[str]) -> str:
+        if not ready:
+            return ""
+        match self._strategy:
+            case Strategy.FILL_FIRST:
+                return ready[0]
+            case Strategy.ROUND_ROBIN:
+                after = (*self._keys[self._last + 1 :], *self._keys)
+                return next(key for key in after if key in ready)
+            case Strategy.RANDOM:
+                return ready[int(self._chance() * len(ready))]
+            case Strategy.LEAST_USED:
+                return min(ready, key=self._used.__getitem__)
+            case _:
+                assert_never(self._strategy)

@@ -1,0 +1,55 @@
+"""What one model behind one provider can do, and how it wants to be asked."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+"""Every reasoning effort a user may name, from least to most."""
+
+
+class EffortForm(StrEnum):
+    """Where in the body the wish for more or less thinking goes."""
+
+    NOWHERE = "nowhere"
+    FIELD = "reasoning_effort"
+    OBJECT = "reasoning"
+    SWITCH = "thinking"
+    TEMPLATE = "chat_template_kwargs"
+
+
+class Replay(StrEnum):
+    """Whether, and as which field, earlier reasoning is sent back."""
+
+    NEVER = "never"
+    CONTENT = "reasoning_content"
+    DETAILS = "reasoning_details"
+    TAGS = "think_tags"
+    """Inside the text, between think tags, as the model wrote it."""
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """`efforts` are those the provider takes; others go to the nearest of them.
+
+    `no_text` is the content of an answer that has calls and no words. `short_call_ids`
+    is for those who only take call ids of nine letters and digits.
+    """
+
+    max_tokens_field: str = "max_tokens"
+    stream_usage: bool = True
+    effort: EffortForm = EffortForm.NOWHERE
+    efforts: tuple[str, ...] = ("low", "medium", "high")
+    replay: Replay = Replay.NEVER
+    images: bool = True
+    no_text: str | None = None
+    short_call_ids: bool = False
+
+
+def nearest_effort(wanted: str, offered: tuple[str, ...]) -> str | None:
+    """The offered effort closest to the wanted one, the lesser of two; None when there is none."""
+    if wanted in offered:
+        return wanted
+    if not offered or wanted not in EFFORTS:
+        return None
+    place = EFFORTS.index(wanted)
+    return min(offered, key=lambda effort: (abs(EFFORTS.index(effort) - place), effort))

@@ -1,0 +1,273 @@
+"""The providers we know: their addresses, the names of their keys, their habits."""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct, structs
+
+from hermes.models.profile import EffortForm, Profile, Replay
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """`thinks` matches the models that take a reasoning effort; others reject the wish.
+
+    `router` marks those whose model names begin with a vendor (`vendor/model`). `idle` is
+    how long they may be silent in mid-answer, when that is not the usual time.
+    """
+
+    name: str
+    title: str
+    base_url: str
+    key_env: tuple[str, ...] = ()
+    url_env: tuple[str, ...] = ()
+    default_model: str = ""
+    aliases: tuple[str, ...] = ()
+    local: bool = False
+    router: bool = False
+    profile: Profile = Profile()
+    thinks: str = ""
+    idle: float | None = None
+    headers: Mapping[str, str] = {}
+
+
+_LOCAL = Profile(no_text="", effort=EffortForm.TEMPLATE)
+
+PROVIDERS: tuple[Provider, ...] = (
+    Provider(
+        name="openrouter",
+        title="OpenRouter",
+        base_url="https://openrouter.ai/api/v1",
+        key_env=("OPENROUTER_API_KEY",),
+        url_env=("OPENROUTER_BASE_URL",),
+        default_model="anthropic/claude-sonnet-4.5",
+        router=True,
+        profile=Profile(
+            effort=EffortForm.OBJECT,
+            efforts=("minimal", "low", "medium", "high", "xhigh"),
+            replay=Replay.DETAILS,
+        ),
+        thinks=r".",
+        headers={"x-title": "Hermes"},
+    ),
+    Provider(
+        name="openai",
+        title="OpenAI",
+        base_url="https://api.openai.com/v1",
+        key_env=("OPENAI_API_KEY",),
+        url_env=("OPENAI_BASE_URL",),
+        default_model="gpt-5",
+        profile=Profile(
+            max_tokens_field="max_completion_tokens",
+            effort=EffortForm.FIELD,
+            efforts=("minimal", "low", "medium", "high"),
+        ),
+        thinks=r"^(o\d|gpt-5|codex)",
+        # Its thinkers say nothing at all until they have thought.
+        idle=600.0,
+    ),
+    Provider(
+        name="anthropic",
+        title="Anthropic",
+        base_url="https://api.anthropic.com/v1",
+        key_env=("ANTHROPIC_API_KEY", "ANTHROPIC_TOKEN"),
+        url_env=("ANTHROPIC_BASE_URL",),
+        default_model="claude-sonnet-4-5",
+        aliases=("claude",),
+    ),
+    Provider(
+        name="gemini",
+        title="Google Gemini",
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        key_env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        url_env=("GEMINI_BASE_URL",),
+        default_model="gemini-2.5-pro",
+        aliases=("google",),
+        profile=Profile(effort=EffortForm.FIELD),
+        thinks=r"gemini-(2\.5|3)",
+    ),
+    Provider(
+        name="xai",
+        title="xAI",
+        base_url="https://api.x.ai/v1",
+        key_env=("XAI_API_KEY",),
+        url_env=("XAI_BASE_URL",),
+        default_model="grok-4",
+        aliases=("grok",),
+        profile=Profile(effort=EffortForm.FIELD, efforts=("low", "high")),
+        thinks=r"^grok-3-mini",
+        idle=600.0,
+    ),
+    Provider(
+        name="deepseek",
+        title="DeepSeek",
+        base_url="https://api.deepseek.com/v1",
+        key_env=("DEEPSEEK_API_KEY",),
+        url_env=("DEEPSEEK_BASE_URL",),
+        default_model="deepseek-chat",
+        profile=Profile(effort=EffortForm.SWITCH, replay=Replay.CONTENT, images=False),
+        thinks=r"^deepseek-chat",
+    ),
+    Provider(
+        name="zai",
+        title="Z.ai (GLM)",
+        base_url="https://api.z.ai/api/paas/v4",
+        key_env=("GLM_API_KEY", "ZAI_API_KEY", "Z_AI_API_KEY"),
+        url_env=("GLM_BASE_URL",),
+        default_model="glm-4.6",
+        aliases=("glm", "z.ai", "zhipu"),
+        profile=Profile(effort=EffortForm.SWITCH, replay=Replay.CONTENT),
+        thinks=r"glm-(4\.[5-9]|[5-9])",
+    ),
+    Provider(
+        name="kimi",
+        title="Moonshot Kimi",
+        base_url="https://api.moonshot.ai/v1",
+        key_env=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
+        url_env=("KIMI_BASE_URL",),
+        default_model="kimi-k2-turbo-preview",
+        aliases=("moonshot",),
+        profile=Profile(replay=Replay.CONTENT),
+    ),
+    Provider(
+        name="minimax",
+        title="MiniMax",
+        base_url="https://api.minimax.io/v1",
+        key_env=("MINIMAX_API_KEY",),
+        url_env=("MINIMAX_BASE_URL",),
+        default_model="MiniMax-M2",
+        profile=Profile(replay=Replay.TAGS, images=False),
+    ),
+    Provider(
+        name="dashscope",
+        title="Alibaba DashScope (Qwen)",
+        base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        key_env=("DASHSCOPE_API_KEY",),
+        url_env=("DASHSCOPE_BASE_URL",),
+        default_model="qwen3-max",
+        aliases=("qwen", "alibaba"),
+    ),
+    Provider(
+        name="groq",
+        title="Groq",
+        base_url="https://api.groq.com/openai/v1",
+        key_env=("GROQ_API_KEY",),
+        url_env=("GROQ_BASE_URL",),
+        default_model="openai/gpt-oss-120b",
+        router=True,
+        profile=Profile(effort=EffortForm.FIELD),
+        thinks=r"gpt-oss",
+    ),
+    Provider(
+        name="mistral",
+        title="Mistral",
+        base_url="https://api.mistral.ai/v1",
+        key_env=("MISTRAL_API_KEY",),
+        url_env=("MISTRAL_BASE_URL",),
+        default_model="mistral-large-latest",
+        profile=Profile(stream_usage=False, short_call_ids=True, no_text=""),
+    ),
+    Provider(
+        name="together",
+        title="Together",
+        base_url="https://api.together.xyz/v1",
+        key_env=("TOGETHER_API_KEY",),
+        url_env=("TOGETHER_BASE_URL",),
+        default_model="moonshotai/Kimi-K2-Instruct-0905",
+        router=True,
+    ),
+    Provider(
+        name="nvidia",
+        title="NVIDIA NIM",
+        base_url="https://integrate.api.nvidia.com/v1",
+        key_env=("NVIDIA_API_KEY",),
+        url_env=("NVIDIA_BASE_URL",),
+        default_model="nvidia/llama-3.3-nemotron-super-49b-v1.5",
+        router=True,
+    ),
+    Provider(
+        name="nous",
+        title="Nous Research",
+        base_url="https://inference-api.nousresearch.com/v1",
+        key_env=("NOUS_API_KEY",),
+        url_env=("NOUS_BASE_URL",),
+        default_model="Hermes-4-405B",
+        router=True,
+    ),
+    Provider(
+        name="huggingface",
+        title="Hugging Face",
+        base_url="https://router.huggingface.co/v1",
+        key_env=("HF_TOKEN",),
+        url_env=("HF_BASE_URL",),
+        default_model="Qwen/Qwen3-235B-A22B-Instruct-2507",
+        aliases=("hf",),
+        router=True,
+    ),
+    Provider(
+        name="ollama",
+        title="Ollama",
+        base_url="http://127.0.0.1:11434/v1",
+        key_env=("OLLAMA_API_KEY",),
+        url_env=("OLLAMA_BASE_URL", "OLLAMA_HOST"),
+        local=True,
+        profile=Profile(no_text="", effort=EffortForm.FIELD),
+        thinks=r"gpt-oss|qwen3|deepseek-r1|magistral",
+    ),
+    Provider(
+        name="lmstudio",
+        title="LM Studio",
+        base_url="http://127.0.0.1:1234/v1",
+        key_env=("LM_API_KEY",),
+        url_env=("LM_BASE_URL",),
+        aliases=("lm-studio",),
+        local=True,
+        profile=_LOCAL,
+    ),
+    Provider(
+        name="llamacpp",
+        title="llama.cpp",
+        base_url="http://127.0.0.1:8080/v1",
+        key_env=("LLAMA_API_KEY",),
+        url_env=("LLAMACPP_BASE_URL",),
+        aliases=("llama.cpp", "llama-cpp"),
+        local=True,
+        profile=_LOCAL,
+        thinks=r"(?i)qwen3",
+    ),
+    Provider(
+        name="vllm",
+        title="vLLM",
+        base_url="http://127.0.0.1:8000/v1",
+        key_env=("VLLM_API_KEY",),
+        url_env=("VLLM_BASE_URL",),
+        local=True,
+        profile=_LOCAL,
+        thinks=r"(?i)qwen3",
+    ),
+)
+
+CUSTOM = Provider(
+    name="custom",
+    title="Custom OpenAI-compatible server",
+    base_url="",
+    key_env=("OPENAI_API_KEY",),
+    url_env=("OPENAI_BASE_URL",),
+    profile=Profile(no_text=""),
+)
+"""Any other address; what it serves is up to the settings."""
+
+
+def provider_named(name: str) -> Provider | None:
+    """By name or alias, however it is written."""
+    folded = name.strip().lower().replace("_", "-")
+    for provider in (*PROVIDERS, CUSTOM):
+        if folded == provider.name or folded in provider.aliases:
+            return provider
+    return None
+
+
+def profile_for(provider: Provider, model: str) -> Profile:
+    """The provider's profile, less the reasoning effort for models that reject it."""
+    if provider.thinks and re.search(provider.thinks, model):
+        return provider.profile
+    return structs.replace(provider.profile, effort=EffortForm.NOWHERE)

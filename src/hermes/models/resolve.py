@@ -1,0 +1,398 @@
+"""From settings, flags and environment to one model at one address, with its keys.
+
+For the provider the order is: flag, configuration, HERMES_INFERENCE_PROVIDER, then whatever
+there is a key for, then a server running on this machine. For the model: flag,
+configuration, HERMES_INFERENCE_MODEL, the provider's own default.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from hermes.models.address import host_of, is_local, tidy_url
+from hermes.models.catalog import window_of
+from hermes.models.keys import Strategy
+from hermes.models.profile import Profile
+from hermes.models.providers import CUSTOM, PROVIDERS, Provider, profile_for, provider_named
+from hermes.models.settings import (
+    CustomProvider,
+    Fallback,
+    Flags,
+    LocalServer,
+    Lookup,
+    ModelSettings,
+)
+from hermes.schema.errors import ConfigError
+
+CHAT = "chat_completions"
+
+_AUTO = {"", "auto"}
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """One model at one address, ready to be built. `source` says who chose it."""
+
+    provider: str
+    base_url: str
+    model: str
+    keys: tuple[str, ...] = ()
+    key_env: str = ""
+    strategy: Strategy = Strategy.FILL_FIRST
+    window: int
+    max_output: int | None = None
+    profile: Profile = Profile()
+    api_mode: str = CHAT
+    extra: Mapping[str, Any] = {}
+    headers: Mapping[str, str] = {}
+    idle: float = 120.0
+    connect: float = 10.0
+    gap: float = 0.0
+    proxy: str = ""
+    verify: bool = True
+    ca_file: str = ""
+    local: bool = False
+    source: str = ""
+
+
+class Resolved(Struct, frozen=True, kw_only=True):
+    primary: Target
+    fallbacks: tuple[Target, ...] = ()
+    tries: int = 3
+
+
+class NothingConfigured(ConfigError):
+    """No provider is chosen and none offers itself."""
+
+
+class ModelUnnamed(ConfigError):
+    """The provider is known, but which of its models is not."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(
+            f"no model is chosen for {target.provider}",
+            hint="Choose one: hermes model, or: hermes config set model.default <name>",
+        )
+        self.target = target
+
+
+class _Wish(Struct, frozen=True, kw_only=True):
+    """What is asked of one target, before names become addresses."""
+
+    provider: str = ""
+    model: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    key_env: str = ""
+    source: str = ""
+
+
+def resolve(
+    settings: ModelSettings,
+    env: Lookup,
+    flags: Flags = Flags(),  # noqa: B008
+    found: Sequence[LocalServer] = (),
+) -> Resolved:
+    """Raises `ConfigError`: `NothingConfigured`, `ModelUnnamed`, or what is wrong with a setting.
+
+    `found` are servers of this machine, the last resort when nothing else is said.
+    """
+    resolver = _Resolver(settings, env, found)
+    primary = resolver.target(resolver.wish(flags))
+    fallbacks = tuple(resolver.target(_fallback_wish(one)) for one in settings.fallback_providers)
+    for target in (primary, *fallbacks):
+        if not target.model:
+            raise ModelUnnamed(target)
+    return Resolved(primary=primary, fallbacks=fallbacks, tries=settings.tries)
+
+
+async def resolve_live(
+    settings: ModelSettings,
+    env: Lookup,
+    flags: Flags,
+    look: Callable[[], Awaitable[Sequence[LocalServer]]],
+    ask: Callable[[Target], Awaitable[Mapping[str, int | None]]],
+) -> Resolved:
+    """Like `resolve`, but looks around where the settings are silent.
+
+    `look` finds local servers; `ask` lists the models of one target. Neither is called
+    when the settings say enough.
+    """
+    try:
+        return resolve(settings, env, flags)
+    except NothingConfigured:
+        found = await look()
+        if not found:
+            raise
+        return resolve(settings, env, flags, found)
+    except ModelUnnamed as unnamed:
+        models = await ask(unnamed.target)
+        model = first_chat_model(models)
+        if not model:
+            raise
+    resolved = resolve(settings, env, structs.replace(flags, model=model))
+    window = settings.context_length or models.get(model)
+    if not window:
+        return resolved
+    return structs.replace(resolved, primary=structs.replace(resolved.primary, window=window))
+
+
+class _Resolver:
+    def __init__(self, settings: ModelSettings, env: Lookup, found: Sequence[LocalServer]) -> None:
+        self._settings = settings
+        self._env = env
+        self._found = found
+
+    def wish(self, flags: Flags) -> _Wish:
+        settings = self._settings
+        told = (
+            ("flag", flags.provider),
+            ("config", settings.provider if not flags.base_url else ""),
+            ("HERMES_INFERENCE_PROVIDER", self._env("HERMES_INFERENCE_PROVIDER") or ""),
+        )
+        source, provider = next(
+            ((who, name) for who, name in told if name.lower() not in _AUTO), ("auto", "")
+        )
+        if source != "flag" and self._means_another(provider, flags.model):
+            return _Wish(model=flags.model, api_key=flags.api_key, source="flag")
+        same = not flags.base_url and flags.provider.lower() in {"", settings.provider.lower()}
+        model = flags.model or (settings.default if same or not provider else "")
+        return _Wish(
+            provider=provider,
+            model=model or self._env("HERMES_INFERENCE_MODEL") or "",
+            base_url=flags.base_url or (settings.base_url if same else ""),
+            api_key=flags.api_key or (settings.api_key if same else ""),
+            source=source,
+        )
+
+    def _means_another(self, configured: str, model: str) -> bool:
+        """Whether `-m vendor/model` asks to leave the configured provider for the vendor.
+
+        Routers and local servers have names with slashes of their own.
+        """
+        provider = provider_named(configured)
+        head, slash, _ = model.partition("/")
+        if provider is None or provider.router or provider.local or provider is CUSTOM:
+            return False
+        return bool(slash) and provider_named(head) is not provider and self._usable(head)
+
+    def target(self, wish: _Wish) -> Target:
+        wish = self._split_model(wish)
+        custom = self._custom(wish.provider)
+        if custom is not None:
+            return self._custom_target(custom, wish)
+        provider = self._provider(wish)
+        if provider is None:
+            return self._local_target(wish)
+        if provider.name in self._settings.disabled:
+            raise ConfigError(
+                f"the provider {provider.name} is switched off",
+                hint=f"Switch it on: hermes config set providers.{provider.name}.enabled true",
+            )
+        return self._named_target(provider, wish)
+
+    def _split_model(self, wish: _Wish) -> _Wish:
+        """`provider/model` and `provider:model` name both, where the prefix is a provider's."""
+        if wish.provider or wish.base_url:
+            return wish
+        for mark in ":/":
+            head, found, model = wish.model.partition(mark)
+            if head == "custom" and found:
+                name, _, model = model.partition(mark)
+                return structs.replace(wish, provider=f"custom:{name}", model=model)
+            if found and self._usable(head):
+                return structs.replace(wish, provider=head, model=model)
+        return wish
+
+    def _usable(self, name: str) -> bool:
+        """A vendor's prefix counts as a provider only when we could ask it."""
+        if self._custom(name) is not None:
+            return True
+        provider = provider_named(name)
+        if provider is None or provider is CUSTOM or provider.name in self._settings.disabled:
+            return False
+        return provider.local or bool(self._keys(provider, _Wish())[0])
+
+    def _custom(self, name: str) -> CustomProvider | None:
+        bare = name.removeprefix("custom:")
+        for custom in self._settings.custom_providers:
+            if bare and custom.name.lower() == bare.lower():
+                return custom
+        if name.startswith("custom:"):
+            known = ", ".join(one.name for one in self._settings.custom_providers) or "none"
+            raise ConfigError(
+                f"there is no custom provider named {bare!r} (known: {known})",
+                hint="Add it under custom_providers in config.yaml: hermes config edit",
+            )
+        return None
+
+    def _provider(self, wish: _Wish) -> Provider | None:
+        """The provider that is meant, or offers itself; None when only a local server is left."""
+        if wish.provider:
+            provider = provider_named(wish.provider)
+            if provider is None:
+                names = ", ".join(one.name for one in PROVIDERS)
+                raise ConfigError(
+                    f"unknown provider {wish.provider!r}",
+                    hint=f"Choose one of: {names}, custom. Or run: hermes model",
+                )
+            return provider
+        if wish.base_url or self._env("OPENAI_BASE_URL"):
+            return self._provider_at(wish.base_url or self._env("OPENAI_BASE_URL") or "")
+        for provider in PROVIDERS:
+            if provider.name in self._settings.disabled or provider.local:
+                continue
+            if self._keys(provider, wish)[0]:
+                return provider
+        return None
+
+    def _provider_at(self, url: str) -> Provider:
+        """Who lives at an address; its key must not be another's."""
+        host = host_of(url)
+        return next((one for one in PROVIDERS if host_of(one.base_url) == host), CUSTOM)
+
+    def _named_target(self, provider: Provider, wish: _Wish) -> Target:
+        url = wish.base_url or self._url(provider)
+        if not url:
+            raise ConfigError(
+                "the provider 'custom' needs an address",
+                hint="hermes config set model.base_url http://127.0.0.1:8000/v1",
+            )
+        url = tidy_url(url)
+        keys, key_env = self._keys(provider, wish)
+        local = provider.local or is_local(url)
+        if not keys and not local and provider is not CUSTOM:
+            raise ConfigError(
+                f"there is no key for {provider.title}",
+                hint=f"Set it: hermes config set {key_env} <key>. "
+                "Or choose another provider: hermes model",
+            )
+        model = wish.model or provider.default_model
+        return Target(
+            provider=provider.name,
+            base_url=url,
+            model=model,
+            keys=keys,
+            key_env=key_env,
+            strategy=self._settings.strategies.get(provider.name, Strategy.FILL_FIRST),
+            window=self._settings.context_length or window_of(model, local=local),
+            max_output=self._settings.max_tokens,
+            profile=profile_for(provider, model),
+            api_mode=self._settings.api_mode or CHAT,
+            extra=self._extra(provider),
+            headers=provider.headers,
+            idle=self._idle(provider, local=local),
+            connect=self._settings.connect_timeout,
+            proxy="" if local else self._settings.proxy,
+            local=local,
+            source=wish.source or "auto",
+        )
+
+    def _custom_target(self, custom: CustomProvider, wish: _Wish) -> Target:
+        if custom.name in self._settings.disabled:
+            raise ConfigError(f"the provider {custom.name} is switched off")
+        stored = self._env(custom.key_env) if custom.key_env else None
+        keys = _split_keys(wish.api_key or custom.api_key or stored or "")
+        url = tidy_url(wish.base_url or custom.base_url)
+        local = is_local(url)
+        model = wish.model or custom.model or next(iter(custom.models), "")
+        window = custom.models.get(model) or custom.context_length or self._settings.context_length
+        return Target(
+            provider=custom.name,
+            base_url=url,
+            model=model,
+            keys=(*keys, *self._settings.pools.get(custom.name, ())),
+            key_env=custom.key_env,
+            strategy=self._settings.strategies.get(custom.name, Strategy.FILL_FIRST),
+            window=window or window_of(model, local=local),
+            max_output=self._settings.max_tokens,
+            profile=profile_for(self._provider_at(url), model),
+            api_mode=custom.api_mode or CHAT,
+            extra=custom.extra_body,
+            idle=self._idle(CUSTOM, local=local),
+            connect=self._settings.connect_timeout,
+            gap=custom.rate_limit_delay,
+            proxy="" if local else self._settings.proxy,
+            verify=custom.ssl_verify,
+            ca_file=custom.ssl_ca_cert,
+            local=local,
+            source=wish.source or "auto",
+        )
+
+    def _local_target(self, wish: _Wish) -> Target:
+        """A server of this machine: the one that has the model, or the first when none is named."""
+        if wish.model and self._found and not any(wish.model in one.models for one in self._found):
+            offered = ", ".join(name for one in self._found for name in one.models)
+            raise ConfigError(
+                f"no key is set, and no local server has the model {wish.model!r}",
+                hint=f"They have: {offered}. Choose one: hermes config set model.default <name>",
+            )
+        for server in self._found:
+            model = wish.model or first_chat_model(server.models)
+            if not model or model not in server.models:
+                continue
+            provider = provider_named(server.provider) or CUSTOM
+            told = server.models.get(model)
+            target = self._named_target(
+                provider, structs.replace(wish, model=model, base_url=server.base_url)
+            )
+            chosen = self._settings.context_length or told or target.window
+            return structs.replace(target, window=chosen, local=True, source="found running")
+        raise NothingConfigured(
+            "no model provider is set up: there is no key and no local server",
+            hint="Run: hermes setup. Or set a key: hermes config set OPENROUTER_API_KEY <key>. "
+            "Or start a local server such as Ollama.",
+        )
+
+    def _keys(self, provider: Provider, wish: _Wish) -> tuple[tuple[str, ...], str]:
+        """The keys, and the variable they came from or should be put into."""
+        pool = self._settings.pools.get(provider.name, ())
+        if wish.api_key:
+            return (*_split_keys(wish.api_key), *pool), wish.key_env
+        names = (wish.key_env,) if wish.key_env else provider.key_env
+        for name in names:
+            if keys := self._env_keys(name):
+                return (*keys, *pool), name
+        return pool, names[0] if names else ""
+
+    def _env_keys(self, name: str) -> tuple[str, ...]:
+        """`NAME` may hold several keys with commas; `NAME_2` and so on hold more."""
+        more = (self._env(f"{name}_{number}") for number in range(2, 10))
+        held = [self._env(name), *more]
+        return tuple(key for value in held if value for key in _split_keys(value))
+
+    def _url(self, provider: Provider) -> str:
+        for name in provider.url_env:
+            if value := self._env(name):
+                return value
+        return provider.base_url
+
+    def _idle(self, provider: Provider, *, local: bool) -> float:
+        if local:
+            return self._settings.local_idle
+        return self._settings.remote_idle or provider.idle or 120.0
+
+    def _extra(self, provider: Provider) -> Mapping[str, Any]:
+        size = self._settings.ollama_num_ctx
+        return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
+
+
+def _fallback_wish(one: Fallback) -> _Wish:
+    return _Wish(
+        provider=one.provider,
+        model=one.model,
+        base_url=one.base_url,
+        api_key=one.api_key,
+        key_env=one.key_env,
+        source="fallback",
+    )
+
+
+def first_chat_model(models: Mapping[str, int | None]) -> str:
+    """The first that can talk; embedding models are in the same list."""
+    return next((name for name in models if not re.search(r"embed|rerank|whisper|tts", name)), "")
+
+
+def _split_keys(value: str) -> tuple[str, ...]:
+    return tuple(key for part in value.split(",") if (key := part.strip()))

@@ -1,0 +1,81 @@
+"""What the choice of a model depends on, as the rest of the house hands it in."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from hermes.models.keys import Strategy
+
+Lookup: TypeAlias = Callable[[str], str | None]
+"""Reads one environment variable."""
+
+
+class CustomProvider(Struct, frozen=True, kw_only=True):
+    """An entry of `custom_providers`; `models` maps names to their context length, if known."""
+
+    name: str
+    base_url: str
+    api_key: str = ""
+    key_env: str = ""
+    api_mode: str = ""
+    model: str = ""
+    models: Mapping[str, int | None] = {}
+    context_length: int | None = None
+    rate_limit_delay: float = 0.0
+    extra_body: Mapping[str, Any] = {}
+    ssl_verify: bool = True
+    ssl_ca_cert: str = ""
+
+
+class Fallback(Struct, frozen=True, kw_only=True):
+    """An entry of `fallback_providers`."""
+
+    provider: str = ""
+    model: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    key_env: str = ""
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    """The model's part of the configuration.
+
+    `pools` holds further keys by provider, `strategies` how to choose among them.
+    """
+
+    default: str = ""
+    provider: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    api_mode: str = ""
+    context_length: int | None = None
+    max_tokens: int | None = None
+    ollama_num_ctx: int | None = None
+    custom_providers: tuple[CustomProvider, ...] = ()
+    fallback_providers: tuple[Fallback, ...] = ()
+    disabled: frozenset[str] = frozenset()
+    pools: Mapping[str, tuple[str, ...]] = {}
+    strategies: Mapping[str, Strategy] = {}
+    tries: int = 3
+    local_idle: float = 900.0
+    remote_idle: float | None = None
+    connect_timeout: float = 10.0
+    proxy: str = ""
+
+
+class Flags(Struct, frozen=True, kw_only=True):
+    """What the command line, or a command in a chat, asks for."""
+
+    model: str = ""
+    provider: str = ""
+    base_url: str = ""
+    api_key: str = ""
+
+
+class LocalServer(Struct, frozen=True, kw_only=True):
+    """A model server found on this machine; `models` maps names to their windows, if told."""
+
+    provider: str
+    base_url: str
+    models: Mapping[str, int | None]

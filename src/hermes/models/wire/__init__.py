@@ -1,0 +1,1 @@
+"""The languages of the providers: requests to bytes, streams to answers. No network here."""

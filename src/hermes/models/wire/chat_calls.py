@@ -1,0 +1,113 @@
+"""Put tool calls together from the pieces of a stream, whatever the provider's habits."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.ids import new_id
+from hermes.models.json_repair import is_json, repair_json
+from hermes.schema.messages import ToolCall
+
+EMPTY = Raw(b"{}")
+
+
+class FunctionDelta(Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class CallDelta(Struct):
+    index: int | None = None
+    id: str | None = None
+    function: FunctionDelta | None = None
+
+
+class _Slot:
+    __slots__ = ("id", "index", "name", "pieces")
+
+    def __init__(self, index: int | None) -> None:
+        self.index = index
+        self.id = ""
+        self.name = ""
+        self.pieces: list[str] = []
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
+
+
+class Calls:
+    """Collects pieces by index, by id, or by order when the provider gives neither."""
+
+    def __init__(self) -> None:
+        self._slots: list[_Slot] = []
+
+    def add(self, piece: CallDelta) -> None:
+        function = piece.function or FunctionDelta()
+        slot = self._slot_for(piece, function.name or "")
+        slot.id = slot.id or piece.id or ""
+        slot.name = slot.name or function.name or ""
+        match function.arguments:
+            case None | "":
+                return
+            case str():
+                slot.pieces.append(function.arguments)
+            case _:
+                slot.pieces.append(msgspec.json.encode(function.arguments).decode())
+
+    def _slot_for(self, piece: CallDelta, name: str) -> _Slot:
+        found = self._known(piece, name)
+        if found is not None and not (name and _begins_anew(found, piece)):
+            return found
+        slot = _Slot(piece.index)
+        self._slots.append(slot)
+        return slot
+
+    def _known(self, piece: CallDelta, name: str) -> _Slot | None:
+        newest_first = reversed(self._slots)
+        if piece.index is not None:
+            return next((slot for slot in newest_first if slot.index == piece.index), None)
+        if piece.id:
+            return next((slot for slot in newest_first if slot.id == piece.id), None)
+        return None if name else next(newest_first, None)
+
+    def finish(self, *, cut: bool) -> list[ToolCall]:
+        """The calls in order. With `cut` the answer hit its limit: nothing is guessed then."""
+        calls: list[ToolCall] = []
+        taken: set[str] = set()
+        for slot in self._slots:
+            if not slot.name and not slot.pieces:
+                continue
+            identity = slot.id if slot.id and slot.id not in taken else new_id("call")
+            taken.add(identity)
+            args, broken = _arguments(slot.arguments.strip(), cut=cut)
+            calls.append(ToolCall(identity, slot.name or "unnamed", args, broken))
+        return calls
+
+
+def _begins_anew(slot: _Slot, piece: CallDelta) -> bool:
+    """Some send every whole call under the same index."""
+    if piece.id and slot.id and piece.id != slot.id:
+        return True
+    return bool(slot.name and slot.pieces) and not piece.id and is_json(slot.arguments)
+
+
+def _arguments(text: str, *, cut: bool) -> tuple[Raw, str]:
+    """The model's own bytes when they are an object, else the nearest thing to it."""
+    if not text or text == "null":
+        return EMPTY, ""
+    mended = (text if is_json(text) else None) if cut else repair_json(text)
+    if mended is None:
+        return EMPTY, text
+    if mended.startswith("{"):
+        return Raw(mended.encode()), ""
+    return _unwrapped(mended, text)
+
+
+def _unwrapped(mended: str, text: str) -> tuple[Raw, str]:
+    """Some encode the arguments twice."""
+    inner = msgspec.json.decode(mended)
+    if isinstance(inner, str) and inner.lstrip().startswith("{") and is_json(inner):
+        return Raw(inner.strip().encode()), ""
+    return EMPTY, text

@@ -1,0 +1,255 @@
+"""A request in the words of OpenAI's chat completions.
+
+The messages come last in the body and every one is encoded by itself, always alike, so two
+requests of one conversation share their bytes up to the first new message.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, TypeAlias, assert_never
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from hermes.models.profile import EffortForm, Profile, Replay, nearest_effort
+from hermes.ports.model import Request
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Reasoning,
+    Result,
+    Text,
+    ToolCall,
+    User,
+    text_of,
+)
+from hermes.schema.tools import ToolSpec
+
+
+class ImageUrl(Struct):
+    url: str
+
+
+class ImagePart(Struct, tag="image_url"):
+    image_url: ImageUrl
+
+
+class TextPart(Struct, tag="text"):
+    text: str
+
+
+class SystemMessage(Struct, tag_field="role", tag="system"):
+    content: str
+
+
+class UserMessage(Struct, tag_field="role", tag="user"):
+    content: str | list[TextPart | ImagePart]
+
+
+class Function(Struct):
+    name: str
+    arguments: str
+
+
+class CallPart(Struct, tag="function"):
+    id: str
+    function: Function
+
+
+class AssistantMessage(Struct, tag_field="role", tag="assistant"):
+    content: str | None
+    reasoning_content: str | UnsetType = UNSET
+    reasoning_details: Raw | UnsetType = UNSET
+    tool_calls: list[CallPart] | UnsetType = UNSET
+
+
+class ToolMessage(Struct, tag_field="role", tag="tool"):
+    tool_call_id: str
+    content: str
+
+
+WireMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+Urls: TypeAlias = Mapping[str, str]
+"""Data URLs by the digest of the image."""
+
+
+class ChatRequestCodec:
+    """Writes the bodies for one model of one provider."""
+
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        profile: Profile,
+        max_output: int | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._model = model
+        self._provider = provider
+        self._profile = profile
+        self._max_output = max_output
+        self._extra = dict(extra or {})
+        self._encoder = msgspec.json.Encoder()
+
+    def body(self, request: Request, images: Urls | None = None) -> bytes:
+        """The whole body; `images` holds what `images_in` names, as far as it could be found."""
+        encode = self._encoder.encode
+        messages = self.messages(request, images or {})
+        return b'%b,"messages":%b}' % (encode(self._head(request))[:-1], encode(messages))
+
+    def messages(self, request: Request, images: Urls) -> list[WireMessage]:
+        written: list[WireMessage] = [SystemMessage(request.system)] if request.system else []
+        shown: list[Media] = []
+        for message in request.messages:
+            if shown and not isinstance(message, Result):
+                written.append(self._shown(shown, images))
+                shown = []
+            match message:
+                case User():
+                    written.append(UserMessage(self._content(message.parts, images)))
+                case Assistant():
+                    if message.parts and (answer := self._answer(message)):
+                        written.append(answer)
+                case Result():
+                    shown += self._images(message.parts)
+                    written.append(ToolMessage(self._call_id(message.call), self._told(message)))
+                case _:
+                    assert_never(message)
+        if shown:
+            written.append(self._shown(shown, images))
+        return written
+
+    def images_in(self, messages: Iterable[Message]) -> list[Media]:
+        """The images whose bytes `body` will need."""
+        return [
+            image
+            for message in messages
+            if not isinstance(message, Assistant)
+            for image in self._images(message.parts)
+        ]
+
+    def _head(self, request: Request) -> dict[str, Any]:
+        head: dict[str, Any] = {"model": self._model, "stream": True}
+        if self._profile.stream_usage:
+            head["stream_options"] = {"include_usage": True}
+        limit = request.max_output or self._max_output
+        if limit:
+            head[self._profile.max_tokens_field] = limit
+        if request.effort:
+            head |= _effort(request.effort, self._profile)
+        head |= self._extra
+        if request.tools:
+            head["tools"] = [_tool(spec) for spec in request.tools]
+        return head
+
+    def _images(self, parts: Sequence[Text | Media]) -> list[Media]:
+        if not self._profile.images:
+            return []
+        return [part for part in parts if isinstance(part, Media) and is_image(part)]
+
+    def _content(
+        self, parts: Sequence[Text | Media], images: Urls
+    ) -> str | list[TextPart | ImagePart]:
+        if len(parts) == 1 and isinstance(parts[0], Text):
+            return parts[0].text
+        if not self._images(parts):
+            return "\n".join(map(_as_text, parts))
+        return [_part(part, images) for part in parts]
+
+    def _answer(self, message: Assistant) -> AssistantMessage | None:
+        text = text_of(message)
+        calls = [self._call(part) for part in message.parts if isinstance(part, ToolCall)]
+        if not text and not calls:
+            return None
+        answer = AssistantMessage(text or self._profile.no_text)
+        if calls:
+            answer.tool_calls = calls
+        if self._profile.replay is not Replay.NEVER:
+            self._replay(message, answer)
+        return answer
+
+    def _replay(self, message: Assistant, answer: AssistantMessage) -> None:
+        """A provider gets back only what it thought itself."""
+        thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
+        if not thoughts or message.provider != self._provider:
+            return
+        seal = thoughts[-1].signature
+        if self._profile.replay is Replay.DETAILS and seal:
+            answer.reasoning_details = Raw(seal.encode())
+            return
+        thought = "".join(thought.text for thought in thoughts)
+        if self._profile.replay is Replay.CONTENT:
+            answer.reasoning_content = thought
+        elif self._profile.replay is Replay.TAGS:
+            answer.content = f"<think>\n{thought}\n</think>\n\n{answer.content or ''}"
+
+    def _call(self, call: ToolCall) -> CallPart:
+        arguments = bytes(call.args).decode()
+        return CallPart(self._call_id(call.id), Function(call.name, arguments))
+
+    def _call_id(self, identity: str) -> str:
+        if not self._profile.short_call_ids or (len(identity) == 9 and identity.isalnum()):
+            return identity
+        return sha256(identity.encode()).hexdigest()[:9]
+
+    def _told(self, result: Result) -> str:
+        """A result's words; its pictures follow in a message of their own."""
+        parts = result.parts
+        if len(parts) == 1 and isinstance(parts[0], Text):
+            return parts[0].text
+        seen = self._images(parts)
+        return "\n".join(
+            f"[the image {part.name or part.media_type} follows below]"
+            if part in seen
+            else _as_text(part)
+            for part in parts
+        )
+
+    def _shown(self, shown: Sequence[Media], images: Urls) -> UserMessage:
+        label = TextPart("[Images from the tool results above]")
+        return UserMessage([label, *(_part(image, images) for image in shown)])
+
+
+def is_image(media: Media) -> bool:
+    return media.media_type.startswith("image/")
+
+
+def _part(part: Text | Media, images: Urls) -> TextPart | ImagePart:
+    if isinstance(part, Text) or not is_image(part):
+        return TextPart(_as_text(part))
+    url = images.get(part.digest)
+    if url is None:
+        return TextPart(f"[the image {part.name or part.digest[:12]} is no longer there]")
+    return ImagePart(ImageUrl(url))
+
+
+def _as_text(part: Text | Media) -> str:
+    if isinstance(part, Text):
+        return part.text
+    return f"[attached: {part.name or 'a file'} ({part.media_type}), not readable by this model]"
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
+    return {"type": "function", "function": function}
+
+
+def _effort(wanted: str, profile: Profile) -> dict[str, Any]:
+    thinks = wanted != "none"
+    nearest = nearest_effort(wanted, profile.efforts)
+    match profile.effort:
+        case EffortForm.NOWHERE:
+            return {}
+        case EffortForm.FIELD:
+            return {"reasoning_effort": nearest} if nearest else {}
+        case EffortForm.OBJECT:
+            if not thinks:
+                return {"reasoning": {"enabled": False}}
+            return {"reasoning": {"effort": nearest}} if nearest else {}
+        case EffortForm.SWITCH:
+            return {"thinking": {"type": "enabled" if thinks else "disabled"}}
+        case EffortForm.TEMPLATE:
+            return {"chat_template_kwargs": {"enable_thinking": thinks}}
+        case _:
+            assert_never(profile.effort)

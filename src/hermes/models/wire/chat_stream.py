@@ -1,0 +1,271 @@
+"""OpenAI's stream of chat completion chunks to deltas and one answer."""
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.ids import new_id
+from hermes.models.think_tags import Kind, Piece, ThinkTags
+from hermes.models.wire.chat_calls import CallDelta, Calls
+from hermes.models.wire.chat_usage import WireUsage, usage_of
+from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
+from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
+
+LONGEST = 4_000_000
+"""Characters after which an answer is a runaway and is cut off."""
+
+_STOPS = {
+    "stop": Stop.END,
+    "tool_calls": Stop.TOOLS,
+    "function_call": Stop.TOOLS,
+    "length": Stop.LENGTH,
+    "max_tokens": Stop.LENGTH,
+    "model_length": Stop.LENGTH,
+    "content_filter": Stop.REFUSED,
+    "refusal": Stop.REFUSED,
+    "sensitive": Stop.REFUSED,
+}
+
+StreamDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset
+
+
+class ContentPart(Struct):
+    """Some send content as parts; a `thinking` part holds parts again."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: list["ContentPart"] | str | None = None
+
+
+class Delta(Struct):
+    content: str | list[ContentPart] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | dict[str, Any] | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    tool_calls: list[CallDelta] | None = None
+
+
+class Choice(Struct):
+    delta: Delta | None = None
+    message: Delta | None = None
+    finish_reason: str | None = None
+    usage: WireUsage | None = None
+
+
+class GroqExtra(Struct):
+    usage: WireUsage | None = None
+
+
+class StreamChunk(Struct):
+    choices: list[Choice] | None = None
+    usage: WireUsage | None = None
+    x_groq: GroqExtra | None = None
+    error: dict[str, Any] | str | None = None
+    model: str | None = None
+
+
+class NotAChunk(ValueError):
+    """The data of an event was no chat completion chunk."""
+
+
+class ErrorInStream(Exception):
+    """The provider sent an error where a chunk was due; `body` is that error as it came."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__("error in the stream")
+        self.body = body
+
+
+class _Told:
+    """Deltas waiting to be given out, neighbours of one kind joined."""
+
+    def __init__(self) -> None:
+        self._done: list[StreamDelta] = []
+        self._pieces: list[str] = []
+        self._thought = False
+
+    def add(self, text: str, *, thought: bool) -> None:
+        if thought is not self._thought:
+            self._flush()
+            self._thought = thought
+        self._pieces.append(text)
+
+    def reset(self, reason: str) -> None:
+        self._flush()
+        self._done.append(StreamReset(reason))
+
+    def take(self) -> list[StreamDelta]:
+        self._flush()
+        done, self._done = self._done, []
+        return done
+
+    def _flush(self) -> None:
+        if text := "".join(self._pieces):
+            self._done.append(ReasoningDelta(text) if self._thought else TextDelta(text))
+        self._pieces = []
+
+
+class ChatStream:
+    """Reads one answer. `feed` wants the data of events, `answer` gives the whole.
+
+    Deltas of one kind that came together are given as one.
+    """
+
+    def __init__(self, decoder: msgspec.json.Decoder[StreamChunk]) -> None:
+        self._decoder = decoder
+        self._tags = ThinkTags()
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._details: list[dict[str, Any]] = []
+        self._calls = Calls()
+        self._usage = Usage()
+        self._refused = False
+        self._size = 0
+        self._told = _Told()
+        self.finish_reason = ""
+        """Why the answer ended, in the provider's word; empty until it says so."""
+
+    @property
+    def runaway(self) -> bool:
+        return self._size > LONGEST
+
+    def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
+        """Raises `NotAChunk` or `ErrorInStream`; what came before in the batch is lost then."""
+        for data in batch:
+            try:
+                chunk = self._decoder.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise NotAChunk(str(error)) from error
+            if chunk.error:
+                raise ErrorInStream(data)
+            usage = chunk.usage or (chunk.x_groq and chunk.x_groq.usage)
+            if usage:
+                self._usage = usage_of(usage)
+            if chunk.choices:
+                self._choice(chunk.choices[0])
+        return self._told.take()
+
+    def close(self) -> list[StreamDelta]:
+        """The deltas that were held back; call it once, before `answer`."""
+        self._pieces(self._tags.close())
+        return self._told.take()
+
+    def _choice(self, choice: Choice) -> None:
+        delta = choice.delta or choice.message
+        if delta is not None:
+            if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
+                self._think(_thought(delta))
+                self._details += delta.reasoning_details or ()
+            if delta.content:
+                self._content(delta.content)
+            if delta.refusal:
+                self._refused = True
+                self._speak(delta.refusal)
+            for call in delta.tool_calls or ():
+                self._calls.add(call)
+        if choice.usage:
+            self._usage = usage_of(choice.usage)
+        self.finish_reason = choice.finish_reason or self.finish_reason
+
+    def _content(self, content: str | list[ContentPart]) -> None:
+        if isinstance(content, str):
+            self._pieces(self._tags.feed(content))
+            return
+        for part in content:
+            if part.thinking:
+                self._think(_flat(part.thinking))
+            elif part.text:
+                self._pieces(self._tags.feed(part.text))
+
+    def _pieces(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            match piece.kind:
+                case Kind.SPOKEN:
+                    self._speak(piece.text)
+                case Kind.THOUGHT:
+                    self._think(piece.text)
+                case Kind.TAKEN_BACK:
+                    self._thoughts += self._texts
+                    self._texts = []
+                    self._told.reset("that was thinking")
+                    self._told.add("".join(self._thoughts), thought=True)
+
+    def _speak(self, text: str) -> None:
+        self._size += len(text)
+        self._texts.append(text)
+        self._told.add(text, thought=False)
+
+    def _think(self, text: str) -> None:
+        self._size += len(text)
+        self._thoughts.append(text)
+        self._told.add(text, thought=True)
+
+    def answer(self, model: str, provider: str) -> Assistant:
+        cut = self.runaway or _STOPS.get(self.finish_reason) is Stop.LENGTH
+        calls = self._calls.finish(cut=cut)
+        parts: list[Text | Reasoning | ToolCall] = []
+        thought = "".join(self._thoughts)
+        if thought or self._details:
+            seal = msgspec.json.encode(_joined(self._details)).decode() if self._details else None
+            parts.append(Reasoning(thought, seal))
+        if text := "".join(self._texts):
+            parts.append(Text(text))
+        parts += calls
+        return Assistant(
+            new_id("msg"),
+            tuple(parts),
+            self._stop(calls, cut=cut),
+            self._usage,
+            model,
+            provider,
+        )
+
+    def _stop(self, calls: list[ToolCall], *, cut: bool) -> Stop:
+        if cut:
+            return Stop.LENGTH
+        if self._refused:
+            return Stop.REFUSED
+        stop = _STOPS.get(self.finish_reason, Stop.END)
+        if stop in {Stop.END, Stop.TOOLS}:
+            return Stop.TOOLS if calls else Stop.END
+        return stop
+
+
+def _thought(delta: Delta) -> str:
+    """The same thought may come in up to three fields at once; it counts once."""
+    if delta.reasoning_content:
+        return delta.reasoning_content
+    if isinstance(delta.reasoning, str) and delta.reasoning:
+        return delta.reasoning
+    details = delta.reasoning_details or ()
+    return "".join(str(one.get("text") or one.get("summary") or "") for one in details)
+
+
+def _flat(thinking: list[ContentPart] | str) -> str:
+    if isinstance(thinking, str):
+        return thinking
+    return "".join(part.text or "" for part in thinking)
+
+
+def _joined(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Pieces of one detail become one: texts are joined, of all else the last word counts."""
+    whole: list[dict[str, Any]] = []
+    for piece in details:
+        last = whole[-1] if whole else None
+        same = last is not None and (last.get("type"), last.get("index")) == (
+            piece.get("type"),
+            piece.get("index"),
+        )
+        if last is None or not same:
+            whole.append(dict(piece))
+            continue
+        for key, value in piece.items():
+            grows = key in {"text", "summary", "data"} and isinstance(value, str)
+            if grows:
+                last[key] = (last.get(key) or "") + value
+            elif value is not None:
+                last[key] = value
+    return whole

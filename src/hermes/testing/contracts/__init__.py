@@ -1,0 +1,1 @@
+"""What every driver of a port must do, as suites that plugin authors can run too."""

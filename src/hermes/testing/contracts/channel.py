@@ -1,0 +1,76 @@
+"""What every channel must do: subclass `ChannelContract` and provide the fixture `bench`."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+from msgspec import Struct
+
+from hermes.ports.channel import Channel, Edits, Inbound, Outgoing
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+
+
+class Bench(Struct, frozen=True):
+    """`arrive` returns when the platform has been acknowledged; `shown` reads a chat."""
+
+    channel: Channel
+    home: Address
+    arrive: Callable[[str], Awaitable[None]]
+    shown: Callable[[Address], Awaitable[list[str]]]
+
+
+def _post(text: str) -> Outgoing:
+    return Outgoing((Text(text),))
+
+
+class ChannelContract:
+    async def test_delivers_what_people_write(self, bench: Bench) -> None:
+        heard: list[Inbound] = []
+
+        async def deliver(update: Inbound) -> None:
+            heard.append(update)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(bench.channel.run, deliver)
+            await bench.arrive("hello")
+            group.cancel_scope.cancel()
+        assert [
+            part.text for update in heard for part in update.parts if isinstance(part, Text)
+        ] == ["hello"]
+        assert heard[0].key
+        assert heard[0].sender
+        assert heard[0].address.channel == bench.home.channel
+
+    async def test_acknowledges_only_what_is_durable(self, bench: Bench) -> None:
+        """Until `deliver` returns, the platform has no acknowledgement."""
+        asked, durable, arrived = anyio.Event(), anyio.Event(), anyio.Event()
+
+        async def deliver(update: Inbound) -> None:
+            asked.set()
+            await durable.wait()
+
+        async def arrive() -> None:
+            await bench.arrive("hello")
+            arrived.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(bench.channel.run, deliver)
+            group.start_soon(arrive)
+            await asked.wait()
+            assert not arrived.is_set()
+            durable.set()
+            await arrived.wait()
+            group.cancel_scope.cancel()
+
+    async def test_sends_and_gives_a_receipt(self, bench: Bench) -> None:
+        first = await bench.channel.send(bench.home, _post("one"))
+        second = await bench.channel.send(bench.home, _post("two"))
+        assert first.id != second.id
+        assert await bench.shown(bench.home) == ["one", "two"]
+
+    async def test_edits_in_place(self, bench: Bench) -> None:
+        if not isinstance(bench.channel, Edits):
+            return
+        receipt = await bench.channel.send(bench.home, _post("draft"))
+        await bench.channel.edit(receipt, _post("final"))
+        assert await bench.shown(bench.home) == ["final"]

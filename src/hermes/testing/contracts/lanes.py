@@ -1,0 +1,121 @@
+"""What the durable inbox and outbox of every store must do."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec import Raw
+
+from hermes.kit.holder import this_process
+from hermes.ports.store import Done, OpenSession, Parcel, Post, Store
+from hermes.schema.errors import NotFound
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import session
+
+MINUTE = timedelta(minutes=1)
+
+
+def parcel(key: str, lane: str = "inbox", topic: str = "s1", body: bytes = b'{"a": 1 }') -> Parcel:
+    return Parcel(key=key, lane=lane, topic=topic, body=Raw(body))
+
+
+async def take(store: Store, limit: int = 10, holder: str = "me") -> list[str]:
+    return [got.key for got in await store.lanes.claim("inbox", None, holder, MINUTE, limit)]
+
+
+class LanesContract:
+    async def test_a_parcel_comes_out_as_it_went_in(self, store: Store) -> None:
+        sent = parcel("k1")
+        assert await store.lanes.put(sent)
+        (got,) = await store.lanes.claim("inbox", "s1", "me", MINUTE)
+        assert got == sent
+        assert bytes(got.body) == b'{"a": 1 }'
+
+    async def test_a_key_is_accepted_once_and_for_all(self, store: Store, clock: FakeClock) -> None:
+        assert await store.lanes.put(parcel("k1"))
+        assert not await store.lanes.put(parcel("k1", topic="other", body=b"2"))
+        await store.commit(OpenSession(session(clock, "s1")), Post(parcel("k1", body=b"3")))
+        (got,) = await store.lanes.claim("inbox", None, "me", MINUTE, 10)
+        assert bytes(got.body) == b'{"a": 1 }'
+        await store.commit(Done("k1"))
+        assert not await store.lanes.put(parcel("k1"))
+        assert await take(store) == []
+
+    async def test_oldest_first_by_lane_and_topic(self, store: Store) -> None:
+        for key, lane, topic in [
+            ("k1", "inbox", "a"),
+            ("k2", "outbox", "a"),
+            ("k3", "inbox", "b"),
+            ("k4", "inbox", "a"),
+        ]:
+            await store.lanes.put(parcel(key, lane, topic))
+        got = await store.lanes.claim("inbox", "b", "me", MINUTE, 10)
+        assert [item.key for item in got] == ["k3"]
+        assert await take(store, limit=1) == ["k1"]
+        assert await take(store) == ["k4"]
+        assert await take(store) == []
+        (last,) = await store.lanes.claim("outbox", None, "me", MINUTE, 10)
+        assert last.key == "k2"
+
+    async def test_not_before_it_is_due(self, store: Store, clock: FakeClock) -> None:
+        later = Parcel(key="k1", lane="inbox", topic="s1", body=Raw(b"1"), due=clock.now() + MINUTE)
+        await store.lanes.put(later)
+        assert await take(store) == []
+        await clock.advance(60)
+        assert await store.lanes.claim("inbox", None, "me", MINUTE) == [later]
+
+    async def test_a_lapsed_lease_is_due_again(self, store: Store, clock: FakeClock) -> None:
+        await store.lanes.put(parcel("k1"))
+        (first,) = await store.lanes.claim("inbox", None, "me", MINUTE)
+        assert first.attempts == 0
+        assert await take(store, holder="other") == []
+        await clock.advance(60)
+        (again,) = await store.lanes.claim("inbox", None, "other", MINUTE)
+        assert (again.key, again.attempts) == ("k1", 1)
+
+    async def test_what_a_dead_process_held_is_due_at_once(self, store: Store) -> None:
+        await store.lanes.put(parcel("k1"))
+        dead = this_process().rpartition("/")[0] + "/1"
+        assert await take(store, holder=dead) == ["k1"]
+        (again,) = await store.lanes.claim("inbox", None, this_process(), MINUTE)
+        assert again.attempts == 1
+        assert await take(store, holder="other") == []
+
+    async def test_retry_waits_and_counts(self, store: Store, clock: FakeClock) -> None:
+        await store.lanes.put(parcel("k1"))
+        await take(store)
+        await store.lanes.retry("k1", clock.now() + MINUTE, "busy")
+        assert await take(store) == []
+        await clock.advance(60)
+        (again,) = await store.lanes.claim("inbox", None, "me", MINUTE)
+        assert again.attempts == 1
+        with pytest.raises(NotFound):
+            await store.lanes.retry("unknown", clock.now(), "busy")
+
+    async def test_done_stays_done(self, store: Store, clock: FakeClock) -> None:
+        await store.lanes.put(parcel("k1"))
+        await store.commit(Done("k1"), Done("unknown"))
+        await store.lanes.retry("k1", clock.now(), "too late")
+        await store.lanes.park("k1", "too late")
+        assert await take(store) == []
+
+    async def test_parked_until_somebody_acts(self, store: Store, clock: FakeClock) -> None:
+        await store.lanes.put(parcel("k1"))
+        await take(store)
+        await store.lanes.park("k1", "no such chat")
+        await clock.advance(3600)
+        assert await take(store) == []
+        assert not await store.lanes.put(parcel("k1"))
+        await store.lanes.retry("k1", clock.now(), "asked to")
+        assert await take(store) == ["k1"]
+        with pytest.raises(NotFound):
+            await store.lanes.park("unknown", "why")
+
+    async def test_a_parcel_is_posted_with_the_rest_or_not_at_all(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await store.commit(OpenSession(session(clock, "s1")))
+        with pytest.raises(Exception, match="s1"):
+            await store.commit(Post(parcel("k1")), OpenSession(session(clock, "s1")))
+        assert await take(store) == []
+        await store.commit(Post(parcel("k1")))
+        assert await take(store) == ["k1"]

@@ -1,0 +1,256 @@
+"""What every model driver must do. Subclass `ModelContract` and give it a `rig` fixture."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import anyio
+import pytest
+from msgspec import Raw, Struct
+
+from hermes.ports.model import Chunk, Model, Request
+from hermes.schema.errors import (
+    BadRequest,
+    ContextTooLong,
+    ModelError,
+    ModelNotFound,
+    OutOfCredit,
+    Overloaded,
+    PolicyRefused,
+    RateLimited,
+    Unauthorized,
+    Unreachable,
+)
+from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
+from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, Usage, User
+
+ASKED = Request("Be brief.", [User("u1", (Text("hello"),))])
+
+ERRORS: tuple[type[ModelError], ...] = (
+    Unauthorized,
+    OutOfCredit,
+    RateLimited,
+    Overloaded,
+    ContextTooLong,
+    PolicyRefused,
+    ModelNotFound,
+    BadRequest,
+)
+
+
+class Played(Struct, frozen=True, kw_only=True):
+    """One answer for the other side to give, in nobody's wire format."""
+
+    text: tuple[str, ...] = ()
+    thought: tuple[str, ...] = ()
+    calls: tuple[tuple[str, str, str], ...] = ()
+    """Each an id, a name and the arguments as JSON text."""
+    stop: Stop = Stop.END
+    usage: Usage = Usage(10, 5)
+    error: type[ModelError] | None = None
+    hangs: bool = False
+    """After the text, silence."""
+    breaks: bool = False
+    """After the text, the connection is gone."""
+
+
+class Rig(Protocol):
+    """Sets up a driver with the other side of it."""
+
+    def playing(self, *answers: Played) -> AbstractAsyncContextManager[Model]: ...
+
+    async def saw_us_leave(self) -> bool:
+        """Waits until the other side has noticed the end of the last stream."""
+        ...
+
+
+class Heard:
+    """Everything one stream gave."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+
+    @property
+    def answer(self) -> Assistant:
+        (answer,) = (chunk for chunk in self.chunks if isinstance(chunk, Assistant))
+        return answer
+
+    @property
+    def text(self) -> str:
+        """The deltas since the last reset."""
+        text = ""
+        for chunk in self.chunks:
+            if isinstance(chunk, StreamReset):
+                text = ""
+            elif isinstance(chunk, TextDelta):
+                text += chunk.text
+        return text
+
+    @property
+    def thought(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks if isinstance(chunk, ReasoningDelta))
+
+
+async def listen(model: Model, request: Request = ASKED, heard: Heard | None = None) -> Heard:
+    heard = heard or Heard()
+    async with model.stream(request) as chunks:
+        async for chunk in chunks:
+            heard.chunks.append(chunk)
+    return heard
+
+
+class ModelContract:
+    """Every driver passes this; a fake that does not is no fake of ours."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_it_says_who_it_is(self, rig: Rig) -> None:
+        async with rig.playing() as model:
+            assert model.name
+            assert model.provider
+            assert model.window > 0
+
+    async def test_deltas_come_first_then_one_answer_then_nothing(self, rig: Rig) -> None:
+        async with rig.playing(Played(text=("Hel", "lo ", "there\n"))) as model:
+            heard = await listen(model)
+        assert isinstance(heard.chunks[-1], Assistant)
+        assert [type(chunk) for chunk in heard.chunks].count(Assistant) == 1
+        assert heard.text == heard.answer.text == "Hello there\n"
+        assert heard.answer.stop is Stop.END
+        assert heard.answer.id
+
+    async def test_reasoning_is_told_apart_from_the_answer(self, rig: Rig) -> None:
+        async with rig.playing(Played(thought=("let me ", "see"), text=("42",))) as model:
+            heard = await listen(model)
+        assert heard.thought == "let me see"
+        assert heard.text == "42"
+        assert [type(part) for part in heard.answer.parts] == [Reasoning, Text]
+        assert heard.answer.text == "42"
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            "{}",
+            '{"path": "a/b",  "n":1.0}',
+            '{"b":1,"a":[1,2,{"x":null}]}',
+            '{"text":"\\u00e9\\n\\"quoted\\" \\ud83d\\ude00"}',
+            '{"text":"äöü 日本 😀"}',
+        ],
+    )
+    async def test_the_bytes_of_arguments_stay_as_they_came(self, rig: Rig, args: str) -> None:
+        async with rig.playing(Played(calls=(("call_1", "look", args),), stop=Stop.TOOLS)) as model:
+            heard = await listen(model)
+        assert heard.answer.calls == [ToolCall("call_1", "look", Raw(args.encode()))]
+        assert heard.answer.stop is Stop.TOOLS
+
+    async def test_calls_keep_their_order_and_come_with_text(self, rig: Rig) -> None:
+        calls = tuple((f"call_{n}", f"tool_{n}", f'{{"n":{n}}}') for n in range(4))
+        async with rig.playing(Played(text=("On it.",), calls=calls, stop=Stop.TOOLS)) as model:
+            heard = await listen(model)
+        assert [(call.id, call.name) for call in heard.answer.calls] == [
+            (identity, name) for identity, name, _ in calls
+        ]
+        assert heard.answer.text == heard.text == "On it."
+
+    async def test_usage_is_reported(self, rig: Rig) -> None:
+        usage = Usage(input=120, output=30, cache_read=100, reasoning=12)
+        async with rig.playing(Played(text=("ok",), usage=usage)) as model:
+            heard = await listen(model)
+        assert heard.answer.usage == usage
+
+    @pytest.mark.parametrize("stop", [Stop.LENGTH, Stop.REFUSED])
+    async def test_an_unusual_stop_is_told(self, rig: Rig, stop: Stop) -> None:
+        async with rig.playing(Played(text=("half an ans",), stop=stop)) as model:
+            heard = await listen(model)
+        assert heard.answer.stop is stop
+
+    async def test_an_empty_answer_is_an_answer(self, rig: Rig) -> None:
+        async with rig.playing(Played()) as model:
+            heard = await listen(model)
+        assert heard.answer.parts == ()
+
+    @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+    async def test_errors_have_their_types(self, rig: Rig, error: type[ModelError]) -> None:
+        async with rig.playing(Played(error=error)) as model:
+            with pytest.raises(error) as caught:
+                await listen(model)
+        assert type(caught.value) is error
+        assert str(caught.value)
+
+    async def test_a_broken_connection_is_unreachable(self, rig: Rig) -> None:
+        heard = Heard()
+        async with rig.playing(Played(text=("Hello wor",), breaks=True)) as model:
+            with pytest.raises(Unreachable):
+                await listen(model, heard=heard)
+        assert heard.text == "Hello wor"
+        assert not any(isinstance(chunk, Assistant) for chunk in heard.chunks)
+
+    async def test_leaving_early_closes_the_connection(self, rig: Rig) -> None:
+        async with rig.playing(Played(text=("Hello",), hangs=True)) as model:
+            async with model.stream(ASKED) as chunks:
+                await _first_delta(chunks)
+            assert await rig.saw_us_leave()
+
+    async def test_cancelling_closes_the_connection(self, rig: Rig) -> None:
+        started = anyio.Event()
+
+        async def ask(model: Model) -> None:
+            async with model.stream(ASKED) as chunks:
+                async for _ in chunks:
+                    started.set()
+
+        async with rig.playing(Played(text=("Hello",), hangs=True)) as model:
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask, model)
+                await started.wait()
+                group.cancel_scope.cancel()
+            assert await rig.saw_us_leave()
+
+    async def test_a_failure_does_not_spoil_the_next_request(self, rig: Rig) -> None:
+        async with rig.playing(Played(error=Overloaded), Played(text=("fine",))) as model:
+            with pytest.raises(Overloaded):
+                await listen(model)
+            assert (await listen(model)).text == "fine"
+
+    async def test_a_whole_conversation_can_be_sent(self, rig: Rig) -> None:
+        first = Played(calls=(("call_1", "look", '{"at":"x"}'),), stop=Stop.TOOLS)
+        async with rig.playing(first, Played(text=("It is x.",))) as model:
+            call = (await listen(model)).answer
+            result = Result("r1", "call_1", (Text("x"),))
+            history = [*ASKED.messages, call, result]
+            heard = await listen(model, Request(ASKED.system, history))
+        assert heard.answer.text == "It is x."
+
+    async def test_streams_run_side_by_side(self, rig: Rig) -> None:
+        answers = [Played(text=("same",))] * 5
+        texts: list[str] = []
+
+        async def ask(model: Model) -> None:
+            texts.append((await listen(model)).text)
+
+        async with rig.playing(*answers) as model, anyio.create_task_group() as group:
+            for _ in answers:
+                group.start_soon(ask, model)
+        assert texts == ["same"] * 5
+
+
+async def _first_delta(chunks: AsyncIterator[Chunk]) -> None:
+    async for chunk in chunks:
+        if isinstance(chunk, TextDelta):
+            return
+
+
+def pieces_of(played: Played) -> Sequence[Chunk]:
+    """The deltas of an answer as chunks."""
+    return [*map(ReasoningDelta, played.thought), *map(TextDelta, played.text)]
+
+
+def answer_of(played: Played, model: str = "", provider: str = "") -> Assistant:
+    """The answer as a driver should put it together."""
+    parts: list[Text | Reasoning | ToolCall] = []
+    if played.thought:
+        parts.append(Reasoning("".join(played.thought)))
+    if played.text:
+        parts.append(Text("".join(played.text)))
+    parts += [ToolCall(i, name, Raw(args.encode())) for i, name, args in played.calls]
+    return Assistant("msg_1", tuple(parts), played.stop, played.usage, model, provider)

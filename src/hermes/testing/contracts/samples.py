@@ -1,0 +1,47 @@
+"""Small messages and sessions for contract suites."""
+
+from datetime import datetime
+from typing import TypedDict, Unpack
+
+from msgspec import Raw
+
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User
+from hermes.schema.sessions import Session
+
+
+class Traits(TypedDict, total=False):
+    source: str
+    principal: str
+    key: str
+    title: str
+    model: str
+    provider: str
+    system: str
+    parent: str | None
+    cwd: str
+    ended_at: datetime | None
+    end_reason: str
+
+
+def session(clock: Clock, name: str, **traits: Unpack[Traits]) -> Session:
+    return Session(id=name, started_at=clock.now(), **traits)
+
+
+def asked(text: str, name: str = "") -> User:
+    return User(name or new_id("msg"), (Text(text),))
+
+
+def answered(text: str) -> Assistant:
+    return Assistant(new_id("msg"), (Text(text),), Stop.END)
+
+
+def calling(*tools: str) -> Assistant:
+    """An answer that calls each of these tools, with the tool's name as the call's id."""
+    calls = tuple(ToolCall(tool, tool, Raw(b"{}")) for tool in tools)
+    return Assistant(new_id("msg"), calls, Stop.TOOLS)
+
+
+def result_of(call: str, text: str, name: str = "") -> Result:
+    return Result(name or new_id("msg"), call, (Text(text),))

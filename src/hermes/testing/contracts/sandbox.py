@@ -1,0 +1,217 @@
+"""What every sandbox must do: subclass `SandboxContract` and provide the fixture `sandbox`."""
+
+
+
+import os
+import tracemalloc
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+import pytest
+
+from hermes.ports.sandbox import Finished, Job, Sandbox
+from hermes.schema.errors import SandboxError
+
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+PATIENCE = 20.0
+
+TREE = """
+exec 9>"$1"
+(trap '' TERM; echo stubborn >&9; while :; do sleep 1000; done) &
+setsid sh -c 'echo daemon >&9; sleep 1000' &
+(setsid sh -c 'trap "" TERM HUP; echo both >&9; while :; do sleep 1000; done' &)
+echo main >&9
+wait
+"""
+"""A command with every kind of child that is hard to end; each holds the witness open."""
+TREE_SIZE = 4
+
+
+class Witness:
+    """A pipe by name that every process of a tree holds open: its end is the end of them all."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = str(path)
+        self._reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def hear(self, count: int) -> set[str]:
+        """The first words of `count` processes."""
+        said = b""
+        with anyio.fail_after(PATIENCE):
+            while said.count(b"\n") < count:
+                await anyio.wait_readable(self._reader)
+                said += os.read(self._reader, 4096)
+        return set(said.decode().split())
+
+    async def silence(self) -> None:
+        """Returns when no process of the tree lives."""
+        with anyio.fail_after(PATIENCE):
+            while True:
+                await anyio.wait_readable(self._reader)
+                if not os.read(self._reader, 4096):
+                    return
+
+    def close(self) -> None:
+        os.close(self._reader)
+
+
+class SandboxContract:
+    pytestmark: ClassVar = pytest.mark.anyio
+
+    @pytest.fixture
+    def witness(self, tmp_path: Path) -> Iterator[Witness]:
+        witness = Witness(tmp_path / "witness")
+        yield witness
+        witness.close()
+
+    async def test_output_and_exit_code(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        done = await sandbox.run(_shell("echo one; echo two >&2; echo three; exit 3", tmp_path))
+        assert done == Finished(exit_code=3, output=b"one\ntwo\nthree\n", total=14)
+
+    async def test_a_signal_is_a_negative_exit_code(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        assert (await sandbox.run(_shell("kill -9 $$", tmp_path))).exit_code == -9
+
+    async def test_the_environment_is_exactly_what_was_given(
+        self, sandbox: Sandbox, tmp_path: Path
+    ) -> None:
+        given = {**ENV, "PLAIN": "a b", "ODD": "=x=\ny\tä"}
+        done = await sandbox.run(_job(("env", "-0"), tmp_path, env=given))
+        lines = done.output.decode().rstrip("\0").split("\0")
+        assert dict(line.split("=", 1) for line in lines) == given
+
+    async def test_the_folder_is_the_one_asked_for(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        done = await sandbox.run(_job(("pwd", "-P"), tmp_path))
+        assert done.output.decode().strip() == str(tmp_path.resolve())
+
+    async def test_arguments_arrive_as_they_are(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        odd = ("", " ", "$HOME", "'\"", "ä\n*")
+        done = await sandbox.run(_job(("printf", "%s|", *odd), tmp_path))
+        assert done.output.decode() == "|".join(odd) + "|"
+
+    async def test_standard_input(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        text = b"x" * 300_000
+        done = await sandbox.run(_job(("wc", "-c"), tmp_path, stdin=text))
+        assert done.output.split() == [b"300000"]
+        assert (await sandbox.run(_job(("cat",), tmp_path))).output == b""
+
+    async def test_input_nobody_reads(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        done = await sandbox.run(_job(("true",), tmp_path, stdin=b"x" * 1_000_000))
+        assert done.exit_code == 0
+
+    async def test_what_is_heard_is_the_output(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        pieces: list[bytes] = []
+
+        async def heard(data: bytes) -> None:
+            await anyio.lowlevel.checkpoint()
+            pieces.append(data)
+
+        done = await sandbox.run(_shell("seq 20000", tmp_path), heard)
+        assert b"".join(pieces) == done.output
+        assert done.output.split() == [b"%d" % n for n in range(1, 20001)]
+
+    async def test_a_listener_that_fails_ends_the_job(
+        self, sandbox: Sandbox, tmp_path: Path, witness: Witness
+    ) -> None:
+        async def heard(data: bytes) -> None:
+            await anyio.lowlevel.checkpoint()
+            raise LookupError(data)
+
+        with pytest.raises(LookupError):
+            await sandbox.run(
+                _shell('exec 9>"$1"; echo x; sleep 1000', tmp_path, witness.path), heard
+            )
+        await witness.silence()
+
+    async def test_memory_is_bounded(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        size, keep, spill = 50_000_000, 100_000, tmp_path / "all"
+        command = f"printf begin; head -c {size - 8} /dev/zero; printf end"
+        tracemalloc.start()
+        try:
+            done = await sandbox.run(_shell(command, tmp_path, keep=keep, spill=str(spill)))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert done.total == size == spill.stat().st_size
+        assert len(done.output) == keep
+        assert done.output.startswith(b"begin")
+        assert done.output.endswith(b"end")
+        assert peak < 4_000_000
+
+    async def test_nothing_is_spilled_when_it_fits(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        spill = tmp_path / "all"
+        done = await sandbox.run(_shell("printf 12345", tmp_path, keep=5, spill=str(spill)))
+        assert done.output == b"12345"
+        assert not spill.exists()
+
+    async def test_a_timeout_ends_the_tree(
+        self, sandbox: Sandbox, tmp_path: Path, witness: Witness
+    ) -> None:
+        done = await sandbox.run(_shell("echo early\n" + TREE, tmp_path, witness.path, timeout=0.5))
+        assert (done.exit_code, done.timed_out, done.output) == (124, True, b"early\n")
+        await witness.silence()
+
+    async def test_cancelling_ends_the_tree(
+        self, sandbox: Sandbox, tmp_path: Path, witness: Witness
+    ) -> None:
+        async with _running(sandbox, _shell(TREE, tmp_path, witness.path)):
+            assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
+        await witness.silence()
+
+    async def test_what_outlives_the_command_is_ended_and_counted(
+        self, sandbox: Sandbox, tmp_path: Path, witness: Witness
+    ) -> None:
+        command = 'exec 9>"$1"; setsid sleep 1000 & sleep 1000 & echo done'
+        done = await sandbox.run(_shell(command, tmp_path, witness.path))
+        assert (done.exit_code, done.output, done.left) == (0, b"done\n", 2)
+        await witness.silence()
+
+    async def test_what_ends_by_itself_is_waited_for(
+        self, sandbox: Sandbox, tmp_path: Path
+    ) -> None:
+        done = await sandbox.run(_shell("(sleep 0.05; echo late) & echo early", tmp_path))
+        assert (done.output, done.left) == (b"early\nlate\n", 0)
+
+    async def test_what_cannot_be_started_says_why(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        with pytest.raises(SandboxError, match="no-such-program.*No such file"):
+            await sandbox.run(_job(("no-such-program",), tmp_path))
+        with pytest.raises(SandboxError, match=r"nowhere.*No such file"):
+            await sandbox.run(_job(("true",), tmp_path / "nowhere"))
+        with pytest.raises(SandboxError, match="NUL"):
+            await sandbox.run(_job(("echo", "a\0b"), tmp_path))
+        assert (await sandbox.run(_job(("true",), tmp_path))).exit_code == 0
+
+    async def test_jobs_run_side_by_side(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        """Each waits for the file the other makes, so one alone would never end."""
+        results: list[int] = []
+
+        async def meet(mine: str, other: str) -> None:
+            command = f"touch {mine}; until [ -e {other} ]; do sleep 0.01; done"
+            results.append((await sandbox.run(_shell(command, tmp_path))).exit_code)
+
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as group:
+                group.start_soon(meet, "a", "b")
+                group.start_soon(meet, "b", "a")
+        assert results == [0, 0]
+
+
+@asynccontextmanager
+async def _running(sandbox: Sandbox, job: Job) -> AsyncGenerator[None]:
+    """The job runs for the length of the block and is cancelled at its end."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(sandbox.run, job)
+        yield
+        group.cancel_scope.cancel()
+
+
+def _job(argv: tuple[str, ...], cwd: Path, **more: Any) -> Job:
+    usual: dict[str, Any] = {"argv": argv, "cwd": str(cwd), "env": ENV, "timeout": PATIENCE}
+    return Job(**(usual | more))
+
+
+def _shell(command: str, cwd: Path, *args: str, **more: Any) -> Job:
+    return _job(("bash", "-c", command, "bash", *args), cwd, **more)

@@ -1,0 +1,172 @@
+"""How every store must find messages."""
+
+import pytest
+from msgspec import Raw
+
+from hermes.ports.store import Append, Hide, OpenSession, Store
+from hermes.schema.messages import Assistant, Message, Reasoning, Stop, Text, ToolCall
+from hermes.schema.scope import OWNER
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import answered, asked, result_of, session
+
+
+async def fill(store: Store, clock: FakeClock, *messages: Message) -> None:
+    await store.commit(
+        OpenSession(session(clock, "s1", title="the session")),
+        *(Append("s1", "r", message, clock.now()) for message in messages),
+    )
+
+
+async def places(store: Store, query: str, role: str | None = None) -> list[int]:
+    """The found places, in order of place."""
+    return sorted(hit.seq for hit in await store.seen_by(OWNER).search(query, role=role))
+
+
+FRUIT = (
+    "The quick brown fox jumps over the lazy dog",
+    "A dog and a fox walked into a bar.configuration file",
+    "Crème brûlée à la carte",
+    "我明天去東京出差",
+    "明日は東京タワーに行きます",
+    "Tokyo 2026: 100% 🎉 done",
+    "안녕하세요 세계",
+    "snake_case_name and camelCaseName in foo/bar-baz.py",
+)
+
+
+class SearchContract:
+    @pytest.mark.parametrize(
+        ("query", "expected"),
+        [
+            ("fox dog", [1, 2]),
+            ("dog FOX", [1, 2]),
+            ('"brown fox"', [1]),
+            ('"fox brown"', []),
+            ('"lazy dog" quick', [1]),
+            ("config*", [2]),
+            ("figura", [2]),
+            ("fox zebra", []),
+            ("creme brulee", [3]),
+            ("CRÈME", [3]),
+            ("東", [4, 5]),
+            ("東京", [4, 5]),
+            ("京東", []),
+            ("東京タワー", [5]),
+            ("明天去東京", [4]),
+            ("🎉", [6]),
+            ("세계", [7]),
+            ("안녕", [7]),
+            ("snake_case", [8]),
+            ("melCaseN", [8]),
+            ("bar-baz.py", [8]),
+            ("r-baz.p", [8]),
+            ("100%", [6]),
+            ("%", [6]),
+            ("", []),
+            ("   ", []),
+            ('"', []),
+            ('""', []),
+            ("*", []),
+            ("nothing like it", []),
+        ],
+    )
+    async def test_what_is_found(
+        self, store: Store, clock: FakeClock, query: str, expected: list[int]
+    ) -> None:
+        await fill(store, clock, *(asked(text) for text in FRUIT))
+        assert await places(store, query) == expected
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "fox AND",
+            "NOT fox",
+            "fox OR",
+            "text:fox",
+            "fox NEAR(",
+            "(fox",
+            "fox)",
+            'fo"x',
+            '"fox',
+            "fox^2",
+            "-fox",
+            "+fox +dog",
+            "fox\x00dog",
+            "\ud800",
+            "'; DROP TABLE messages; --",
+            "{fox}",
+            "* *",
+            "a" * 10_000,
+            "x " * 2_000,
+        ],
+    )
+    async def test_no_query_is_a_syntax_error(
+        self, store: Store, clock: FakeClock, query: str
+    ) -> None:
+        await fill(store, clock, *(asked(text) for text in FRUIT))
+        await store.seen_by(OWNER).search(query)
+        assert await places(store, "fox") == [1, 2]
+
+    async def test_a_hit_says_where_and_shows_what(self, store: Store, clock: FakeClock) -> None:
+        long = "word " * 200 + "the golden needle lies here " + "word " * 200
+        await fill(store, clock, asked("hello"), answered(long))
+        (hit,) = await store.seen_by(OWNER).search("NEEDLE golden")
+        assert hit.session == await store.seen_by(OWNER).get("s1")
+        assert (hit.seq, hit.role, hit.at) == (2, "assistant", clock.now())
+        assert ">>>golden<<< >>>needle<<<" in hit.snippet
+        assert len(hit.snippet) < 400
+
+    async def test_snippets_mark_the_original_letters(self, store: Store, clock: FakeClock) -> None:
+        await fill(store, clock, asked("Zum Frühstück: Crème brûlée"), asked("去東京出差"))
+        (first,) = await store.seen_by(OWNER).search("creme")
+        assert first.snippet == "Zum Frühstück: >>>Crème<<< brûlée"
+        (second,) = await store.seen_by(OWNER).search("東京")
+        assert second.snippet == "去>>>東京<<<出差"
+        (third,) = await store.seen_by(OWNER).search("hstuc")
+        assert third.snippet == "Zum Frü>>>hstüc<<<k: Crème brûlée"
+
+    async def test_filtered_by_role_and_limited(self, store: Store, clock: FakeClock) -> None:
+        await fill(store, clock, asked("plum"), answered("plum"), result_of("c", "plum"))
+        assert await places(store, "plum") == [1, 2, 3]
+        assert await places(store, "plum", "user") == [1]
+        assert await places(store, "plum", "result") == [3]
+        assert await places(store, "plu", "assistant") == [2]
+        assert len(await store.seen_by(OWNER).search("plum", limit=2)) == 2
+        assert len(await store.seen_by(OWNER).search("lum", limit=1)) == 1
+
+    async def test_calls_are_found_and_thoughts_are_not(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        parts = (
+            Reasoning("a secret thought"),
+            Text("Let me see."),
+            ToolCall("c", "terminal", Raw(b'{"command": "pg_dump --all"}')),
+        )
+        await fill(store, clock, Assistant("a", parts, Stop.TOOLS))
+        assert await places(store, "pg_dump") == [1]
+        assert await places(store, "terminal") == [1]
+        assert await places(store, "thought") == []
+
+    async def test_every_commit_is_found_at_once(self, store: Store, clock: FakeClock) -> None:
+        await fill(store, clock)
+        for number in range(30):
+            await store.commit(Append("s1", "r", asked(f"token{number}"), clock.now()))
+            assert await places(store, f"token{number}") == [number + 1]
+
+    async def test_the_newer_of_two_equals_comes_first(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await fill(store, clock, *(asked("the same words") for _ in range(3)))
+        assert [hit.seq for hit in await store.seen_by(OWNER).search("same words")] == [3, 2, 1]
+        assert [hit.seq for hit in await store.seen_by(OWNER).search("ame")] == [3, 2, 1]
+
+    async def test_hidden_before_and_after_it_was_found(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await fill(store, clock, asked("apple one"), asked("apple two"))
+        await store.commit(Hide("s1", 2))
+        assert await places(store, "apple") == [1]
+        assert await places(store, "pple") == [1]
+        await store.commit(Hide("s1", 1))
+        assert await places(store, "apple") == []
+        assert await places(store, "pple") == []

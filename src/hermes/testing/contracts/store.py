@@ -1,0 +1,264 @@
+"""What every store must do.
+
+A driver's test module subclasses `StoreContract` and provides the fixtures `store` (an empty,
+open store) and `clock` (the `FakeClock` that store was given).
+"""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from hermes.ports.store import (
+    Append,
+    Begin,
+    ChangeSession,
+    Intent,
+    Meter,
+    OpenSession,
+    Store,
+)
+from hermes.schema.errors import NotFound, StoreError
+from hermes.schema.messages import Usage
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import ModelUse, SessionChange, SessionFilter
+from hermes.schema.tools import Effect
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.lanes import LanesContract
+from hermes.testing.contracts.leases import LeasesContract
+from hermes.testing.contracts.samples import asked, calling, result_of, session
+from hermes.testing.contracts.search import SearchContract
+from hermes.testing.contracts.transcripts import IntentsContract, TranscriptContract
+from hermes.testing.contracts.walls import WallsContract
+
+EVERYTHING = SessionFilter()
+
+
+class SessionsContract:
+    async def test_an_opened_session_comes_back_whole(self, store: Store, clock: FakeClock) -> None:
+        parent = session(clock, "s0")
+        child = session(
+            clock,
+            "s1",
+            source="telegram",
+            principal="telegram:7",
+            key="agent:main:telegram:dm:7",
+            title="Größe 東京",
+            model="m",
+            provider="p",
+            system="You are\x00 helpful.\n",
+            parent="s0",
+            cwd="/home/u",
+            ended_at=clock.now() + timedelta(microseconds=1),
+            end_reason="reset",
+        )
+        await store.commit(OpenSession(parent), OpenSession(child))
+        assert await store.seen_by(OWNER).get("s1") == child
+
+    async def test_opening_twice_is_an_error(self, store: Store, clock: FakeClock) -> None:
+        await store.commit(OpenSession(session(clock, "s1", model="first")))
+        with pytest.raises(StoreError):
+            await store.commit(OpenSession(session(clock, "s1", model="second")))
+        assert (await store.seen_by(OWNER).get("s1")).model == "first"
+
+    async def test_a_parent_must_exist(self, store: Store, clock: FakeClock) -> None:
+        with pytest.raises(NotFound):
+            await store.commit(OpenSession(session(clock, "s1", parent="nobody")))
+
+    async def test_a_change_sets_only_what_it_names(self, store: Store, clock: FakeClock) -> None:
+        before = session(clock, "s1", model="m", system="old", cwd="/a")
+        await store.commit(OpenSession(before))
+        change = SessionChange(title="named", system="new", ended_at=clock.now())
+        await store.commit(ChangeSession("s1", change))
+        archive = store.seen_by(OWNER)
+        expected = msgspec.structs.replace(
+            before, title="named", system="new", ended_at=clock.now()
+        )
+        assert await archive.get("s1") == expected
+        await store.commit(ChangeSession("s1", SessionChange(ended_at=None)))
+        assert (await archive.get("s1")).ended_at is None
+        await store.commit(ChangeSession("s1", SessionChange()))
+        assert (await archive.get("s1")).title == "named"
+
+    async def test_changing_nobody_is_an_error(self, store: Store) -> None:
+        with pytest.raises(NotFound):
+            await store.commit(ChangeSession("nobody", SessionChange(cwd="/")))
+        with pytest.raises(NotFound):
+            await store.commit(ChangeSession("nobody", SessionChange()))
+
+    async def test_a_title_is_used_once_by_one_principal(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await store.commit(OpenSession(session(clock, "s1", title="plans")))
+        with pytest.raises(StoreError, match="plans"):
+            await store.commit(OpenSession(session(clock, "s2", title="plans")))
+        await store.commit(OpenSession(session(clock, "s2")), OpenSession(session(clock, "s3")))
+        with pytest.raises(StoreError, match="plans"):
+            await store.commit(ChangeSession("s2", SessionChange(title="plans")))
+        await store.commit(OpenSession(session(clock, "s4", title="plans", principal="guest")))
+        assert (await store.seen_by("guest").find("plans")).id == "s4"
+        assert (await store.seen_by(OWNER).find("plans")).id == "s1"
+
+    async def test_found_by_id_title_and_beginning(self, store: Store, clock: FakeClock) -> None:
+        await store.commit(
+            OpenSession(session(clock, "20260131_120000_aaa111", title="20260131")),
+            OpenSession(session(clock, "20260131_120000_bbb222")),
+            OpenSession(session(clock, "20260131_120000_b%_333")),
+        )
+        archive = store.seen_by(OWNER)
+        for name in ("20260131_120000_aaa111", "20260131", "20260131_120000_a"):
+            assert (await archive.find(name)).id == "20260131_120000_aaa111", name
+        assert (await archive.find("20260131_120000_b%")).id == "20260131_120000_b%_333"
+        for name in ("20260131_120000_b", "2026", "_", "", "nothing"):
+            with pytest.raises(NotFound):
+                await archive.find(name)
+        with pytest.raises(NotFound):
+            await archive.get("20260131")
+
+    async def test_latest_is_the_one_active_last(self, store: Store, clock: FakeClock) -> None:
+        archive = store.seen_by(OWNER)
+        assert await archive.latest() is None
+        await store.commit(OpenSession(session(clock, "s1")))
+        await clock.advance(60)
+        await store.commit(OpenSession(session(clock, "s2", source="telegram")))
+        latest = await archive.latest()
+        assert latest is not None
+        assert latest.id == "s2"
+        await clock.advance(60)
+        await store.commit(Append("s1", "r", asked("again"), clock.now()))
+        latest = await archive.latest()
+        assert latest is not None
+        assert latest.id == "s1"
+        by_source = await archive.latest("telegram")
+        assert by_source is not None
+        assert by_source.id == "s2"
+        assert await archive.latest("nowhere") is None
+
+    async def test_deleting_takes_everything_along(self, store: Store, clock: FakeClock) -> None:
+        archive = store.seen_by(OWNER)
+        await store.commit(
+            OpenSession(session(clock, "s1", title="t")),
+            OpenSession(session(clock, "s2", parent="s1")),
+            Append("s1", "r", asked("remember the kumquat"), clock.now()),
+            Begin(
+                Intent(
+                    call="c", session="s1", run="r", tool="t", effect=Effect.OUTSIDE, at=clock.now()
+                )
+            ),
+            Meter("s1", "r", "m", "p", Usage(input=1), 0.5, clock.now()),
+        )
+        assert len(await archive.search("kumquat")) == 1
+        assert await archive.delete(["s1", "s1", "nobody"]) == 1
+        with pytest.raises(NotFound):
+            await archive.get("s1")
+        assert (await archive.get("s2")).parent is None
+        assert list(await archive.messages("s1")) == []
+        assert list(await archive.search("kumquat")) == []
+        assert list(await archive.usage()) == []
+        assert list(await store.open_intents("s1")) == []
+        await store.commit(OpenSession(session(clock, "s1", title="t")))
+        await store.commit(Append("s1", "r", asked("a new kumquat"), clock.now()))
+        assert [hit.seq for hit in await archive.search("kumquat")] == [1]
+        assert await archive.delete([]) == 0
+
+
+class DigestsContract:
+    async def test_a_digest_adds_up(self, store: Store, clock: FakeClock) -> None:
+        one = session(clock, "s1")
+        await store.commit(OpenSession(one))
+        await clock.advance(5)
+        await store.commit(
+            Append("s1", "r", asked("please  look\nat this"), clock.now()),
+            Append("s1", "r", calling("ls", "cat"), clock.now()),
+            Append("s1", "r", result_of("ls", "files"), clock.now()),
+            Meter("s1", "r", "m", "p", Usage(10, 2, 3, 4, 1), 0.25, clock.now()),
+            Meter("s1", "r", "m2", "p", Usage(1, 1), 0.5, clock.now()),
+        )
+        (digest,) = await store.seen_by(OWNER).list(EVERYTHING)
+        assert digest.session == one
+        assert (digest.messages, digest.tool_calls, digest.model_calls) == (3, 2, 2)
+        assert digest.usage == Usage(11, 3, 3, 4, 1)
+        assert digest.cost == 0.75
+        assert digest.last_at == clock.now()
+        assert digest.preview == "please look at this"
+
+    async def test_one_unknown_price_makes_the_sum_unknown(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await store.commit(OpenSession(session(clock, "s1")))
+        (digest,) = await store.seen_by(OWNER).list(EVERYTHING)
+        assert digest.cost == 0.0
+        for price in (0.5, None, 0.25):
+            await store.commit(Meter("s1", "r", "m", "p", Usage(1), price, clock.now()))
+        await store.commit(Meter("s1", "r", "known", "p", Usage(1), 0.5, clock.now()))
+        (digest,) = await store.seen_by(OWNER).list(EVERYTHING)
+        assert digest.cost is None
+        assert list(await store.seen_by(OWNER).usage("s1")) == [
+            ModelUse(model="known", provider="p", calls=1, usage=Usage(1), cost=0.5),
+            ModelUse(model="m", provider="p", calls=3, usage=Usage(3), cost=None),
+        ]
+
+    async def test_usage_of_all_sums_over_sessions(self, store: Store, clock: FakeClock) -> None:
+        for name in ("s1", "s2"):
+            await store.commit(
+                OpenSession(session(clock, name)),
+                Meter(name, "r", "m", "p", Usage(2, 1), 0.5, clock.now()),
+            )
+        archive = store.seen_by(OWNER)
+        both = ModelUse(model="m", provider="p", calls=2, usage=Usage(4, 2), cost=1.0)
+        assert list(await archive.usage()) == [both]
+        assert list(await archive.usage("nobody")) == []
+
+    async def test_metering_nobody_is_an_error(self, store: Store, clock: FakeClock) -> None:
+        with pytest.raises(NotFound):
+            await store.commit(Meter("nobody", "r", "m", "p", Usage(), 0.0, clock.now()))
+
+    async def test_the_list_is_filtered_ordered_and_paged(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        start = clock.now()
+        for number in range(5):
+            await store.commit(
+                OpenSession(
+                    session(
+                        clock,
+                        f"s{number}",
+                        source="cron" if number % 2 else "cli",
+                        model=f"m{number}",
+                        title=f"Trip {number}",
+                        cwd=f"/w/{number}",
+                    )
+                ),
+                *(Append(f"s{number}", "r", asked("x"), clock.now()) for _ in range(number)),
+            )
+            await clock.advance(60)
+        archive = store.seen_by(OWNER)
+
+        async def ids(where: SessionFilter, limit: int = 50, offset: int = 0) -> list[str]:
+            return [row.session.id for row in await archive.list(where, limit, offset)]
+
+        assert await ids(EVERYTHING) == ["s4", "s3", "s2", "s1", "s0"]
+        assert await ids(EVERYTHING, 2, 1) == ["s3", "s2"]
+        assert await ids(SessionFilter(source="cron")) == ["s3", "s1"]
+        assert await ids(SessionFilter(model="m2")) == ["s2"]
+        assert await ids(SessionFilter(title="trip 3")) == ["s3"]
+        assert await ids(SessionFilter(title="%")) == []
+        assert await ids(SessionFilter(cwd="/w/1")) == ["s1"]
+        minute = timedelta(minutes=1)
+        assert await ids(SessionFilter(started_before=start + minute)) == ["s0"]
+        assert await ids(SessionFilter(started_after=start + 3 * minute)) == ["s4"]
+        assert await ids(SessionFilter(min_messages=3)) == ["s4", "s3"]
+        assert await ids(SessionFilter(max_messages=1, source="cli")) == ["s0"]
+
+
+class StoreContract(
+    SessionsContract,
+    DigestsContract,
+    TranscriptContract,
+    IntentsContract,
+    SearchContract,
+    WallsContract,
+    LanesContract,
+    LeasesContract,
+):
+    """All of it."""

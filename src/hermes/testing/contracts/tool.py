@@ -1,0 +1,180 @@
+"""What every tool must do: subclass `ToolContract`, provide the fixtures `tool` and `scope`.
+
+`busy` is for tools that can take long: arguments of a call that says something and goes on
+until it is cancelled.
+"""
+
+
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from hermes.ports.tool import Output, Tool, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.scope import Scope
+from hermes.schema.tools import ToolSpec
+
+PATIENCE = 20.0
+MAX_BYTES = 2_000
+KEYWORDS = {
+    "type",
+    "properties",
+    "required",
+    "items",
+    "enum",
+    "description",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "pattern",
+    "anyOf",
+    "additionalProperties",
+}
+TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
+WRONG: dict[str, object] = {
+    "string": {"an": "object"},
+    "integer": "many",
+    "number": "many",
+    "boolean": "perhaps",
+    "array": "a word",
+    "object": 7,
+}
+
+_WORDS = st.sampled_from(("", " ", "true", "no/such/thing", "~", "\0", "ä\u2028b", "-1", "x" * 300))
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+class ToolContract:
+    pytestmark: ClassVar = pytest.mark.anyio
+    busy: ClassVar[dict[str, Any] | None] = None
+
+    def test_it_describes_itself(self, tool: Tool) -> None:
+        spec = tool.spec
+        assert re.fullmatch(r"[a-z][a-z0-9_]{0,63}", spec.name)
+        assert spec.description.strip() == spec.description != ""
+        assert spec.timeout > 0
+        assert spec.toolset
+
+    def test_its_schema_is_plain_and_small(self, tool: Tool) -> None:
+        spec = tool.spec
+        encoded = msgspec.json.encode(spec.schema)
+        assert msgspec.json.decode(encoded) == spec.schema
+        assert len(encoded) + len(spec.description.encode()) <= MAX_BYTES
+        assert spec.schema["type"] == "object"
+        for node in _nodes(spec.schema):
+            assert set(node) <= KEYWORDS
+            assert "anyOf" in node or "enum" in node or node["type"] in TYPES
+            assert set(node.get("required", ())) <= set(node.get("properties", ()))
+
+    async def test_a_wrong_type_is_named(self, tool: Tool, scope: Scope) -> None:
+        for name, node in tool.spec.schema["properties"].items():
+            wrong = ["no such choice"] if "enum" in node else WRONG[node["type"]]
+            with pytest.raises(ToolError, match=re.escape(name)):
+                await _call(tool, scope, {**_least(tool.spec), name: wrong})
+
+    async def test_a_missing_parameter_is_named(self, tool: Tool, scope: Scope) -> None:
+        for name in tool.spec.schema.get("required", ()):
+            given_args = {k: v for k, v in _least(tool.spec).items() if k != name}
+            with pytest.raises(ToolError, match=re.escape(name)):
+                await _call(tool, scope, given_args)
+
+    async def test_an_unknown_parameter_is_refused(self, tool: Tool, scope: Scope) -> None:
+        with pytest.raises(ToolError, match="no_such_parameter"):
+            await _call(tool, scope, {**_least(tool.spec), "no_such_parameter": 1})
+
+    @pytest.mark.parametrize(
+        "raw", [b"", b"[]", b"7", b"null", b'"x"', b"{", b'{"a":1}}', b"[" * 100_000, b"\xff"]
+    )
+    async def test_what_is_no_object_is_refused(self, tool: Tool, scope: Scope, raw: bytes) -> None:
+        with pytest.raises(ToolError):
+            await tool.run(Raw(raw), _context(scope))
+
+    @settings(
+        max_examples=40,
+        deadline=None,
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.differing_executors,
+        ],
+    )
+    @given(data=st.data())
+    async def test_any_arguments_give_an_answer_or_a_tool_error(
+        self, tool: Tool, scope: Scope, data: st.DataObject
+    ) -> None:
+        names = st.sampled_from(sorted(tool.spec.schema["properties"])) | _WORDS
+        args = data.draw(st.dictionaries(names, _VALUES, max_size=5))
+        try:
+            output = await _call(tool, scope, args)
+        except ToolError as error:
+            assert str(error)
+        else:
+            assert isinstance(output, Output)
+            assert output.parts
+
+    async def test_a_busy_call_ends_when_it_is_cancelled(self, tool: Tool, scope: Scope) -> None:
+        """Once it has begun to speak; a tool that is never busy must not wait for anything."""
+        busy = self.busy
+        if busy is None:
+            with anyio.fail_after(PATIENCE), suppress(ToolError):
+                await _call(tool, scope, _least(tool.spec))
+            return
+        said = anyio.Event()
+
+        async def progress(_: str) -> None:
+            said.set()
+
+        finished = False
+
+        async def run() -> None:
+            nonlocal finished
+            await tool.run(Raw(msgspec.json.encode(busy)), ToolContext(scope, "call", progress))
+            finished = True
+
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as group:
+                group.start_soon(run)
+                await said.wait()
+                group.cancel_scope.cancel()
+        assert not finished
+
+
+async def _call(tool: Tool, scope: Scope, args: dict[str, Any]) -> Output:
+    return await tool.run(Raw(msgspec.json.encode(args)), _context(scope))
+
+
+def _context(scope: Scope) -> ToolContext:
+    async def progress(_: str) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    return ToolContext(scope, "call", progress)
+
+
+def _least(spec: ToolSpec) -> dict[str, Any]:
+    """Arguments of the right types, though they may mean nothing."""
+    samples: dict[str, object] = {"string": "x", "integer": 1, "boolean": False, "array": []}
+    properties: dict[str, dict[str, Any]] = spec.schema["properties"]
+    return {name: samples[properties[name]["type"]] for name in spec.schema.get("required", ())}
+
+
+def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield schema
+    for part in schema.get("properties", {}).values():
+        yield from _nodes(part)
+    if "items" in schema:
+        yield from _nodes(schema["items"])

@@ -1,0 +1,161 @@
+"""How every store must keep what was said and what was begun."""
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from hermes.ports.store import (
+    Append,
+    Begin,
+    Hide,
+    Intent,
+    OpenSession,
+    Settle,
+    Store,
+)
+from hermes.schema.errors import NotFound, StoreError
+from hermes.schema.messages import Assistant, Stop, Text, ToolCall, Usage, User
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionFilter
+from hermes.schema.tools import Effect
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import answered, asked, calling, result_of, session
+
+EVERYTHING = SessionFilter()
+
+
+class TranscriptContract:
+    async def test_messages_come_back_byte_for_byte(self, store: Store, clock: FakeClock) -> None:
+        args = Raw(b'{ "b" : 1,\t"a":[1.0, 1e5, "\\u00e9\xc3\xa9"] }')
+        said = Assistant(
+            id="a1",
+            parts=(Text("hm\x00 🎉"), ToolCall("c1", "run", args)),
+            stop=Stop.TOOLS,
+            usage=Usage(1, 2),
+            model="m",
+        )
+        written = [asked("hello", "u1"), said, result_of("c1", "done", "r1")]
+        await store.commit(OpenSession(session(clock, "s1")))
+        await store.commit(*(Append("s1", "run1", item, clock.now()) for item in written))
+        stored = await store.seen_by(OWNER).messages("s1")
+        assert [row.seq for row in stored] == [1, 2, 3]
+        assert {row.run for row in stored} == {"run1"}
+        assert {row.at for row in stored} == {clock.now()}
+        encoded = [msgspec.json.encode(row.message) for row in stored]
+        assert encoded == [msgspec.json.encode(item) for item in written]
+        back = stored[1].message
+        assert isinstance(back, Assistant)
+        assert bytes(back.calls[0].args) == bytes(args)
+
+    async def test_read_from_beyond_a_place(self, store: Store, clock: FakeClock) -> None:
+        await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
+        for number in range(4):
+            await store.commit(
+                Append("s1", "r", asked(f"one {number}"), clock.now()),
+                Append("s2", "r", asked(f"two {number}"), clock.now()),
+            )
+        archive = store.seen_by(OWNER)
+        assert [row.seq for row in await archive.messages("s2", after=2)] == [3, 4]
+        assert list(await archive.messages("s2", after=4)) == []
+        assert list(await archive.messages("nobody")) == []
+
+    async def test_hiding_takes_back_the_tail_for_good(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await store.commit(OpenSession(session(clock, "s1")))
+        for said in (asked("alpha"), calling("ls"), asked("beta")):
+            await store.commit(Append("s1", "r", said, clock.now()))
+        archive = store.seen_by(OWNER)
+        assert len(await archive.search("beta")) == 1
+        await store.commit(Hide("s1", 2))
+        assert [row.seq for row in await archive.messages("s1")] == [1]
+        (digest,) = await archive.list(EVERYTHING)
+        assert (digest.messages, digest.tool_calls) == (1, 0)
+        assert list(await archive.search("beta")) == []
+        await store.commit(Append("s1", "r", asked("gamma"), clock.now()))
+        assert [row.seq for row in await archive.messages("s1")] == [1, 4]
+        await store.commit(Hide("s1", 1))
+        (digest,) = await archive.list(EVERYTHING)
+        assert (digest.messages, digest.preview) == (0, "")
+        await store.commit(Append("s1", "r", asked("delta"), clock.now()))
+        (digest,) = await archive.list(EVERYTHING)
+        assert digest.preview == "delta"
+        await store.commit(Hide("s1", 99))
+        with pytest.raises(NotFound):
+            await store.commit(Hide("nobody", 1))
+
+    async def test_a_commit_is_all_or_nothing(self, store: Store, clock: FakeClock) -> None:
+        with pytest.raises(NotFound):
+            await store.commit(
+                OpenSession(session(clock, "s1")),
+                Append("s1", "r", asked("hello"), clock.now()),
+                Append("nobody", "r", asked("hello"), clock.now()),
+            )
+        archive = store.seen_by(OWNER)
+        with pytest.raises(NotFound):
+            await archive.get("s1")
+        assert list(await archive.search("hello")) == []
+
+    async def test_a_message_that_could_not_be_read_back_is_refused(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await store.commit(OpenSession(session(clock, "s1")))
+        broken = Assistant("a", (ToolCall("c", "run", Raw(b"{nope")),), Stop.TOOLS)
+        with pytest.raises(StoreError):
+            await store.commit(Append("s1", "r", broken, clock.now()))
+        lone = User("u", (Text("half \ud800"),))
+        with pytest.raises(StoreError):
+            await store.commit(Append("s1", "r", lone, clock.now()))
+        assert list(await store.seen_by(OWNER).messages("s1")) == []
+
+    async def test_order_within_a_commit_is_kept(self, store: Store, clock: FakeClock) -> None:
+        await store.commit(
+            OpenSession(session(clock, "s1")),
+            Append("s1", "r", asked("one"), clock.now()),
+            Hide("s1", 1),
+            Append("s1", "r", asked("two"), clock.now()),
+        )
+        stored = await store.seen_by(OWNER).messages("s1")
+        assert [row.seq for row in stored] == [2]
+
+    async def test_an_empty_commit_is_fine(self, store: Store) -> None:
+        await store.commit()
+
+
+class IntentsContract:
+    async def test_an_intent_is_open_until_settled(self, store: Store, clock: FakeClock) -> None:
+        await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
+        first, second = (
+            Intent(call=c, session="s1", run="r", tool="t", effect=Effect.WRITE, at=clock.now())
+            for c in ("c1", "c2")
+        )
+        await store.commit(Begin(first), Begin(second))
+        assert list(await store.open_intents("s1")) == [first, second]
+        assert list(await store.open_intents("s2")) == []
+        await store.commit(
+            Append("s1", "r", result_of("c1", "ok"), clock.now()), Settle("s1", "c1")
+        )
+        assert list(await store.open_intents("s1")) == [second]
+        await store.commit(Settle("s1", "c1"), Settle("s1", "unknown"))
+        await store.commit(Begin(first))
+        assert len(await store.open_intents("s1")) == 2
+        nobody = msgspec.structs.replace(first, session="nobody")
+        with pytest.raises(NotFound):
+            await store.commit(Begin(nobody))
+
+    async def test_settling_leaves_the_same_id_of_another_session_alone(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
+        ours, theirs = (
+            Intent(call="c1", session=s, run="r", tool="t", effect=Effect.OUTSIDE, at=clock.now())
+            for s in ("s1", "s2")
+        )
+        await store.commit(Begin(ours), Begin(theirs), Settle("s1", "c1"))
+        assert list(await store.open_intents("s1")) == []
+        assert list(await store.open_intents("s2")) == [theirs]
+
+    async def test_an_answer_without_words_is_kept(self, store: Store, clock: FakeClock) -> None:
+        await store.commit(OpenSession(session(clock, "s1")))
+        await store.commit(Append("s1", "r", answered(""), clock.now()))
+        assert len(await store.seen_by(OWNER).messages("s1")) == 1

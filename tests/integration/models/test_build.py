@@ -1,0 +1,150 @@
+"""From settings to answers: keys, fallbacks and discovery over real sockets."""
+
+import socket
+
+import pytest
+
+from hermes.models.build import build_model
+from hermes.models.discover import find_local, list_models
+from hermes.models.resolve import Resolved, resolve, resolve_live
+from hermes.models.settings import CustomProvider, Fallback, Flags, ModelSettings
+from hermes.schema.errors import BadRequest, ConfigError, NotFound, Overloaded, Unreachable
+from hermes.schema.events import Notice, StreamReset
+from hermes.schema.messages import Media
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.model import Heard, listen
+from hermes.testing.mock_openai import Fault, MockServer, Reply, Script, serve
+
+pytestmark = pytest.mark.anyio
+
+
+class NoBlobs:
+    async def put(self, data: bytes, media_type: str, name: str = "") -> Media:
+        raise AssertionError("nothing is stored here")
+
+    async def read(self, digest: str) -> bytes:
+        raise NotFound(digest)
+
+
+def settings(*servers: MockServer, **more) -> ModelSettings:
+    customs = tuple(
+        CustomProvider(name=f"s{n}", base_url=server.url, api_key="k1,k2", model="m")
+        for n, server in enumerate(servers)
+    )
+    spare = tuple(Fallback(provider=f"s{n}") for n in range(1, len(servers)))
+    return ModelSettings(provider="s0", custom_providers=customs, fallback_providers=spare, **more)
+
+
+def decided(*servers: MockServer, **more) -> Resolved:
+    return resolve(settings(*servers, **more), {}.get)
+
+
+async def ask(resolved: Resolved, clock: FakeClock | None = None) -> Heard:
+    model = build_model(resolved, NoBlobs(), clock or FakeClock(auto=True))
+    try:
+        return await listen(model)
+    finally:
+        await model.aclose()
+
+
+def bad(name: str, **headers: str) -> Reply:
+    return Reply(fault=Fault("status", named=name, headers=headers))
+
+
+async def test_a_refused_key_is_replaced_by_the_next():
+    async with serve(Script(api_key="k2")) as server:
+        heard = await ask(decided(server))
+    assert heard.answer.text == "Hello from the mock model."
+    assert (heard.answer.model, heard.answer.provider) == ("m", "s0")
+    assert [one.headers["authorization"] for one in server.requests] == ["Bearer k1", "Bearer k2"]
+
+
+async def test_a_broken_stream_is_taken_back_and_asked_again():
+    cut = Reply(text="Half an answer", fault=Fault("cut", after=1))
+    clock = FakeClock(auto=True)
+    async with serve(Script(replies=[cut])) as server:
+        heard = await ask(decided(server), clock)
+    assert [type(chunk) for chunk in heard.chunks if isinstance(chunk, StreamReset | Notice)] == [
+        StreamReset,
+        Notice,
+    ]
+    assert heard.text == heard.answer.text == "Hello from the mock model."
+    assert len(clock.slept) == 1
+
+
+async def test_the_second_server_takes_over():
+    down = Script(default=bad("overloaded"))
+    up = Script(default=Reply(text="from the second"))
+    async with serve(down) as first, serve(up) as second:
+        heard = await ask(decided(first, second))
+    assert heard.answer.text == "from the second"
+    assert heard.answer.provider == "s1"
+    assert (len(first.requests), len(second.requests)) == (3, 1)
+
+
+async def test_when_all_are_down_it_says_so_once():
+    down = Script(default=bad("unavailable"))
+    async with serve(down) as first, serve(down) as second:
+        with pytest.raises(Overloaded, match="gave up after 6 attempts with m at s0, m at s1"):
+            await ask(decided(first, second))
+
+
+async def test_retry_after_is_honoured():
+    clock = FakeClock(auto=True)
+    limited = [bad("rate_limited_seconds"), bad("rate_limited_ms"), bad("rate_limited")]
+    async with serve(Script(replies=limited)) as server:
+        await ask(decided(server, tries=4), clock)
+    assert clock.slept[0] == 1.5
+    assert len(clock.slept) == 2
+
+
+async def test_another_api_mode_is_refused_with_a_hint():
+    custom = CustomProvider(name="a", base_url="http://127.0.0.1:1/v1", api_mode="x", model="m")
+    resolved = resolve(ModelSettings(provider="a", custom_providers=(custom,)), {}.get)
+    with pytest.raises(ConfigError, match="'x' of a is not supported") as caught:
+        build_model(resolved, NoBlobs(), FakeClock())
+    assert "chat_completions" in caught.value.hint
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def test_a_running_server_is_found_and_asked():
+    async with serve(Script(models=("text-embed", "chatty"))) as server:
+        env = {"LM_BASE_URL": server.url, "OLLAMA_HOST": f"127.0.0.1:{free_port()}"}
+        found = await find_local(env.get, timeout=5.0)
+        mine = [one for one in found if one.base_url == server.url]
+        assert [(one.provider, list(one.models)) for one in mine] == [
+            ("lmstudio", ["text-embed", "chatty"])
+        ]
+
+        async def look():
+            return mine
+
+        resolved = await resolve_live(ModelSettings(), {}.get, Flags(), look, list_models)
+        heard = await ask(resolved)
+    assert (heard.answer.provider, heard.answer.model) == ("lmstudio", "chatty")
+
+
+async def test_a_server_without_a_named_model_is_asked_for_its_list():
+    async with serve(Script(models=("first", "second"))) as server:
+        env = {"LLAMACPP_BASE_URL": server.url}.get
+
+        async def look():
+            raise AssertionError("the provider is known")
+
+        wanted = ModelSettings(provider="llamacpp")
+        resolved = await resolve_live(wanted, env, Flags(), look, list_models)
+    assert (resolved.primary.model, resolved.primary.base_url) == ("first", server.url)
+
+
+async def test_listing_fails_with_a_reason():
+    async with serve(Script(api_key="secret")) as server:
+        target = decided(server).primary
+        with pytest.raises(BadRequest, match="401"):
+            await list_models(target)
+    with pytest.raises(Unreachable, match="no connection"):
+        await list_models(target)

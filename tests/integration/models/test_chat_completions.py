@@ -1,0 +1,343 @@
+"""The driver against everything that can go wrong on a real socket."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from email.utils import format_datetime
+
+import anyio
+import pytest
+from aiohttp import web
+
+from hermes.models.chat_completions import ChatCompletions, Served
+from hermes.models.endpoint import Endpoint, Place
+from hermes.models.images import Images
+from hermes.models.profile import Profile
+from hermes.ports.model import Request
+from hermes.schema.errors import (
+    BadRequest,
+    ContextTooLong,
+    ModelError,
+    NotFound,
+    Overloaded,
+    RateLimited,
+    Unauthorized,
+    Unreachable,
+)
+from hermes.schema.messages import Media, Result, Stop, Text, User
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.model import ASKED, Heard, listen
+from hermes.testing.mock_openai import Call, Fault, MockServer, Reply, Script, serve
+
+pytestmark = pytest.mark.anyio
+
+
+class MemoryBlobs:
+    def __init__(self, **data: bytes) -> None:
+        self.data = data
+        self.reads = 0
+
+    async def put(self, data: bytes, media_type: str, name: str = "") -> Media:
+        raise AssertionError("nothing is stored here")
+
+    async def read(self, digest: str) -> bytes:
+        self.reads += 1
+        if digest not in self.data:
+            raise NotFound(digest)
+        return self.data[digest]
+
+
+@asynccontextmanager
+async def model_at(
+    url: str, *, idle: float = 5.0, key: str = "", blobs: MemoryBlobs | None = None, **served
+) -> AsyncIterator[ChatCompletions]:
+    endpoint = Endpoint(Place(base_url=url, idle=idle, connect=2.0, grace=0.05))
+    known = Served(model="mock-model", provider="mock", window=1000, key_env="MOCK_KEY", **served)
+    try:
+        yield ChatCompletions(endpoint, known, Images(blobs or MemoryBlobs()), FakeClock(), key)
+    finally:
+        await endpoint.aclose()
+
+
+@asynccontextmanager
+async def talking(*replies: Reply, **kwargs) -> AsyncIterator[tuple[ChatCompletions, MockServer]]:
+    async with (
+        serve(Script(replies=list(replies))) as server,
+        model_at(server.url, **kwargs) as model,
+    ):
+        yield model, server
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "said"),
+    [
+        (Fault("cut", after=2), Unreachable, "broke off"),
+        (Fault("hang", after=2), Unreachable, "silent for 0.05 s"),
+        (Fault("garbage", after=2), Unreachable, "broken stream"),
+        (Fault("bad_json", after=2), Unreachable, "broken stream"),
+        (Fault("no_end", after=2), Unreachable, "stopped in mid-answer"),
+        (Fault("error_event", after=2, named="rate_limited"), RateLimited, "limits the rate"),
+        (Fault("error_event", after=2, named="overloaded"), Overloaded, "Overloaded"),
+        (Fault("error_event", after=2, body='{"error":"boom"}'), Overloaded, "boom"),
+        (Fault("status", named="bad_gateway"), Overloaded, r"\(502\): 502 Bad Gateway"),
+    ],
+    ids=lambda value: getattr(value, "kind", None),
+)
+async def test_faults(fault: Fault, error: type[ModelError], said: str):
+    heard = Heard()
+    idle = 0.05 if fault.kind == "hang" else 5.0
+    async with talking(Reply(text="Hello there, you", fault=fault), idle=idle) as (model, _):
+        with pytest.raises(error, match=said):
+            await listen(model, heard=heard)
+    assert "Hello there, you".startswith(heard.text)
+
+
+async def test_silence_before_the_first_byte_has_an_end():
+    async with talking(Reply(first_byte=30.0), idle=0.05) as (model, _):
+        with pytest.raises(Unreachable, match="silent"):
+            await listen(model)
+
+
+async def test_slow_tokens_are_no_silence():
+    async with talking(Reply(text="x" * 30, chunk=1, pace=0.02), idle=0.5) as (model, _):
+        assert (await listen(model)).text == "x" * 30
+
+
+async def test_an_end_without_done_is_an_end():
+    async with talking(Reply(text="whole", fault=Fault("no_done"))) as (model, _):
+        heard = await listen(model)
+    assert heard.answer.text == "whole"
+    assert heard.answer.usage.input == 10
+
+
+async def test_nobody_listening():
+    async with model_at("http://127.0.0.1:9/v1", local=True) as model:
+        with pytest.raises(Unreachable, match="no connection to mock") as caught:
+            await listen(model)
+    assert "local server running" in caught.value.hint
+
+
+async def test_an_address_that_is_none():
+    async with model_at("nonsense") as model:
+        with pytest.raises(BadRequest, match="is no address"):
+            await listen(model)
+
+
+async def test_a_date_to_wait_for():
+    date = format_datetime(FakeClock().now() + timedelta(seconds=25), usegmt=True)
+    fault = Fault("status", named="rate_limited", headers={"retry-after": date})
+    async with talking(Reply(fault=fault)) as (model, _):
+        with pytest.raises(RateLimited) as caught:
+            await listen(model)
+    assert caught.value.wait == 25.0
+
+
+async def test_the_key_is_sent_and_never_shown():
+    fault = Fault(
+        "status", status=401, body='{"error": {"message": "Bad key sk-secret-secret-42"}}'
+    )
+    replies = [Reply(fault=fault), Reply(fault=fault)]
+    async with talking(*replies, key="sk-secret-secret-42") as (model, server):
+        with pytest.raises(Unauthorized) as caught:
+            await listen(model)
+        assert "42" not in str(caught.value)
+        assert "MOCK_KEY" in caught.value.hint
+        with pytest.raises(Unauthorized):
+            await listen(model.keyed("other"), Request("", []))
+        assert [one.headers.get("authorization") for one in server.requests] == [
+            "Bearer sk-secret-secret-42",
+            "Bearer other",
+        ]
+
+
+async def test_no_key_no_header():
+    async with talking(Reply(text="x")) as (model, server):
+        await listen(model)
+    assert "authorization" not in server.requests[0].headers
+
+
+async def test_one_connection_serves_many_requests():
+    ports: set[int] = set()
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        ports.add(request.transport.get_extra_info("peername")[1])
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        chunk = b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
+        await response.write(b": ping\n\ndata:\n\n" + chunk + b"data: [DONE]\n\n")
+        return response
+
+    async with raw_server(handle) as url, model_at(url) as model:
+        for _ in range(5):
+            async with model.stream(ASKED) as chunks:
+                async for chunk in chunks:
+                    if hasattr(chunk, "stop"):
+                        break
+    assert len(ports) == 1
+
+
+async def test_what_breaks_after_the_end_breaks_nothing():
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        chunk = b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
+        await response.write(chunk + b"data: [DONE]\n\n")
+        request.transport.close()
+        raise ConnectionResetError
+
+    async with raw_server(handle) as url, model_at(url) as model:
+        assert (await listen(model)).answer.text == "x"
+
+
+async def test_a_connection_that_died_in_its_sleep_costs_nothing():
+    seen = 0
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal seen
+        seen += 1
+        if seen == 2:
+            request.transport.abort()
+            raise ConnectionResetError
+        body = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
+        return web.Response(body=body, content_type="application/json")
+
+    async with raw_server(handle) as url, model_at(url) as model:
+        assert (await listen(model)).text == "hi"
+        assert (await listen(model)).text == "hi"
+    assert seen == 3
+
+
+@pytest.mark.parametrize(
+    ("response", "said"),
+    [
+        (web.Response(text="<html>Welcome</html>", content_type="text/html"), "web page"),
+        (
+            web.Response(status=308, headers={"location": "https://x.test/"}),
+            "sends us to https://x",
+        ),
+        (web.Response(status=404, text="404 page not found"), "404"),
+    ],
+)
+async def test_a_wrong_address_is_said_to_be_one(response: web.Response, said: str):
+    async def handle(_: web.BaseRequest) -> web.StreamResponse:
+        return response
+
+    async with raw_server(handle) as url, model_at(url) as model:
+        with pytest.raises(BadRequest, match=said) as caught:
+            await listen(model)
+    assert "/v1" in caught.value.hint
+
+
+async def test_a_refusal_in_many_pieces_is_read_whole():
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(status=400)
+        await response.prepare(request)
+        for piece in (
+            b'{"error": {"message": "',
+            b"x" * 70_000,
+            b'", "code": "context_',
+            b'length"}}',
+        ):
+            await response.write(piece)
+            await anyio.sleep(0.01)
+        return response
+
+    async with raw_server(handle) as url, model_at(url) as model:
+        with pytest.raises(ContextTooLong):
+            await listen(model)
+
+
+async def test_it_does_not_wait_long_for_a_done_that_never_comes():
+    """The answer is whole; a server that keeps the line open afterwards is left."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(
+            b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
+        )
+        await anyio.sleep_forever()
+        return response
+
+    async with raw_server(handle) as url, model_at(url, idle=600.0) as model:
+        heard = await listen(model)
+    assert heard.answer.text == "x"
+
+
+async def test_images_are_read_once_and_sent_as_data():
+    shot = Media("d1", "image/png", "shot.png")
+    blobs = MemoryBlobs(d1=b"\x89PNG")
+    talk = Request("", [User("u", (Text("see"), shot)), User("v", (Media("gone", "image/png"),))])
+    async with talking(Reply(text="a"), Reply(text="b"), blobs=blobs) as (model, server):
+        await listen(model, talk)
+        await listen(model, talk)
+    first, second = server.requests
+    assert first.body == second.body
+    assert b"data:image/png;base64,iVBORw==" in first.body
+    assert b"no longer there" in first.body
+    assert blobs.reads == 3
+
+
+async def test_a_body_of_megabytes_arrives_whole():
+    text = "äöü " * 1_000_000
+    async with talking(Reply(text="a")) as (model, server):
+        await listen(model, Request("", [User("u", (Text(text),))]))
+    assert server.requests[0].json["messages"] == [{"role": "user", "content": text}]
+
+
+async def test_the_image_cache_is_bounded():
+    blobs = MemoryBlobs(a=b"x" * 300, b=b"y" * 300)
+    images = Images(blobs, limit=600)
+    for digest in "abab":
+        assert len(await images.urls([Media(digest, "image/png")])) == 1
+    assert blobs.reads == 4
+    roomy = Images(blobs, limit=6000)
+    for digest in "abab":
+        await roomy.urls([Media(digest, "image/png")])
+    assert blobs.reads == 6
+
+
+async def test_thinking_in_tags_over_the_wire():
+    reply = Reply(text="<think>let me see</think>\n\nIt is 4.", chunk=2)
+    async with talking(reply) as (model, _):
+        heard = await listen(model)
+    assert (heard.thought, heard.text) == ("let me see", "It is 4.")
+
+
+async def test_a_call_cut_by_the_limit_is_broken_not_guessed():
+    reply = Reply(calls=[Call("write", '{"text": "half of')], finish="length")
+    async with talking(reply) as (model, _):
+        (call,) = (heard := await listen(model)).answer.calls
+    assert heard.answer.stop is Stop.LENGTH
+    assert (bytes(call.args), call.broken) == (b"{}", '{"text": "half of')
+
+
+async def test_consecutive_requests_share_their_prefix():
+    async with talking(Reply(calls=[Call("look", {"at": "x"})]), Reply(text="ok")) as (
+        model,
+        server,
+    ):
+        first = (await listen(model)).answer
+        result = Result("r", first.calls[0].id, (Text("seen"),))
+        await listen(model, Request(ASKED.system, [*ASKED.messages, first, result]))
+    one, two = (exchange.body for exchange in server.requests)
+    assert two.startswith(one.removesuffix(b"]}"))
+
+
+async def test_a_provider_without_usage_or_stream_options():
+    profile = Profile(stream_usage=False)
+    async with talking(Reply(text="x", usage=None), profile=profile) as (model, server):
+        heard = await listen(model)
+    assert heard.answer.usage.input == 0
+    assert "stream_options" not in server.requests[0].json
+
+
+@asynccontextmanager
+async def raw_server(handle) -> AsyncIterator[str]:
+    runner = web.ServerRunner(web.Server(handle, handler_cancellation=True), shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,275 @@
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from msgspec import Raw
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+from pydantic import TypeAdapter
+
+from hermes.models.profile import EFFORTS, EffortForm, Profile, Replay, nearest_effort
+from hermes.models.wire.chat_request import ChatRequestCodec
+from hermes.ports.model import Request
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    User,
+)
+from hermes.schema.tools import ToolSpec
+
+OFFICIAL = TypeAdapter(CompletionCreateParamsStreaming)
+LOOK = ToolSpec(
+    "look",
+    "Look at a place.",
+    {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
+)
+ASK = User("u1", (Text("hello"),))
+CALL = Assistant(
+    "a1",
+    (
+        Reasoning("hm", '[{"type":"reasoning.text","text":"hm"}]'),
+        Text("Looking."),
+        ToolCall("call_1", "look", Raw(b'{"at":  "x"}')),
+        ToolCall("call_2", "look", Raw(b"{}"), broken='{"at": '),
+    ),
+    Stop.TOOLS,
+    provider="acme",
+)
+SHOT = Media("d1", "image/png", "shot.png")
+DOCUMENT = Media("d2", "application/pdf", "a.pdf")
+RESULTS = (
+    Result("r1", "call_1", (Text("seen:"), SHOT)),
+    Result("r2", "call_2", (Text("broken arguments"),), failed=True),
+)
+URLS = {"d1": "data:image/png;base64,AAAA"}
+TALK = Request("Be brief.", [ASK, CALL, *RESULTS, User("u2", (Text("and now?"),))], [LOOK])
+
+
+def codec(profile: Profile | None = None, **kwargs: Any) -> ChatRequestCodec:
+    return ChatRequestCodec("m-1", "acme", profile or Profile(), **kwargs)
+
+
+def body(request: Request, profile: Profile | None = None, **kwargs: Any) -> dict[str, Any]:
+    raw = codec(profile, **kwargs).body(request, URLS)
+    whole = json.loads(raw)
+    OFFICIAL.validate_python(whole)
+    return whole
+
+
+def test_a_whole_conversation():
+    assert body(TALK, max_output=64) == snapshot(
+        {
+            "model": "m-1",
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": 64,
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "look",
+                        "description": "Look at a place.",
+                        "parameters": {
+                            "type": "object",
+                            "properties": {"at": {"type": "string"}},
+                            "required": ["at"],
+                        },
+                    },
+                }
+            ],
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "hello"},
+                {
+                    "role": "assistant",
+                    "content": "Looking.",
+                    "tool_calls": [
+                        {
+                            "type": "function",
+                            "id": "call_1",
+                            "function": {"name": "look", "arguments": '{"at":  "x"}'},
+                        },
+                        {
+                            "type": "function",
+                            "id": "call_2",
+                            "function": {"name": "look", "arguments": "{}"},
+                        },
+                    ],
+                },
+                {
+                    "role": "tool",
+                    "tool_call_id": "call_1",
+                    "content": "seen:\n[the image shot.png follows below]",
+                },
+                {"role": "tool", "tool_call_id": "call_2", "content": "broken arguments"},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "[Images from the tool results above]"},
+                        {
+                            "type": "image_url",
+                            "image_url": {"url": "data:image/png;base64,AAAA"},
+                        },
+                    ],
+                },
+                {"role": "user", "content": "and now?"},
+            ],
+        }
+    )
+
+
+def test_pictures_documents_and_what_is_gone():
+    parts = (Text("see"), SHOT, DOCUMENT, Media("d9", "image/png", "lost.png"))
+    (message,) = body(Request("", [User("u", parts)]))["messages"]
+    assert message["content"] == snapshot(
+        [
+            {"type": "text", "text": "see"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+            {
+                "type": "text",
+                "text": "[attached: a.pdf (application/pdf), not readable by this model]",
+            },
+            {"type": "text", "text": "[the image lost.png is no longer there]"},
+        ]
+    )
+
+
+def test_a_blind_model_gets_words_only():
+    talk = Request("", [User("u", (Text("see"), SHOT)), CALL, *RESULTS])
+    blind = Profile(images=False)
+    whole = body(talk, blind)
+    assert "image_url" not in json.dumps(whole)
+    assert whole["messages"][0]["content"] == snapshot(
+        "see\n[attached: shot.png (image/png), not readable by this model]"
+    )
+    assert codec(blind).images_in(talk.messages) == []
+    assert codec().images_in(talk.messages) == [SHOT, SHOT]
+
+
+def test_only_the_calls_words_or_nothing():
+    silent = Assistant("a", (ToolCall("c", "look", Raw(b"{}")),), Stop.TOOLS)
+    talk = Request(
+        "", [silent, Assistant("e", (), Stop.END), Assistant("t", (Reasoning("x"),), Stop.END)]
+    )
+    (message,) = body(talk)["messages"]
+    assert message["content"] is None
+    (message,) = body(talk, Profile(no_text=""))["messages"]
+    assert message["content"] == ""
+
+
+@pytest.mark.parametrize(
+    ("replay", "provider", "seen"),
+    [
+        (Replay.NEVER, "acme", {"content": "Looking."}),
+        (Replay.CONTENT, "acme", {"content": "Looking.", "reasoning_content": "hm"}),
+        (Replay.CONTENT, "other", {"content": "Looking."}),
+        (
+            Replay.DETAILS,
+            "acme",
+            {
+                "content": "Looking.",
+                "reasoning_details": [{"type": "reasoning.text", "text": "hm"}],
+            },
+        ),
+        (Replay.DETAILS, "other", {"content": "Looking."}),
+        (Replay.TAGS, "acme", {"content": "<think>\nhm\n</think>\n\nLooking."}),
+    ],
+)
+def test_thoughts_go_back_only_to_who_thought_them(replay: Replay, provider: str, seen: object):
+    said = msgspec.structs.replace(CALL, provider=provider)
+    message = body(Request("", [said]), Profile(replay=replay))["messages"][0]
+    assert {key: message[key] for key in message if key not in {"role", "tool_calls"}} == seen
+
+
+@pytest.mark.parametrize(
+    ("form", "effort", "sent"),
+    [
+        (EffortForm.NOWHERE, "high", {}),
+        (EffortForm.FIELD, "high", {"reasoning_effort": "high"}),
+        (EffortForm.FIELD, "ultra", {"reasoning_effort": "high"}),
+        (EffortForm.FIELD, "none", {"reasoning_effort": "low"}),
+        (EffortForm.FIELD, "nonsense", {}),
+        (EffortForm.OBJECT, "medium", {"reasoning": {"effort": "medium"}}),
+        (EffortForm.OBJECT, "none", {"reasoning": {"enabled": False}}),
+        (EffortForm.SWITCH, "none", {"thinking": {"type": "disabled"}}),
+        (EffortForm.SWITCH, "low", {"thinking": {"type": "enabled"}}),
+        (EffortForm.TEMPLATE, "none", {"chat_template_kwargs": {"enable_thinking": False}}),
+    ],
+)
+def test_effort(form: EffortForm, effort: str, sent: dict[str, Any]):
+    whole = body(Request("", [ASK], effort=effort), Profile(effort=form))
+    usual = {"model", "stream", "stream_options", "messages"}
+    assert {key: whole[key] for key in whole.keys() - usual} == sent
+
+
+def test_every_effort_has_a_nearest():
+    assert [nearest_effort(effort, ("minimal", "low", "high")) for effort in EFFORTS] == snapshot(
+        ["minimal", "minimal", "low", "high", "high", "high", "high", "high"]
+    )
+    assert nearest_effort("high", ()) is None
+
+
+def test_limits_and_extras():
+    profile = Profile(max_tokens_field="max_completion_tokens", stream_usage=False)
+    whole = body(Request("", [ASK], max_output=9), profile, max_output=64, extra={"seed": 1})
+    assert whole["max_completion_tokens"] == 9
+    assert whole["seed"] == 1
+    assert "stream_options" not in whole
+    assert "tools" not in whole
+
+
+def test_short_call_ids_match_between_call_and_result():
+    whole = body(TALK, Profile(short_call_ids=True))
+    called = [call["id"] for call in whole["messages"][2]["tool_calls"]]
+    answered = [one["tool_call_id"] for one in whole["messages"] if one["role"] == "tool"]
+    assert called == answered
+    assert all(len(one) == 9 and one.isalnum() for one in called)
+
+
+TEXTS = st.text(max_size=20)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Message]:
+    """One exchange after the other; each a valid piece of a history."""
+    history: list[Message] = []
+    for n in range(draw(st.integers(1, 5))):
+        history.append(User(f"u{n}", (Text(draw(TEXTS)),)))
+        calls = tuple(
+            ToolCall(f"c{n}_{i}", "look", Raw(json.dumps({"at": draw(TEXTS)}).encode()))
+            for i in range(draw(st.integers(0, 3)))
+        )
+        history.append(Assistant(f"a{n}", (Text(draw(TEXTS)), *calls), Stop.TOOLS))
+        history += [
+            Result(f"r{call.id}", call.id, draw(st.sampled_from([(Text("ok"),), (SHOT,)])))
+            for call in calls
+        ]
+        history.append(Assistant(f"b{n}", (Text("done"),), Stop.END))
+    return history
+
+
+@given(steps(), TEXTS)
+def test_a_longer_conversation_begins_with_the_bytes_of_the_shorter(
+    history: list[Message], system: str
+):
+    shorter = codec().body(Request(system, history, [LOOK]), URLS)
+    longer = codec().body(Request(system, [*history, User("next", (Text("go on"),))], [LOOK]), URLS)
+    assert longer.startswith(shorter[: -len(b"]}")])
+    OFFICIAL.validate_json(longer)
+
+
+@given(st.dictionaries(TEXTS, TEXTS | st.integers()), st.sampled_from([None, 1]))
+def test_arguments_are_sent_as_they_came(args: dict[str, object], indent: int | None):
+    raw = json.dumps(args, indent=indent, ensure_ascii=False)
+    call = Assistant("a", (ToolCall("c", "look", Raw(raw.encode())),), Stop.TOOLS)
+    sent = json.loads(codec().body(Request("", [call])))["messages"][0]["tool_calls"][0]
+    assert sent["function"]["arguments"] == raw

@@ -1,0 +1,56 @@
+import anyio
+import pytest
+
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_time_stands_still_until_it_is_moved():
+    clock = FakeClock()
+    start = clock.now()
+    assert clock.monotonic() == 0.0
+    await clock.advance(90)
+    assert (clock.now() - start).total_seconds() == 90
+    assert clock.monotonic() == 90.0
+
+
+async def test_sleepers_wake_in_the_order_of_their_time():
+    clock = FakeClock()
+    woke: list[tuple[str, float]] = []
+
+    async def nap(name: str, *naps: float) -> None:
+        for seconds in naps:
+            await clock.sleep(seconds)
+            woke.append((name, clock.monotonic()))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(nap, "slow", 5.0)
+        group.start_soon(nap, "often", 2.0, 2.0, 2.0)
+        await clock.advance(1.0)
+        assert (woke, clock.sleepers) == ([], 2)
+        await clock.advance(4.0)
+        assert woke == [("often", 2.0), ("often", 4.0), ("slow", 5.0)]
+        assert clock.sleepers == 1
+        await clock.advance(1.0)
+    assert woke[-1] == ("often", 6.0)
+    assert clock.slept.count(2.0) == 3
+
+
+async def test_a_cancelled_sleeper_is_forgotten():
+    clock = FakeClock()
+    async with anyio.create_task_group() as group:
+        group.start_soon(clock.sleep, 5.0)
+        await anyio.wait_all_tasks_blocked()
+        assert clock.sleepers == 1
+        group.cancel_scope.cancel()
+    assert clock.sleepers == 0
+    await clock.advance(10.0)
+
+
+async def test_auto_jumps():
+    clock = FakeClock(auto=True)
+    await clock.sleep(30.0)
+    await clock.sleep(0.0)
+    assert clock.monotonic() == 30.0
+    assert clock.slept == [30.0, 0.0]

@@ -1,0 +1,208 @@
+"""Refusals as providers word them, and what each must become."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from hermes.models.error_body import read_body, shown, span
+from hermes.models.errors import Origin, classify
+from hermes.schema.errors import (
+    BadRequest,
+    ContextTooLong,
+    ModelError,
+    ModelNotFound,
+    OutOfCredit,
+    Overloaded,
+    PolicyRefused,
+    RateLimited,
+    Unauthorized,
+)
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+ACME = Origin(
+    provider="acme",
+    model="m-1",
+    base_url="https://api.acme.test/v1",
+    key_env="ACME_API_KEY",
+    key="acme-secret-key-123",
+)
+
+
+def openai(message: str, kind: str, code: str | int | None = None) -> dict[str, object]:
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+class Refusal(Struct):
+    """One row of refusals.json; a body that is no string is JSON."""
+
+    name: str
+    status: int | None
+    error: str
+    body: object
+
+    @property
+    def kind(self) -> type[ModelError]:
+        return KINDS[self.error]
+
+
+KINDS: dict[str, type[ModelError]] = {
+    kind.__name__: kind
+    for kind in (
+        BadRequest,
+        ContextTooLong,
+        ModelNotFound,
+        OutOfCredit,
+        Overloaded,
+        PolicyRefused,
+        RateLimited,
+        Unauthorized,
+    )
+}
+REFUSALS = msgspec.json.decode(
+    Path(__file__).with_name("refusals.json").read_bytes(), type=list[Refusal]
+)
+BY_NAME = {refusal.name: refusal for refusal in REFUSALS}
+
+
+def refused(status: int | None, body: object, headers: dict[str, str] | None = None) -> ModelError:
+    raw = body if isinstance(body, str) else json.dumps(body)
+    return classify(status, raw.encode(), headers or {}, ACME, NOW)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+def test_each_refusal(refusal: Refusal):
+    error = refused(refusal.status, refusal.body)
+    assert type(error) is refusal.kind
+    assert "acme" in str(error)
+    assert "<title" not in str(error)
+    assert error.hint
+    assert len(str(error)) < 450
+
+
+def test_the_table_is_large_and_knows_every_kind():
+    assert len(BY_NAME) == len(REFUSALS) >= 60
+    assert {refusal.error for refusal in REFUSALS} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("headers", "message", "wait"),
+    [
+        ({"Retry-After": "4"}, "", 4.0),
+        ({"Retry-After": "0.5"}, "", 0.5),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, "", 1.5),
+        ({"Retry-After": "Sat, 31 Jan 2026 12:00:30 GMT"}, "", 30.0),
+        ({"Retry-After": "Sat, 31 Jan 2026 11:00:00 GMT"}, "", 0.0),
+        ({"Retry-After": "soon"}, "", None),
+        ({}, "Please try again in 2s.", 2.0),
+        ({}, "Please try again in 250ms.", 0.25),
+        ({}, "Please try again in 7m12.5s.", 432.5),
+        ({}, "Please retry after 12 seconds.", 12.0),
+        ({}, "Try again in 3 minutes", 180.0),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}, "", 360.0),
+        ({"x-ratelimit-remaining-tokens": "5", "x-ratelimit-reset-tokens": "6m0s"}, "", None),
+        ({}, "slow down", None),
+    ],
+)
+def test_how_long_to_wait(headers: dict[str, str], message: str, wait: float | None):
+    assert refused(429, openai(message, "rate_limit"), headers).wait == wait
+
+
+def test_waits_told_in_the_body():
+    assert refused(429, BY_NAME["gemini limit"].body).wait == 37.0
+    body = {"error": {"message": "slow", "code": 429, "metadata": {"retry_after_seconds": 3}}}
+    assert refused(429, body).wait == 3.0
+
+
+def test_nobody_waits_for_what_waiting_does_not_mend():
+    assert refused(401, openai("bad key", "auth"), {"retry-after": "5"}).wait is None
+
+
+def test_secrets_never_reach_the_message():
+    for text in (
+        f"Bad key {ACME.key} given",
+        "Bad key sk-proj-abcdefghijklmnopqrstuvwx given",
+        "Header was Authorization: Bearer abcdefghijklmnop given",
+    ):
+        message = str(refused(401, openai(text, "auth")))
+        assert "[key]" in message
+        assert "given" in message
+        assert "abcdefgh" not in message
+        assert ACME.key not in message
+
+
+def test_the_providers_words_are_kept_but_short():
+    message = str(refused(400, openai("word " * 500, "x")))
+    assert message.startswith("acme did not accept the request (400): word word")
+    assert message.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("row", "part"),
+    [
+        ("openai key", "ACME_API_KEY"),
+        ("ollama no model", "ollama pull m-1"),
+        ("openrouter data policy", "privacy"),
+        ("go 404", "/v1"),
+        ("openai context", "/compress"),
+        ("openai quota", "Top up"),
+    ],
+)
+def test_hints_say_what_to_do(row: str, part: str):
+    refusal = BY_NAME[row]
+    assert part in refused(refusal.status, refusal.body).hint
+
+
+@given(st.integers(400, 599) | st.none(), st.binary(max_size=200))
+def test_anything_becomes_some_error(status: int | None, body: bytes):
+    assert isinstance(classify(status, body, {}, ACME, NOW), ModelError)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "error",
+                    "errors",
+                    "message",
+                    "code",
+                    "detail",
+                    "metadata",
+                    "raw",
+                    "details",
+                    "type",
+                ]
+            ),
+            inner,
+        )
+    ),
+)
+
+
+@given(JSON)
+def test_any_json_becomes_some_error(body: object):
+    assert isinstance(classify(400, json.dumps(body).encode(), {}, ACME, NOW), ModelError)
+
+
+def test_a_deeply_nested_body_is_no_trap():
+    assert read_body(b'{"error":' * 50_000).codes == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("6m0s", 360.0), ("1h2m3s", 3723.0), ("12", 12.0), ("20 ms", 0.02), ("x", None), ("", None)],
+)
+def test_spans(text: str, seconds: float | None):
+    assert span(text) == seconds
+
+
+def test_short_secrets_do_not_eat_the_message():
+    assert shown("an apple", ("a",)) == "an apple"

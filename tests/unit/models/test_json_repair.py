@@ -1,0 +1,84 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.models.json_repair import repair_json
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON, st.sampled_from([None, 0, 2]), st.booleans())
+def test_what_is_valid_is_never_changed(value: object, indent: int | None, ascii_only: bool):
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    assert repair_json(text) == text
+
+
+@given(st.text(alphabet="{}[]\",:'\\ \nabtruefalsn01.-"))
+def test_what_comes_out_is_json_and_it_never_crashes(text: str):
+    mended = repair_json(text)
+    if mended is not None:
+        json.loads(mended)
+
+
+@given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text())), st.data())
+def test_a_cut_object_keeps_its_beginning(value: dict[str, object], data: st.DataObject):
+    text = json.dumps(value)
+    mended = repair_json(text[: data.draw(st.integers(1, len(text)))])
+    if mended is not None:
+        kept = json.loads(mended)
+        whole = list(value.items())
+        assert list(kept.items())[:-1] == whole[: max(len(kept) - 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1,}', {"a": 1}),
+        ('{"a": [1, 2,], }', {"a": [1, 2]}),
+        ('{"a": [1, 2', {"a": [1, 2]}),
+        ('{"a": "open', {"a": "open"}),
+        ('{"a": {"b": "c"', {"a": {"b": "c"}}),
+        ('{"a": [1, 2}', {"a": [1, 2]}),
+        ('{"a": 1}}', {"a": 1}),
+        ("{'a': 'it\\'s', 'b': \"x\"}", {"a": "it's", "b": "x"}),
+        ("{'say': '\"hi\"'}", {"say": '"hi"'}),
+        ('{"a": True, "b": False, "c": None}', {"a": True, "b": False, "c": None}),
+        ('{"a": undefined}', {"a": None}),
+        ('```json\n{"a": 1}\n```', {"a": 1}),
+        ("```\n{'a': 1,}\n```", {"a": 1}),
+        ('{"a": "line\nbreak\ttab"}', {"a": "line\nbreak\ttab"}),
+        ('{"a": "\x01"}', {"a": "\x01"}),
+        ('{"re": "\\d+\\.py"}', {"re": "\\d+\\.py"}),
+        ('{"a": "\\u00e9 \\uZZ"}', {"a": "é \\uZZ"}),
+        ('{a: 1, b_c: "d"}', {"a": 1, "b_c": "d"}),
+        ('{"a": 1 "b": 2}', {"a": 1, "b": 2}),
+        ('{"a": }', None),
+        ('{"a":', {"a": None}),
+        ('{"a": 1, "ab": 2, "a', {"a": 1, "ab": 2}),
+        ('{"a": 1, "b"', {"a": 1}),
+        ("{", {}),
+        ("[1, 2", [1, 2]),
+        ("\u201ca\u201d", None),
+        ("{\u201ca\u201d: 1}", {"a": 1}),
+        ('{"say": "he said "hi" there"}', None),
+        ("just words", None),
+        ("", None),
+        ('{"a": tru', None),
+        ('{"a": 1} and more', None),
+        ('{"a": 01x}', None),
+        ("[" * 5000, None),
+    ],
+)
+def test_table(text: str, value: object):
+    mended = repair_json(text)
+    assert (None if mended is None else json.loads(mended)) == value

@@ -1,0 +1,81 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.models.keys import KeyRing, Strategy
+
+
+def taken(ring: KeyRing, count: int, now: float = 0.0) -> str:
+    return "".join(ring.take(now) for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "order"),
+    [
+        (Strategy.FILL_FIRST, "aaaaaa"),
+        (Strategy.ROUND_ROBIN, "abcabc"),
+        (Strategy.LEAST_USED, "abcabc"),
+        (Strategy.RANDOM, "bbbbbb"),
+    ],
+)
+def test_strategies(strategy: Strategy, order: str):
+    assert taken(KeyRing("abc", strategy, chance=lambda: 0.5), 6) == order
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_a_resting_key_is_left_alone_until_it_is_ready(strategy: Strategy):
+    ring = KeyRing("abc", strategy)
+    ring.rest("a", until=10.0)
+    assert "a" not in taken(ring, 12, now=9.9)
+    ring.rest("b", until=20.0)
+    ring.rest("c", until=20.0)
+    assert ring.has_ready(10.0)
+    assert taken(ring, 3, now=10.0) == "aaa"
+
+
+def test_when_all_rest_the_soonest_is_taken():
+    ring = KeyRing("abc")
+    for key, until in zip("abc", (30.0, 10.0, 20.0), strict=True):
+        ring.rest(key, until)
+    assert not ring.has_ready(0.0)
+    assert ring.take(0.0) == "b"
+
+
+def test_a_rest_is_never_shortened():
+    ring = KeyRing("ab")
+    ring.rest("a", 100.0)
+    ring.rest("a", 5.0)
+    assert ring.take(50.0) == "b"
+
+
+def test_least_used_evens_out_after_a_rest():
+    ring = KeyRing("ab", Strategy.LEAST_USED)
+    ring.rest("a", 10.0)
+    assert taken(ring, 4, now=0.0) == "bbbb"
+    assert taken(ring, 5, now=10.0) == "aaaaa"
+
+
+def test_without_keys_there_is_the_empty_one():
+    ring = KeyRing(())
+    assert len(ring) == 1
+    assert ring.take(0.0) == ""
+
+
+def test_the_same_key_twice_is_one():
+    assert len(KeyRing(("k", "k"))) == 1
+
+
+@given(
+    st.sampled_from(list(Strategy)),
+    st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0, 100)), max_size=20),
+)
+def test_a_ready_key_is_always_preferred(strategy: Strategy, rests: list[tuple[str, float]]):
+    ring = KeyRing("abcd", strategy)
+    until = dict.fromkeys("abcd", 0.0)
+    for key, end in rests:
+        ring.rest(key, end)
+        until[key] = max(until[key], end)
+    ready = {key for key in "abcd" if until[key] <= 50.0}
+    key = ring.take(50.0)
+    assert key in ready or not ready
+    assert ring.has_ready(50.0) == bool(ready)

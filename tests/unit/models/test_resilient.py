@@ -1,0 +1,366 @@
+from collections.abc import Callable, Sequence
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes.kit.retry import Backoff
+from hermes.models.keys import KeyRing
+from hermes.models.resilient import Policy, Resilient, Route
+from hermes.ports.model import Request
+from hermes.schema.errors import (
+    BadRequest,
+    ContextTooLong,
+    ModelError,
+    ModelNotFound,
+    OutOfCredit,
+    Overloaded,
+    PolicyRefused,
+    RateLimited,
+    Unauthorized,
+    Unreachable,
+)
+from hermes.schema.events import Notice, StreamReset, TextDelta
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text, Trust, User
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.model import Heard, listen
+from hermes.testing.scripted import Pause, ScriptedModel, Step, says
+
+pytestmark = pytest.mark.anyio
+OK = says("fine")
+
+
+def asked(turn: str = "u1", *after: Message) -> Request:
+    return Request("", [User(turn, (Text("hi"),)), *after])
+
+
+def fail(error: type[ModelError], wait: float | None = None, hint: str = "") -> list[Step]:
+    return [error("as told", wait=wait, hint=hint)]
+
+
+def model(name: str, *scripts: Sequence[Step]) -> ScriptedModel:
+    return ScriptedModel(*scripts, name=name, provider=f"{name}-co")
+
+
+def chain(clock: FakeClock, *models: ScriptedModel, **policy: float) -> Resilient:
+    limits = Policy(backoff=Backoff(jitter=0.0), **policy)  # type: ignore[arg-type]
+    return Resilient([Route(one) for one in models], clock, limits)
+
+
+def notices(heard: Heard) -> list[str]:
+    return [chunk.text for chunk in heard.chunks if isinstance(chunk, Notice)]
+
+
+class Keyed:
+    """A provider where every key has a script of its own."""
+
+    def __init__(
+        self, clock: FakeClock, *models: ScriptedModel, **scripts: Sequence[Sequence[Step]]
+    ) -> None:
+        self.by_key = {key: model("keyed", *script) for key, script in scripts.items()}
+        first = next(iter(self.by_key.values()))
+        ring = KeyRing(tuple(scripts))
+        routes = [Route(first, ring, self.by_key.__getitem__), *map(Route, models)]
+        self.model = Resilient(routes, clock, Policy(backoff=Backoff(jitter=0.0)))
+
+    def asked(self) -> dict[str, int]:
+        return {key: len(one.requests) for key, one in self.by_key.items()}
+
+
+async def test_a_good_answer_passes_through_untouched():
+    clock, one = FakeClock(auto=True), model("one", OK)
+    heard = await listen(chain(clock, one), asked())
+    assert heard.chunks == OK
+    assert clock.slept == []
+
+
+@pytest.mark.parametrize("error", [RateLimited, Overloaded, Unreachable])
+async def test_what_may_pass_is_tried_again_with_growing_waits(error: type[ModelError]):
+    clock, one = FakeClock(auto=True), model("one", fail(error), fail(error), OK)
+    heard = await listen(chain(clock, one), asked())
+    assert heard.text == "fine"
+    assert clock.slept == [2.0, 4.0]
+    assert [text.partition(", ")[2] for text in notices(heard)] == [
+        "trying again in 2 s (2 of 3)",
+        "trying again in 4 s (3 of 3)",
+    ]
+
+
+async def test_the_provider_says_how_long():
+    clock, one = FakeClock(auto=True), model("one", fail(RateLimited, wait=17.5), OK)
+    heard = await listen(chain(clock, one), asked())
+    assert clock.slept == [17.5]
+    assert notices(heard) == ["one-co: rate limited, trying again in 18 s (2 of 3)"]
+
+
+async def test_nobody_waits_for_an_hour():
+    clock, one = FakeClock(auto=True), model("one", fail(RateLimited, wait=3600.0), OK)
+    with pytest.raises(RateLimited, match="as told") as caught:
+        await listen(chain(clock, one), asked())
+    assert clock.slept == []
+    assert "60 minutes" in caught.value.hint
+
+
+async def test_the_last_error_says_how_much_was_tried_and_what_to_do():
+    clock, one = FakeClock(auto=True), model("one", *[fail(Overloaded)] * 3)
+    with pytest.raises(Overloaded) as caught:
+        await listen(chain(clock, one), asked())
+    assert str(caught.value) == "as told (gave up after 3 attempts)"
+    assert "hermes model" in caught.value.hint
+    assert len(one.requests) == 3
+
+
+async def test_deltas_of_a_broken_answer_are_taken_back():
+    broken: list[Step] = [TextDelta("half"), Unreachable("gone")]
+    clock, one = FakeClock(auto=True), model("one", broken, fail(Overloaded), OK)
+    heard = await listen(chain(clock, one), asked())
+    assert [type(chunk) for chunk in heard.chunks] == [
+        TextDelta,
+        StreamReset,
+        Notice,
+        Notice,
+        TextDelta,
+        Assistant,
+    ]
+    assert heard.text == heard.answer.text == "fine"
+
+
+@pytest.mark.parametrize("error", [ContextTooLong, PolicyRefused, BadRequest])
+async def test_what_would_fail_anywhere_fails_at_once(error: type[ModelError]):
+    clock = FakeClock(auto=True)
+    one, two = model("one", fail(error, hint="do this")), model("two", OK)
+    with pytest.raises(error) as caught:
+        await listen(chain(clock, one, two), asked())
+    assert (str(caught.value), caught.value.hint) == ("as told", "do this")
+    assert two.requests == []
+
+
+@pytest.mark.parametrize("error", [Unauthorized, OutOfCredit, ModelNotFound])
+async def test_what_waiting_does_not_mend_goes_straight_to_the_fallback(error: type[ModelError]):
+    clock = FakeClock(auto=True)
+    one, two = model("one", fail(error)), model("two", OK)
+    heard = await listen(chain(clock, one, two), asked())
+    assert heard.text == "fine"
+    assert clock.slept == []
+    assert len(notices(heard)) == 1
+    assert notices(heard)[0].endswith("going on with two at two-co")
+
+
+async def test_a_lone_refusal_is_told_as_it_is():
+    clock, one = FakeClock(auto=True), model("one", fail(Unauthorized, hint="set the key"))
+    with pytest.raises(Unauthorized) as caught:
+        await listen(chain(clock, one), asked())
+    assert (str(caught.value), caught.value.hint) == ("as told", "set the key")
+
+
+async def test_the_chain_is_walked_in_order_and_named_at_its_end():
+    clock = FakeClock(auto=True)
+    models = [model(name, *[fail(Overloaded)] * 3) for name in ("one", "two")]
+    three = model("three", fail(Unauthorized))
+    with pytest.raises(Unauthorized) as caught:
+        await listen(chain(clock, *models, three), asked())
+    assert "7 attempts with one at one-co, two at two-co, three at three-co" in str(caught.value)
+
+
+async def test_attempts_are_bounded_over_the_whole_chain():
+    clock = FakeClock(auto=True)
+    models = [model(f"m{n}", *[fail(Overloaded)] * 3) for n in range(9)]
+    with pytest.raises(Overloaded, match="8 attempts"):
+        await listen(chain(clock, *models), asked())
+    assert sum(len(one.requests) for one in models) == 8
+
+
+async def test_a_turn_stays_with_the_model_that_answered_it():
+    clock = FakeClock(auto=True)
+    one, two = model("one", fail(OutOfCredit), OK), model("two", OK, OK, OK, OK)
+    resilient = chain(clock, one, two)
+    await listen(resilient, asked("u1"))
+    await clock.sleep(3600)
+    call, result = Assistant("a", (), Stop.TOOLS), Result("r", "c", (Text("x"),))
+    nudge = User("n", (Text("go on"),), Trust.HOUSE)
+    await listen(resilient, asked("u1", call, result))
+    await listen(resilient, asked("u1", call, result, nudge))
+    assert (len(one.requests), len(two.requests)) == (1, 3)
+    await listen(resilient, asked("u2"))
+    assert (len(one.requests), len(two.requests)) == (2, 3)
+
+
+async def test_the_first_model_returns_only_after_its_cool_down():
+    clock = FakeClock(auto=True)
+    one, two = model("one", fail(OutOfCredit), OK), model("two", OK, OK)
+    resilient = chain(clock, one, two)
+    await listen(resilient, asked("u1"))
+    await clock.sleep(59)
+    await listen(resilient, asked("u2"))
+    assert len(one.requests) == 1
+    await clock.sleep(2)
+    await listen(resilient, asked("u3"))
+    assert len(one.requests) == 2
+
+
+async def test_a_cooling_model_is_still_the_last_resort():
+    clock = FakeClock(auto=True)
+    one, two = model("one", fail(OutOfCredit), OK), model("two", OK, fail(ModelNotFound))
+    resilient = chain(clock, one, two)
+    await listen(resilient, asked("u1"))
+    assert (await listen(resilient, asked("u2"))).text == "fine"
+    assert len(one.requests) == 2
+
+
+@pytest.mark.parametrize("error", [Unauthorized, OutOfCredit, RateLimited])
+async def test_another_key_is_tried_without_waiting(error: type[ModelError]):
+    clock = FakeClock(auto=True)
+    keyed = Keyed(clock, a=[fail(error)], b=[OK])
+    heard = await listen(keyed.model, asked())
+    assert heard.text == "fine"
+    assert clock.slept == []
+    assert notices(heard)[0].endswith("trying another key")
+
+
+async def test_a_refused_key_rests_and_then_is_given_another_chance():
+    clock = FakeClock(auto=True)
+    keyed = Keyed(clock, a=[fail(Unauthorized), OK], b=[OK, OK])
+    await listen(keyed.model, asked("u1"))
+    await clock.sleep(3000)
+    await listen(keyed.model, asked("u2"))
+    assert keyed.asked() == {"a": 1, "b": 2}
+    await clock.sleep(1000)
+    await listen(keyed.model, asked("u3"))
+    assert keyed.asked() == {"a": 2, "b": 2}
+
+
+async def test_when_every_key_is_limited_it_waits_and_then_falls_back():
+    clock = FakeClock(auto=True)
+    two = model("two", OK)
+    keyed = Keyed(clock, two, a=[fail(RateLimited)] * 3, b=[fail(RateLimited)] * 3)
+    heard = await listen(keyed.model, asked())
+    assert heard.text == "fine"
+    assert len(two.requests) == 1
+    assert clock.slept == [2.0, 4.0]
+
+
+async def test_a_fallbacks_error_marks_no_key_of_the_first():
+    clock = FakeClock(auto=True)
+    two = model("two", fail(Unauthorized))
+    keyed = Keyed(clock, two, a=[fail(ModelNotFound), OK])
+    with pytest.raises(Unauthorized):
+        await listen(keyed.model, asked("u1"))
+    await clock.sleep(61)
+    assert (await listen(keyed.model, asked("u2"))).text == "fine"
+
+
+async def test_waits_can_be_cancelled():
+    clock, one = FakeClock(), model("one", fail(Overloaded), OK)
+    resilient = chain(clock, one)
+    heard = Heard()
+    async with anyio.create_task_group() as group:
+        group.start_soon(listen, resilient, asked(), heard)
+        await clock.advance(1.9)
+        assert clock.sleepers == 1
+        group.cancel_scope.cancel()
+    assert clock.sleepers == 0
+    assert len(one.requests) == 1
+
+
+async def test_the_wait_is_as_long_as_it_says():
+    clock, one = FakeClock(), model("one", fail(Overloaded), OK)
+    heard = Heard()
+    async with anyio.create_task_group() as group:
+        group.start_soon(listen, chain(clock, one), asked(), heard)
+        await clock.advance(1.9)
+        assert len(one.requests) == 1
+        await clock.advance(0.1)
+    assert heard.text == "fine"
+
+
+async def test_leaving_early_leaves_the_model_too():
+    one = model("one", [TextDelta("a"), Pause.FOREVER])
+    async with chain(FakeClock(), one).stream(asked()) as chunks:
+        async for _ in chunks:
+            break
+    assert one.left_early == 1
+
+
+async def test_a_stream_that_just_ends_is_a_broken_one():
+    clock = FakeClock(auto=True)
+    one = model("one", [TextDelta("a")], OK)
+    heard = await listen(chain(clock, one), asked())
+    assert heard.text == "fine"
+
+
+async def test_requests_keep_their_distance():
+    clock, one = FakeClock(auto=True), model("one", OK, OK, OK)
+    resilient = Resilient([Route(one, gap=5.0)], clock)
+    for turn in ("u1", "u2"):
+        await listen(resilient, asked(turn))
+    assert clock.slept == [5.0]
+    await clock.sleep(60)
+    await listen(resilient, asked("u3"))
+    assert clock.slept == [5.0, 60]
+
+
+async def test_its_name_is_that_of_the_first_model_and_it_closes_what_it_owns():
+    closed: list[str] = []
+
+    async def close() -> None:
+        closed.append("yes")
+
+    one, two = model("one"), model("two")
+    resilient = Resilient([Route(one), Route(two)], FakeClock(), closing=close)
+    assert (resilient.name, resilient.provider, resilient.window) == ("one", "one-co", 200_000)
+    await resilient.aclose()
+    assert closed == ["yes"]
+    with pytest.raises(ValueError, match="at least one"):
+        Resilient([], FakeClock())
+
+
+ERRORS = st.sampled_from(
+    [
+        RateLimited,
+        Overloaded,
+        Unreachable,
+        Unauthorized,
+        OutOfCredit,
+        ModelNotFound,
+        BadRequest,
+        None,
+    ]
+)
+STORM = st.lists(st.tuples(ERRORS, st.booleans(), st.none() | st.floats(0, 200)), max_size=30)
+
+
+def weather(
+    storm: list[tuple[type[ModelError] | None, bool, float | None]],
+) -> Callable[[], list[Step]]:
+    left = iter(storm)
+
+    def step() -> list[Step]:
+        error, speaks, wait = next(left, (None, False, None))
+        said: list[Step] = [TextDelta("half")] if speaks else []
+        return [*said, error("storm", wait=wait)] if error else OK
+
+    return step
+
+
+@given(STORM, st.integers(1, 4), st.integers(1, 3))
+@settings(deadline=None)
+def test_in_any_storm_it_ends_within_its_bounds(storm, models: int, keys: int):
+    """One answer or one error, never more than so many attempts, and deltas that add up."""
+    clock, step = FakeClock(auto=True), weather(storm)
+    players = [ScriptedModel(*[lambda _: step()] * 50, name=f"m{n}") for n in range(models)]
+    routes = [Route(one, KeyRing([f"k{n}" for n in range(keys)])) for one in players]
+    heard = Heard()
+
+    async def run() -> None:
+        try:
+            await listen(Resilient(routes, clock), asked(), heard)
+        except ModelError as error:
+            assert error.code  # noqa: PT017
+            assert not any(isinstance(chunk, Assistant) for chunk in heard.chunks)
+        else:
+            assert heard.text == heard.answer.text == "fine"
+
+    anyio.run(run)
+    assert sum(len(one.requests) for one in players) <= Policy().attempts
+    assert all(wait <= Policy().longest_wait for wait in clock.slept)

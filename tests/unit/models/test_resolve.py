@@ -1,0 +1,339 @@
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from hermes.models.address import is_local, tidy_url
+from hermes.models.keys import Strategy
+from hermes.models.resolve import (
+    ModelUnnamed,
+    NothingConfigured,
+    Resolved,
+    Target,
+    resolve,
+    resolve_live,
+)
+from hermes.models.settings import (
+    CustomProvider,
+    Fallback,
+    Flags,
+    LocalServer,
+    ModelSettings,
+)
+from hermes.schema.errors import ConfigError
+
+OLLAMA = LocalServer(
+    provider="ollama",
+    base_url="http://127.0.0.1:11434/v1",
+    models={"nomic-embed-text": 2048, "qwen3:8b": 40_960, "llama3": None},
+)
+BOX = CustomProvider(
+    name="box",
+    base_url="http://10.0.0.5:9000/v1/",
+    key_env="BOX_KEY",
+    models={"big": 65_536, "small": None},
+    context_length=16_384,
+    rate_limit_delay=1.5,
+    extra_body={"top_k": 5},
+    ssl_verify=False,
+)
+
+
+def chosen(
+    settings: ModelSettings | None = None,
+    env: Mapping[str, str] | None = None,
+    flags: Flags | None = None,
+    found: Sequence[LocalServer] = (),
+) -> Target:
+    return resolve(settings or ModelSettings(), (env or {}).get, flags or Flags(), found).primary
+
+
+def where(target: Target) -> tuple[str, str]:
+    return target.provider, target.model
+
+
+ROUTER = {"OPENROUTER_API_KEY": "or-key"}
+BOTH = {**ROUTER, "OPENAI_API_KEY": "oa-key"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "env", "flags", "expected"),
+    [
+        ({}, ROUTER, {}, ("openrouter", "anthropic/claude-sonnet-4.5")),
+        ({}, {"OPENAI_API_KEY": "k"}, {}, ("openai", "gpt-5")),
+        ({}, {"GOOGLE_API_KEY": "k"}, {}, ("gemini", "gemini-2.5-pro")),
+        ({}, BOTH, {}, ("openrouter", "anthropic/claude-sonnet-4.5")),
+        ({"provider": "auto"}, BOTH, {}, ("openrouter", "anthropic/claude-sonnet-4.5")),
+        ({"provider": "openai"}, BOTH, {}, ("openai", "gpt-5")),
+        ({"provider": "openai", "default": "gpt-4o"}, BOTH, {}, ("openai", "gpt-4o")),
+        ({"provider": "openai", "default": "gpt-4o"}, BOTH, {"model": "o3"}, ("openai", "o3")),
+        (
+            {"provider": "openai", "default": "gpt-4o"},
+            BOTH,
+            {"provider": "openrouter"},
+            ("openrouter", "anthropic/claude-sonnet-4.5"),
+        ),
+        (
+            {"provider": "openai", "default": "gpt-4o"},
+            BOTH,
+            {"provider": "OpenAI"},
+            ("openai", "gpt-4o"),
+        ),
+        (
+            {},
+            {**BOTH, "HERMES_INFERENCE_PROVIDER": "openai", "HERMES_INFERENCE_MODEL": "o3"},
+            {},
+            ("openai", "o3"),
+        ),
+        (
+            {"provider": "openrouter", "default": "x/y"},
+            {**BOTH, "HERMES_INFERENCE_PROVIDER": "openai", "HERMES_INFERENCE_MODEL": "o3"},
+            {},
+            ("openrouter", "x/y"),
+        ),
+        ({"default": "openai/gpt-5"}, BOTH, {}, ("openai", "gpt-5")),
+        ({"default": "openai/gpt-5"}, ROUTER, {}, ("openrouter", "openai/gpt-5")),
+        ({"default": "openai:gpt-5"}, BOTH, {}, ("openai", "gpt-5")),
+        ({"default": "ollama/qwen3:8b"}, {}, {}, ("ollama", "qwen3:8b")),
+        (
+            {"provider": "openrouter"},
+            BOTH,
+            {"model": "openai/gpt-5"},
+            ("openrouter", "openai/gpt-5"),
+        ),
+        (
+            {"provider": "anthropic", "base_url": "https://a.test/v1"},
+            {**BOTH, "ANTHROPIC_API_KEY": "k"},
+            {"model": "openai/gpt-5"},
+            ("openai", "gpt-5"),
+        ),
+        (
+            {"provider": "lmstudio"},
+            BOTH,
+            {"model": "openai/gpt-oss"},
+            ("lmstudio", "openai/gpt-oss"),
+        ),
+        ({"provider": "glm"}, {"GLM_API_KEY": "k"}, {}, ("zai", "glm-4.6")),
+        ({"disabled": frozenset({"openrouter"})}, BOTH, {}, ("openai", "gpt-5")),
+    ],
+)
+def test_who_is_asked(settings, env, flags, expected: tuple[str, str]):
+    assert where(chosen(ModelSettings(**settings), env, Flags(**flags))) == expected
+
+
+def test_nothing_at_all_says_what_to_do():
+    with pytest.raises(NothingConfigured) as caught:
+        chosen()
+    assert "hermes setup" in caught.value.hint
+    assert "hermes config set OPENROUTER_API_KEY" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "hint"),
+    [
+        ({"provider": "openai"}, "no key for OpenAI", "OPENAI_API_KEY"),
+        ({"provider": "nobody"}, "unknown provider 'nobody'", "openrouter"),
+        ({"provider": "custom"}, "needs an address", "model.base_url"),
+        ({"provider": "custom:attic"}, "no custom provider named 'attic'", "custom_providers"),
+        (
+            {"provider": "groq", "disabled": frozenset({"groq"})},
+            "groq is switched off",
+            "providers.groq.enabled true",
+        ),
+    ],
+)
+def test_wrong_settings_are_named(settings, said: str, hint: str):
+    with pytest.raises(ConfigError, match=said) as caught:
+        chosen(ModelSettings(**settings))
+    assert hint in caught.value.hint
+
+
+def test_addresses():
+    target = chosen(
+        ModelSettings(provider="openai"), {**BOTH, "OPENAI_BASE_URL": "https://p.test/v1/"}
+    )
+    assert (target.base_url, target.keys) == ("https://p.test/v1", ("oa-key",))
+    target = chosen(
+        ModelSettings(default="m"), {**BOTH, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    )
+    assert where(target) == ("custom", "m")
+    target = chosen(ModelSettings(default="m", base_url="https://openrouter.ai/api/v1"), BOTH)
+    assert (*where(target), target.keys) == ("openrouter", "m", ("or-key",))
+    target = chosen(
+        ModelSettings(provider="openai"), BOTH, Flags(base_url="http://x.test/v1", model="m")
+    )
+    assert (*where(target), target.base_url) == ("custom", "m", "http://x.test/v1")
+
+
+def test_a_key_given_goes_before_the_environment():
+    assert chosen(ModelSettings(provider="openai", api_key="mine"), BOTH).keys == ("mine",)
+    assert chosen(
+        ModelSettings(provider="openai", api_key="mine"), BOTH, Flags(api_key="now")
+    ).keys == ("now",)
+
+
+def test_many_keys():
+    env = {"OPENAI_API_KEY": "a, b", "OPENAI_API_KEY_2": "c"}
+    settings = ModelSettings(
+        provider="openai",
+        pools={"openai": ("d",)},
+        strategies={"openai": Strategy.ROUND_ROBIN},
+    )
+    target = chosen(settings, env)
+    assert target.keys == ("a", "b", "c", "d")
+    assert target.strategy is Strategy.ROUND_ROBIN
+    assert target.key_env == "OPENAI_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({"provider": "custom:box"}, {}),
+        ({"provider": "Box"}, {}),
+        ({"default": "custom:box:big"}, {}),
+        ({"default": "box/big"}, {}),
+        ({}, {"provider": "box"}),
+    ],
+)
+def test_a_custom_provider_by_any_of_its_names(settings, flags):
+    target = chosen(
+        ModelSettings(custom_providers=(BOX,), **settings), {"BOX_KEY": "k"}, Flags(**flags)
+    )
+    assert where(target) == ("box", "big")
+    assert target.base_url == "http://10.0.0.5:9000/v1"
+    assert (target.keys, target.window, target.gap) == (("k",), 65_536, 1.5)
+    assert (target.verify, target.local, target.extra) == (False, True, {"top_k": 5})
+
+
+def test_windows_and_limits():
+    settings = ModelSettings(provider="openai", context_length=9_000, max_tokens=77)
+    target = chosen(settings, BOTH)
+    assert (target.window, target.max_output) == (9_000, 77)
+    box = ModelSettings(custom_providers=(BOX,), provider="box", default="small")
+    assert chosen(box).window == 16_384
+
+
+def test_how_long_silence_is_borne():
+    assert chosen(ModelSettings(provider="ollama", default="m")).idle == 900.0
+    assert chosen(None, ROUTER).idle == 120.0
+    assert chosen(ModelSettings(remote_idle=30.0), ROUTER).idle == 30.0
+    assert (
+        chosen(ModelSettings(custom_providers=(BOX,), provider="box", local_idle=50.0)).idle == 50.0
+    )
+
+
+def test_a_proxy_is_for_the_outside_only():
+    settings = ModelSettings(proxy="http://proxy.test:3128")
+    assert chosen(settings, ROUTER).proxy == "http://proxy.test:3128"
+    assert (
+        chosen(settings, {"OPENAI_BASE_URL": "http://localhost:1/v1"}, Flags(model="m")).proxy == ""
+    )
+
+
+def test_ollama_is_told_its_context_size():
+    settings = ModelSettings(provider="ollama", default="m", ollama_num_ctx=32_000)
+    assert chosen(settings).extra == {"options": {"num_ctx": 32_000}}
+
+
+def test_fallbacks():
+    settings = ModelSettings(
+        provider="openai",
+        custom_providers=(BOX,),
+        fallback_providers=(
+            Fallback(provider="openrouter", model="x/y"),
+            Fallback(provider="box", model="small"),
+            Fallback(base_url="http://other.test/v1", model="m", api_key="o"),
+        ),
+        tries=5,
+    )
+    resolved = resolve(settings, BOTH.get)
+    assert [where(one) for one in resolved.fallbacks] == [
+        ("openrouter", "x/y"),
+        ("box", "small"),
+        ("custom", "m"),
+    ]
+    assert resolved.fallbacks[2].keys == ("o",)
+    assert {one.source for one in resolved.fallbacks} == {"fallback"}
+    assert resolved.tries == 5
+
+
+def test_a_local_server_is_the_last_resort():
+    target = chosen(found=[OLLAMA])
+    assert where(target) == ("ollama", "qwen3:8b")
+    assert (target.window, target.keys, target.source) == (40_960, (), "found running")
+    assert where(chosen(ModelSettings(default="llama3"), found=[OLLAMA])) == ("ollama", "llama3")
+    assert where(chosen(env=ROUTER, found=[OLLAMA]))[0] == "openrouter"
+
+
+def test_a_named_model_is_never_silently_another():
+    with pytest.raises(ConfigError, match="no local server has the model 'big'") as caught:
+        chosen(ModelSettings(default="big"), found=[OLLAMA])
+    assert "qwen3:8b" in caught.value.hint
+
+
+@pytest.mark.anyio
+class TestLive:
+    async def live(self, settings: ModelSettings, env: Mapping[str, str], **seen) -> Resolved:
+        self.asked: list[str] = []
+
+        async def look() -> Sequence[LocalServer]:
+            self.asked.append("look")
+            return seen.get("found", ())
+
+        async def ask(target: Target) -> Mapping[str, int | None]:
+            self.asked.append(target.base_url)
+            return seen.get("models", {})
+
+        return await resolve_live(settings, env.get, Flags(), look, ask)
+
+    async def test_nobody_is_asked_when_all_is_said(self):
+        resolved = await self.live(ModelSettings(), ROUTER)
+        assert resolved.primary.provider == "openrouter"
+        assert self.asked == []
+
+    async def test_it_looks_for_a_server_when_nothing_is_said(self):
+        resolved = await self.live(ModelSettings(), {}, found=[OLLAMA])
+        assert where(resolved.primary) == ("ollama", "qwen3:8b")
+        with pytest.raises(NothingConfigured):
+            await self.live(ModelSettings(), {})
+
+    async def test_it_asks_for_models_when_none_is_named(self):
+        settings = ModelSettings(provider="llamacpp")
+        resolved = await self.live(settings, {}, models={"bge-embed": 1, "qwen": 12_345})
+        assert where(resolved.primary) == ("llamacpp", "qwen")
+        assert resolved.primary.window == 12_345
+        assert self.asked == ["http://127.0.0.1:8080/v1"]
+        with pytest.raises(ModelUnnamed, match="no model is chosen for llamacpp"):
+            await self.live(settings, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "tidy"),
+    [
+        ("https://api.acme.test/v1/", "https://api.acme.test/v1"),
+        ("https://api.acme.test/v1/chat/completions", "https://api.acme.test/v1"),
+        ("localhost:11434", "http://localhost:11434/v1"),
+        ("0.0.0.0:11434", "http://127.0.0.1:11434/v1"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080/v1"),
+        ("https://api.acme.test", "https://api.acme.test"),
+    ],
+)
+def test_tidy_addresses(url: str, tidy: str):
+    assert tidy_url(url) == tidy
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://localhost:1/v1", True),
+        ("http://[::1]:1/v1", True),
+        ("http://192.168.1.4/v1", True),
+        ("http://172.20.0.2/v1", True),
+        ("http://nas.local:8000/v1", True),
+        ("https://api.openai.com/v1", False),
+        ("https://10.acme.com/v1", False),
+        ("https://localhost.evil.test/v1", False),
+        ("http://172.40.0.2/v1", False),
+    ],
+)
+def test_what_is_near(url: str, local: bool):
+    assert is_local(url) is local

@@ -1,0 +1,90 @@
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hermes.models.think_tags import NAMES, Kind, Piece, ThinkTags
+
+
+def read(pieces: list[str]) -> tuple[str, str, list[Piece]]:
+    """What was spoken and thought in the end, and the merged pieces in their order."""
+    tags = ThinkTags()
+    found = [piece for text in pieces for piece in tags.feed(text)] + tags.close()
+    spoken = thought = ""
+    merged: list[Piece] = []
+    for piece in found:
+        match piece.kind:
+            case Kind.SPOKEN:
+                spoken += piece.text
+            case Kind.THOUGHT:
+                thought += piece.text
+            case Kind.TAKEN_BACK:
+                thought, spoken = thought + spoken, ""
+        if merged and merged[-1].kind is piece.kind:
+            merged.append(Piece(merged.pop().text + piece.text, piece.kind))
+        else:
+            merged.append(piece)
+    return spoken, thought, merged
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken", "thought"),
+    [
+        ("plain", "plain", ""),
+        ("", "", ""),
+        ("  indented\n", "  indented\n", ""),
+        ("<think>hm</think>\n\nyes", "yes", "hm"),
+        ("\n<think>\nhm\n</think>\nyes", "yes", "\nhm\n"),
+        ("<THINKING>hm</Thinking>yes", "yes", "hm"),
+        ("<REASONING_SCRATCHPAD>hm</REASONING_SCRATCHPAD>yes", "yes", "hm"),
+        ("<think>a</think><thought>b</thought>c", "c", "ab"),
+        ("one\n<think>two</think>\nthree", "one\n\nthree", "two"),
+        ("<think>never closed", "", "never closed"),
+        ("<think>a </thinking> b</think>c", "c", "a </thinking> b"),
+        ("<think>a < b </ c</think>d", "d", "a < b </ c"),
+        ("say <think> loud", "say <think> loud", ""),
+        ("`<think>` is a tag", "`<think>` is a tag", ""),
+        ("```\n<think>\n```\nok", "```\n<think>\n```\nok", ""),
+        (
+            "~~~xml\n<think>x</think>\n~~~\n<think>y</think>z",
+            "~~~xml\n<think>x</think>\n~~~\nz",
+            "y",
+        ),
+        ("<thinker>x", "<thinker>x", ""),
+        ("<thin", "<thin", ""),
+        ("<", "<", ""),
+        ("<div>\n", "<div>\n", ""),
+        ("so it is 4.\n</think>\n\n4", "4", "so it is 4.\n"),
+        ("<think>a</think>b\n</think>c", "b\nc", "a"),
+        ("</think>x", "x", ""),
+        ("<think></think>x", "x", ""),
+        ("<think>a</think>   ", "", "a"),
+    ],
+)
+def test_table(text: str, spoken: str, thought: str):
+    assert read([text])[:2] == (spoken, thought)
+    assert read(list(text))[:2] == (spoken, thought)
+
+
+TAGS = [f"<{name}>" for name in NAMES] + [f"</{name}>" for name in NAMES]
+BITS = st.sampled_from([*TAGS, "<", "</", ">", "\n", " ", "```", "~~~", "`", "a", "thi", "B c"])
+
+
+@given(st.lists(BITS).map("".join), st.data())
+@example("<think>a</think>\n b", None)
+def test_any_cut_gives_the_same(text: str, data: st.DataObject | None):
+    pieces = list(text) if data is None else cut(text, data)
+    assert read(pieces) == read([text])
+
+
+def cut(text: str, data: st.DataObject) -> list[str]:
+    pieces = []
+    while text:
+        size = data.draw(st.integers(1, max(1, min(len(text), 7))))
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+@given(st.text().filter(lambda text: "<" not in text))
+def test_text_without_tags_is_untouched(text: str):
+    assert read([text])[:2] == (text, "")

@@ -1,0 +1,51 @@
+import anyio
+import pytest
+
+from hermes.ports.channel import Inbound, Outgoing
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+from hermes.testing.channel import ChannelDown, FakeChannel
+from hermes.testing.contracts.channel import Bench, ChannelContract
+
+pytestmark = pytest.mark.anyio
+
+
+class TestFakeChannel(ChannelContract):
+    @pytest.fixture
+    def bench(self) -> Bench:
+        channel = FakeChannel()
+
+        async def arrive(text: str) -> None:
+            await channel.say(text)
+
+        async def shown(home: Address) -> list[str]:
+            return channel.seen_in(home.chat)
+
+        return Bench(channel, Address("fake", "1"), arrive, shown)
+
+
+async def test_the_same_update_can_come_twice():
+    channel = FakeChannel()
+    heard: list[Inbound] = []
+
+    async def deliver(update: Inbound) -> None:
+        heard.append(update)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(channel.run, deliver)
+        update = await channel.say("hi")
+        await channel.type(update)
+        group.cancel_scope.cancel()
+    assert [update.key for update in heard] == ["fake:1", "fake:1"]
+
+
+async def test_a_platform_that_is_down_refuses():
+    channel = FakeChannel()
+    channel.down = True
+    with pytest.raises(ChannelDown):
+        await channel.send(Address("fake", "1"), Outgoing((Text("hi"),)))
+
+
+async def test_a_post_for_another_channel_is_refused():
+    with pytest.raises(ValueError, match="telegram"):
+        await FakeChannel().send(Address("telegram", "1"), Outgoing((Text("hi"),)))
