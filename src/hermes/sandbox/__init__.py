@@ -1,0 +1,1 @@
+"""Where processes run, and the one door through which they are started."""

@@ -1,7 +1,5 @@
 """What every sandbox must do: subclass `SandboxContract` and provide the fixture `sandbox`."""
 
-
-
 import os
 import tracemalloc
 from collections.abc import AsyncGenerator, Iterator
@@ -84,8 +82,8 @@ class SandboxContract:
         assert dict(line.split("=", 1) for line in lines) == given
 
     async def test_the_folder_is_the_one_asked_for(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        done = await sandbox.run(_job(("pwd", "-P"), tmp_path))
-        assert done.output.decode().strip() == str(tmp_path.resolve())
+        done = await sandbox.run(_job(("pwd",), tmp_path, env={**ENV, "PWD": str(tmp_path)}))
+        assert done.output.decode().strip() == str(tmp_path)
 
     async def test_arguments_arrive_as_they_are(self, sandbox: Sandbox, tmp_path: Path) -> None:
         odd = ("", " ", "$HOME", "'\"", "ä\n*")
@@ -176,7 +174,7 @@ class SandboxContract:
         assert (done.output, done.left) == (b"early\nlate\n", 0)
 
     async def test_what_cannot_be_started_says_why(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        with pytest.raises(SandboxError, match="no-such-program.*No such file"):
+        with pytest.raises(SandboxError, match=r"no-such-program.*No such file"):
             await sandbox.run(_job(("no-such-program",), tmp_path))
         with pytest.raises(SandboxError, match=r"nowhere.*No such file"):
             await sandbox.run(_job(("true",), tmp_path / "nowhere"))

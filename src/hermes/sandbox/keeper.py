@@ -1,0 +1,266 @@
+"""The process beside ours that starts children, and ends them when we are gone.
+
+Run as a script by `door`, on the standard library alone. It is small and has one thread,
+so it may fork freely: a fork here costs a tenth of a new interpreter.
+
+    owner ──fds──> keeper ──fork──> warden (one per job) ──fork──> the command and its tree
+
+A warden is the subreaper of its job: whoever daemonises below it becomes its child, so "no
+child is left" means the whole tree is gone. It listens on the job's control socket, and
+an owner that dies, however it dies, closes that socket.
+"""
+
+import ctypes
+import errno
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from types import FrameType
+
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+
+SETTLE = 0.2
+"""Seconds for what a command left running to end by itself, as the end of a pipe does."""
+ORPHAN_GRACE = 1.0
+"""Seconds between SIGTERM and SIGKILL when the owner is gone."""
+KILL_PATIENCE = 2.0
+"""Seconds of killing before a tree counts as stuck, as a process of root's would be."""
+STEP = 0.05
+
+
+def main(requests: socket.socket) -> None:
+    """Fork a warden per request until the owner closes the socket."""
+    prctl(PR_SET_NAME, b"hermes-keeper")
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        asked, fds, _, _ = socket.recv_fds(requests, 1, 4)
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        if not asked:
+            return
+        if len(fds) == 4 and fork() == 0:
+            requests.close()
+            try:
+                Warden(socket.socket(fileno=fds[0])).run(fds[1:])
+            finally:
+                os._exit(0)
+        for fd in fds:
+            os.close(fd)
+
+
+def fork() -> int:
+    """-1 when no process can be had; the owner then sees its control socket close."""
+    try:
+        return os.fork()
+    except OSError:
+        return -1
+
+
+class Job:
+    """What to run: `cwd`, grace, number of arguments, arguments, environment; split by NUL."""
+
+    def __init__(self, packed: bytes) -> None:
+        self.cwd, grace, count, *rest = packed.split(b"\0")
+        self.grace = float(grace)
+        self.argv = rest[: int(count)]
+        self.env = dict(pair.split(b"=", 1) for pair in rest[int(count) :])
+
+
+class Warden:
+    """Starts one job, waits for it, and leaves nothing of it behind."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.status: int | None = None
+        self.alone = False
+        self.wanted = True
+        self.owned = True
+        self.group = 0
+
+    def run(self, fds: list[int]) -> None:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self.woken, wake = os.pipe()
+        os.set_blocking(self.woken, False)
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, wake_up)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        job = self.receive()
+        if job is None:
+            return
+        try:
+            self.group = start(job, fds)
+        except OSError as error:
+            self.tell(b"E%d\n" % (error.errno or 0))
+            return
+        for fd in fds:
+            os.close(fd)
+        self.tell(b"P%d\n" % self.group)
+        self.watch(job.grace)
+
+    def receive(self) -> Job | None:
+        header = self.control.recv(4, socket.MSG_WAITALL)
+        if len(header) < 4:
+            return None
+        size = struct.unpack("!I", header)[0]
+        packed = bytearray()
+        while len(packed) < size:
+            got = self.control.recv(size - len(packed))
+            if not got:
+                return None
+            packed += got
+        return Job(bytes(packed))
+
+    def watch(self, grace: float) -> None:
+        while self.status is None and self.wanted:
+            self.wait(None)
+        if self.wanted:
+            self.wait_until_alone(SETTLE)
+        left = 0
+        if not self.alone:
+            left = len(self.tree())
+            self.end_tree(grace if self.owned else min(grace, ORPHAN_GRACE))
+        stuck = 0 if self.alone else len(self.tree())
+        self.tell(b"X%d %d %d\n" % (-1 if self.status is None else self.status, left, stuck))
+
+    def end_tree(self, grace: float) -> None:
+        self.signal_tree(signal.SIGTERM)
+        self.signal_tree(signal.SIGCONT)
+        self.wait_until_alone(grace)
+        patience = time.monotonic() + KILL_PATIENCE
+        while not self.alone and time.monotonic() < patience:
+            self.signal_tree(signal.SIGSTOP)
+            self.signal_tree(signal.SIGKILL)
+            self.wait_until_alone(STEP)
+
+    def wait_until_alone(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self.alone and (left := end - time.monotonic()) > 0:
+            self.wait(left)
+
+    def wait(self, seconds: float | None) -> None:
+        """Until a child ended, the owner spoke, or the time is over."""
+        poll = select.poll()
+        poll.register(self.woken, select.POLLIN)
+        if self.owned:
+            poll.register(self.control, select.POLLIN)
+        for fd, _ in poll.poll(None if seconds is None else max(1, int(seconds * 1000))):
+            if fd == self.woken:
+                self.drain()
+            else:
+                self.listen()
+        self.reap()
+
+    def drain(self) -> None:
+        try:
+            while os.read(self.woken, 512):
+                pass
+        except BlockingIOError:
+            pass
+
+    def listen(self) -> None:
+        """Any word, and silence too, means: end it."""
+        try:
+            said = self.control.recv(16)
+        except OSError:
+            said = b""
+        self.wanted = False
+        self.owned = bool(said)
+
+    def reap(self) -> None:
+        while not self.alone:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.alone = True
+                return
+            if pid == 0:
+                return
+            if pid == self.group:
+                self.status = status
+
+    def tree(self) -> list[int]:
+        """Everybody below this process; without /proc, the command's process group."""
+        below: dict[int, list[int]] = {}
+        try:
+            with os.scandir("/proc") as entries:
+                names = [entry.name for entry in entries]
+        except OSError:
+            names = []
+        for name in names:
+            if name.isdigit() and (parent := parent_of(name)):
+                below.setdefault(parent, []).append(int(name))
+        found = below.get(os.getpid(), [])
+        for pid in found:
+            found.extend(below.get(pid, ()))
+        return found if names else [-self.group]
+
+    def signal_tree(self, number: int) -> None:
+        for pid in self.tree():
+            try:
+                os.kill(pid, number)
+            except OSError:
+                continue
+
+    def tell(self, word: bytes) -> None:
+        try:
+            self.control.send(word, getattr(socket, "MSG_NOSIGNAL", 0))
+        except OSError:
+            self.owned = False
+
+
+def wake_up(number: int, frame: FrameType | None) -> None:
+    """A handler must exist for the signal to reach the wake-up pipe."""
+
+
+def start(job: Job, fds: list[int]) -> int:
+    """The command in a session of its own, with the three files and nothing else open.
+
+    `posix_spawn` does not copy our pages as a fork would: half the cost.
+    """
+    os.chdir(job.cwd)
+    program = find(job.argv[0], job.env)
+    files = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)]
+    plain = [signal.SIGPIPE, signal.SIGXFSZ]
+    if sys.platform == "linux":
+        return os.posix_spawn(
+            program, job.argv, job.env, file_actions=files, setsigdef=plain, setsid=True
+        )
+    return os.posix_spawn(
+        program, job.argv, job.env, file_actions=files, setsigdef=plain, setpgroup=0
+    )
+
+
+def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
+    """The file to execute, looked for on the child's own PATH."""
+    if b"/" in program:
+        return program
+    for folder in env.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin").split(b":"):
+        path = (folder or b".") + b"/" + program
+        if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113 no pathlib here
+            return path
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+
+
+def parent_of(pid: str) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 no pathlib here
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def prctl(option: int, value: int | bytes) -> None:
+    """Where there is no such call, the process group is all a warden has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,81 @@
+"""Files as they would be: edited in memory until every edit of a call has found its place."""
+
+import os
+from pathlib import Path
+
+from hermes.schema.errors import ToolError
+from hermes.tools.files.diffs import unified
+from hermes.tools.files.editor import Change, read_bytes
+from hermes.tools.files.lint import Lint, check
+from hermes.tools.files.nearby import suggestion
+from hermes.tools.files.text_file import Dress, undress
+
+
+class Draft:
+    """One file: `old` is its text on disk, `text` the text to be; None stands for no file."""
+
+    def __init__(self, path: Path) -> None:
+        found = read_bytes(path)
+        self.path = path
+        self.before: bytes | None = None
+        self.stat: os.stat_result | None = None
+        self.old: str | None = None
+        self.dress = Dress()
+        if found is not None:
+            self.before, self.stat = found
+            self.old, self.dress = undress(self.before, path)
+        self.text = self.old
+
+    def existing(self) -> str:
+        """Raises `ToolError` when there is no such file."""
+        if self.text is None:
+            raise ToolError(f"patch: {self.path} does not exist. {suggestion(self.path)}")
+        return self.text
+
+    def create(self, text: str, dress: Dress) -> None:
+        if self.text is not None:
+            raise ToolError(
+                f"patch: {self.path} exists already.", hint="Update it, or delete it first."
+            )
+        self.text = text
+        self.dress = dress
+
+    @property
+    def change(self) -> Change:
+        after = None if self.text is None else self.dress.put_on(self.text, self.path)
+        return Change(self.path, self.before, after)
+
+
+class Drafts:
+    """The files of one call; a file named twice is edited twice."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, Draft] = {}
+
+    def open(self, path: Path) -> Draft:
+        if path not in self._files:
+            self._files[path] = Draft(path)
+        return self._files[path]
+
+    @property
+    def changed(self) -> list[Draft]:
+        return [draft for draft in self._files.values() if draft.text != draft.old]
+
+    def diff(self) -> str:
+        return "\n".join(unified(d.old, d.text, d.path.name) for d in self.changed)
+
+    def lint(self) -> Lint:
+        """The worst of all files, each fault with its file's name when there are several."""
+        checks = [
+            (d.path, check(d.path, d.text, d.old)) for d in self.changed if d.text is not None
+        ]
+        faults = [(path, lint) for path, lint in checks if lint.status == "error"]
+        if faults:
+            several = len(checks) > 1
+            return Lint(
+                "error",
+                "\n".join(
+                    f"{path}: {lint.output}" if several else lint.output for path, lint in faults
+                ),
+            )
+        return next((lint for _, lint in checks if lint.status == "ok"), Lint("skipped"))

@@ -1,0 +1,181 @@
+"""The `patch` tool: replace a passage, or apply an envelope of changes to several files."""
+
+from pathlib import Path
+from typing import Annotated, Literal, assert_never
+
+import anyio
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from hermes.kit.text import head_and_tail
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.scope import Scope
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.files.drafts import Drafts
+from hermes.tools.files.editor import Editor
+from hermes.tools.files.ladder import ANCHORED, Found, find, line_number, nearest, replace
+from hermes.tools.files.lint import Lint
+from hermes.tools.files.text_file import Dress
+from hermes.tools.files.v4a import Add, Delete, Operation, Update, edit, parse
+
+MAX_DIFF = 10_000
+MAX_FILES = 100
+
+
+class PatchArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    mode: Literal["replace", "patch"] = "replace"
+    path: str = ""
+    old_string: str = ""
+    new_string: str = ""
+    replace_all: bool = False
+    patch: Annotated[str, Meta(description="For mode patch")] = ""
+
+
+class PatchResult(Struct, frozen=True, kw_only=True):
+    success: bool
+    diff: str
+    files_modified: list[str]
+    lint: Lint
+    resolved_path: str
+    strategy: str
+    replacements: int | UnsetType = UNSET
+    warning: str | UnsetType = UNSET
+
+
+class Patch:
+    def __init__(self, editor: Editor) -> None:
+        self._editor = editor
+        self._arguments = Arguments("patch", PatchArgs)
+        self.spec = ToolSpec(
+            "patch",
+            description(__file__),
+            self._arguments.schema,
+            Effect.WRITE,
+            timeout=60.0,
+            toolset="file",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        asked = self._arguments.decode(args)
+        if asked.mode == "patch" or (asked.patch and not asked.old_string):
+            operations = parse(asked.patch)
+            files = {name: self._path(ctx.scope, name) for name in _names(operations)}
+            if len(files) > MAX_FILES:
+                raise ToolError(f"patch: more than {MAX_FILES} files in one patch")
+
+            def work() -> _Work:
+                return _apply(operations, files)
+        else:
+            _check(asked)
+            files = {asked.path: self._path(ctx.scope, asked.path)}
+
+            def work() -> _Work:
+                return _replace(files[asked.path], asked)
+
+        async with self._editor.holding(files.values()):
+            done = await anyio.to_thread.run_sync(work)
+            return await self._write(done, next(iter(files.values())), ctx.scope.session)
+
+    def _path(self, scope: Scope, name: str) -> Path:
+        return self._editor.places.guard(self._editor.places.find(scope, name))
+
+    async def _write(self, done: "_Work", first: Path, session: str) -> Output:
+        changed = done.drafts.changed
+        if not changed:
+            raise ToolError("patch: the files already are as the patch would make them")
+        stale = [d.path for d in changed if self._editor.seen.changed(session, d.path, d.stat)]
+        await self._editor.apply(session, [draft.change for draft in changed])
+        answer = PatchResult(
+            success=True,
+            diff=head_and_tail(done.diff, MAX_DIFF),
+            files_modified=[str(draft.path) for draft in changed],
+            lint=done.drafts.lint(),
+            resolved_path=str(first),
+            strategy=done.strategy,
+            replacements=done.count if done.count > 1 else UNSET,
+            warning=_stale(stale) if stale else UNSET,
+        )
+        return Output.text(result(answer), shown=done.diff)
+
+
+class _Work(Struct, frozen=True):
+    drafts: Drafts
+    diff: str
+    strategy: str
+    count: int = 1
+
+
+def _check(asked: PatchArgs) -> None:
+    if not asked.path:
+        raise ToolError("patch: the parameter `path` (text) is missing")
+    if not asked.old_string:
+        raise ToolError(
+            "patch: the parameter `old_string` (text) is missing.",
+            hint="To write a whole file use write_file.",
+        )
+    if asked.old_string == asked.new_string:
+        raise ToolError("patch: `old_string` and `new_string` are the same")
+
+
+def _replace(path: Path, asked: PatchArgs) -> _Work:
+    drafts = Drafts()
+    draft = drafts.open(path)
+    text, dress = draft.existing(), draft.dress
+    old, new = asked.old_string, asked.new_string
+    if dress.newline != "\n":
+        old = old if old in text else dress.line_ends(old)
+        new = dress.line_ends(new)
+    found = find(text, old, new)
+    if found is None:
+        near = nearest(text, asked.old_string)
+        shown = f" The nearest lines are:\n{near}" if near else ""
+        raise ToolError(f"patch: `old_string` is not in {path}.{shown}")
+    _check_unique(found, text, asked, path)
+    draft.text = replace(text, found.places)
+    count = len(found.places) if asked.replace_all else 1
+    return _Work(drafts, drafts.diff(), found.strategy, count)
+
+
+def _check_unique(found: Found, text: str, asked: PatchArgs, path: Path) -> None:
+    if len(found.places) == 1 or (asked.replace_all and found.strategy != ANCHORED):
+        return
+    numbers = ", ".join(str(line_number(text, place.start)) for place in found.places[:10])
+    raise ToolError(
+        f"patch: `old_string` stands in {len(found.places)} places of {path} (lines {numbers}).",
+        hint="Include more lines around the place you mean, or set replace_all.",
+    )
+
+
+def _names(operations: list[Operation]) -> list[str]:
+    moved = [op.move_to for op in operations if isinstance(op, Update) and op.move_to]
+    return list(dict.fromkeys([*(op.path for op in operations), *moved]))
+
+
+def _apply(operations: list[Operation], files: dict[str, Path]) -> _Work:
+    drafts = Drafts()
+    strategies: list[str] = []
+    for operation in operations:
+        draft = drafts.open(files[operation.path])
+        match operation:
+            case Add():
+                draft.create(operation.text, Dress())
+            case Delete():
+                draft.existing()
+                draft.text = None
+            case Update():
+                edited = edit(draft.existing(), operation, draft.dress.newline)
+                strategies.append(edited.strategy)
+                draft.text = edited.text
+                if operation.move_to:
+                    drafts.open(files[operation.move_to]).create(edited.text, draft.dress)
+                    draft.text = None
+            case _:
+                assert_never(operation)
+    loose = [strategy for strategy in strategies if strategy != "exact"]
+    return _Work(drafts, drafts.diff(), loose[0] if loose else "exact")
+
+
+def _stale(paths: list[Path]) -> str:
+    names = ", ".join(map(str, paths))
+    return f"Changed by somebody else since you last read it: {names}. Their changes were kept."

@@ -1,0 +1,74 @@
+"""A text file's words apart from its dress: encoding, byte order mark and line ends survive."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.schema.errors import ToolError
+
+_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xff\xfe\0\0", "utf-32-le"),
+    (b"\0\0\xfe\xff", "utf-32-be"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+)
+
+
+class Dress(Struct, frozen=True):
+    """`newline` is the line end that most lines have."""
+
+    encoding: str = "utf-8"
+    mark: bytes = b""
+    newline: str = "\n"
+
+    def put_on(self, text: str, path: Path) -> bytes:
+        """Raises `ToolError` when the file's encoding has no such character."""
+        try:
+            return self.mark + text.encode(self.encoding)
+        except UnicodeEncodeError as error:
+            odd = text[error.start : error.start + 1]
+            raise ToolError(f"{path} is {self.encoding}, which cannot hold {odd!r}") from error
+
+    def line_ends(self, text: str) -> str:
+        """The text with this file's line ends."""
+        plain = text.replace("\r\n", "\n")
+        return plain if self.newline == "\n" else plain.replace("\n", self.newline)
+
+
+def undress(data: bytes, path: Path) -> tuple[str, Dress]:
+    """The text exactly as it stands in the file. Raises `ToolError` for a binary file."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            text = _decode(data[len(mark) :], encoding, path)
+            return text, Dress(encoding, mark, _prevailing(text))
+    if b"\0" in data:
+        raise ToolError(f"{path} is a binary file and cannot be edited as text")
+    try:
+        text, encoding = data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = data.decode("latin-1"), "latin-1"
+    return text, Dress(encoding, newline=_prevailing(text))
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines with their ends; only `\\n` ends a line, as in every editor and diff."""
+    lines = [line + "\n" for line in text.split("\n")]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines
+
+
+def bare(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _decode(data: bytes, encoding: str, path: Path) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ToolError(f"{path} is damaged {encoding} text: {error.reason}") from error
+
+
+def _prevailing(text: str) -> str:
+    windows = text.count("\r\n")
+    return "\r\n" if windows * 2 > text.count("\n") else "\n"

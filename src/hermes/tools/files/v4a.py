@@ -1,0 +1,265 @@
+"""The patch envelope: parse it, and work out what each named file becomes.
+
+*** Begin Patch
+*** Update File: src/a.py
+*** Move to: src/b.py
+@@ class Greeter
+ context line
+-line that goes
++line that comes
+*** Add File: src/c.py
++its first line
+*** Delete File: src/d.py
+*** End Patch
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from hermes.schema.errors import ToolError
+from hermes.tools.files.ladder import lookalike, nearest
+from hermes.tools.files.text_file import bare, lines_of
+
+BEGIN, END = "*** Begin Patch", "*** End Patch"
+UPDATE, ADD, DELETE = "*** Update File:", "*** Add File:", "*** Delete File:"
+MOVE, AT_END = "*** Move to:", "*** End of File"
+_RANGES = re.compile(r"-\d+(,\d+)? \+\d+(,\d+)?( @@.*)?$")
+
+
+class Hunk(Struct, frozen=True):
+    """`lines` begin with a space (stays), `-` (goes) or `+` (comes)."""
+
+    heading: str
+    lines: tuple[str, ...]
+    at_end: bool = False
+
+    @property
+    def wanted(self) -> list[str]:
+        return [line[1:] for line in self.lines if line[0] != "+"]
+
+
+class Update(Struct, frozen=True):
+    path: str
+    hunks: tuple[Hunk, ...]
+    move_to: str = ""
+
+
+class Add(Struct, frozen=True):
+    path: str
+    text: str
+
+
+class Delete(Struct, frozen=True):
+    path: str
+
+
+Operation: TypeAlias = Update | Add | Delete
+
+
+class Edited(Struct, frozen=True):
+    """The new text, and the rung of the loosest match that was needed."""
+
+    text: str
+    strategy: str
+
+
+def parse(patch: str) -> list[Operation]:
+    """Raises `ToolError` with the number of the line that is wrong."""
+    lines = [line.removesuffix("\r") for line in patch.strip("\n").split("\n")]
+    numbered = [(n, line) for n, line in enumerate(lines, 1)]
+    starts = [n for n, line in numbered if line.strip() == BEGIN]
+    ends = [n for n, line in numbered if line.strip() == END]
+    if not starts or not ends or ends[-1] < starts[0]:
+        raise ToolError(f"patch: the text must be between `{BEGIN}` and `{END}` lines")
+    operations = list(_operations(_Lines(numbered[starts[0] : ends[-1] - 1])))
+    if not operations:
+        raise ToolError(f"patch: it names no file; begin with `{UPDATE} path`")
+    return operations
+
+
+class _Lines:
+    """Lines with their numbers, read one after the other."""
+
+    def __init__(self, numbered: list[tuple[int, str]]) -> None:
+        self._rest = numbered
+        self._at = 0
+
+    @property
+    def next(self) -> str | None:
+        return self._rest[self._at][1] if self._at < len(self._rest) else None
+
+    @property
+    def number(self) -> int:
+        return self._rest[min(self._at, len(self._rest) - 1)][0]
+
+    def take(self) -> str:
+        self._at += 1
+        return self._rest[self._at - 1][1]
+
+    def take_value(self, keyword: str) -> str:
+        value = self.take().removeprefix(keyword).strip()
+        if not value:
+            raise ToolError(f"patch: line {self.number}: `{keyword}` names no path")
+        return value
+
+
+def _operations(lines: _Lines) -> Iterator[Operation]:
+    while (line := lines.next) is not None:
+        if line.startswith(UPDATE):
+            yield _update(lines)
+        elif line.startswith(ADD):
+            yield _add(lines)
+        elif line.startswith(DELETE):
+            yield Delete(lines.take_value(DELETE))
+        elif line.strip():
+            raise ToolError(
+                f"patch: line {lines.number}: expected `{UPDATE}`, `{ADD}` or `{DELETE}`, "
+                f"got {line[:60]!r}"
+            )
+        else:
+            lines.take()
+
+
+def _update(lines: _Lines) -> Update:
+    path = lines.take_value(UPDATE)
+    move_to = ""
+    if lines.next is not None and lines.next.startswith(MOVE):
+        move_to = lines.take_value(MOVE)
+    hunks: list[Hunk] = []
+    while (line := lines.next) is not None and not _is_header(line):
+        hunks.append(_hunk(lines))
+    kept = tuple(hunk for hunk in hunks if any(line.strip() for line in hunk.lines))
+    if not kept and not move_to:
+        raise ToolError(f"patch: line {lines.number}: the update of {path} changes nothing")
+    return Update(path, kept, move_to)
+
+
+def _is_header(line: str) -> bool:
+    return line.startswith((UPDATE, ADD, DELETE))
+
+
+def _hunk(lines: _Lines) -> Hunk:
+    heading = ""
+    if (line := lines.next) is not None and line.startswith("@@"):
+        heading = lines.take()[2:].strip()
+    if _RANGES.match(heading):
+        heading = heading.partition("@@")[2].strip()
+    body: list[str] = []
+    at_end = False
+    while (line := lines.next) is not None and not _is_header(line) and not line.startswith("@@"):
+        number = lines.number
+        lines.take()
+        if line.strip() == AT_END:
+            at_end = True
+        elif line[:1] in {" ", "-", "+"}:
+            body.append(line)
+        elif not line:
+            body.append(" ")
+        else:
+            raise ToolError(
+                f"patch: line {number} begins with neither ' ', '-', '+' nor '@@': {line[:60]!r}"
+            )
+    return Hunk(heading, _without_blank_end(body), at_end)
+
+
+def _without_blank_end(body: list[str]) -> tuple[str, ...]:
+    """Empty lines between hunks are for the reader of the patch."""
+    while body and body[-1] == " ":
+        body.pop()
+    return tuple(body)
+
+
+def _add(lines: _Lines) -> Add:
+    path = lines.take_value(ADD)
+    body: list[str] = []
+    while (line := lines.next) is not None and not _is_header(line):
+        if line and not line.startswith("+"):
+            raise ToolError(f"patch: line {lines.number}: lines of a new file begin with '+'")
+        lines.take()
+        body.append(line[1:])
+    while body and not body[-1] and lines.next is None:
+        body.pop()
+    return Add(path, "".join(f"{line}\n" for line in body))
+
+
+def edit(text: str, update: Update, newline: str) -> Edited:
+    """Put the hunks in, in order. Raises `ToolError` when one has no place or several."""
+    lines = lines_of(text)
+    ends_open = bool(lines) and not lines[-1].endswith("\n")
+    if ends_open:
+        lines[-1] += newline
+    result: list[str] = []
+    cursor, loosest = 0, 0
+    for number, hunk in enumerate(update.hunks, 1):
+        at, rung = _locate(lines, cursor, hunk, f"{update.path}, hunk {number}")
+        loosest = max(loosest, rung)
+        result += lines[cursor:at]
+        cursor = at
+        for line in hunk.lines:
+            if line[0] == "+":
+                result.append(line[1:] + newline)
+                continue
+            if line[0] == " ":
+                result.append(lines[cursor])
+            cursor += 1
+    result += lines[cursor:]
+    changed = "".join(result)
+    return Edited(changed.removesuffix(newline) if ends_open else changed, _RUNGS[loosest][0])
+
+
+def _locate(lines: list[str], cursor: int, hunk: Hunk, name: str) -> tuple[int, int]:
+    """The line where the hunk begins, and the rung that found it."""
+    if hunk.heading:
+        cursor = _below_heading(lines, cursor, hunk.heading, name)
+    wanted = hunk.wanted
+    if not wanted:
+        return (cursor, 0) if hunk.heading and not hunk.at_end else (len(lines), 0)
+    for rung, (_, key) in enumerate(_RUNGS):
+        keys = [key(line) for line in wanted]
+        have = [key(bare(line)) for line in lines]
+        found = [
+            at
+            for at in range(cursor, len(have) - len(keys) + 1)
+            if have[at] == keys[0] and have[at : at + len(keys)] == keys
+        ]
+        if hunk.at_end:
+            found = [at for at in found if at + len(keys) == len(lines)] or found
+        if len(found) == 1 or (found and hunk.heading):
+            return found[0], rung
+        if found:
+            raise ToolError(
+                f"patch: {name}: its lines stand in {len(found)} places (lines "
+                f"{', '.join(str(at + 1) for at in found[:10])}).",
+                hint="Give more context lines, or name the block after @@.",
+            )
+    near = nearest("".join(lines[cursor:]), "\n".join(wanted))
+    shown = f" Nearest lines (counted from line {cursor + 1}):\n{near}" if near else ""
+    raise ToolError(f"patch: {name}: these lines are not in the file: {wanted[:3]}.{shown}")
+
+
+def _below_heading(lines: list[str], cursor: int, heading: str, name: str) -> int:
+    for at in range(cursor, len(lines)):
+        if lines[at].strip() == heading:
+            return at + 1
+    for at in range(cursor, len(lines)):
+        if heading in lines[at]:
+            return at + 1
+    raise ToolError(f"patch: {name}: no line after line {cursor} has the heading {heading!r}")
+
+
+def _as_is(line: str) -> str:
+    return line
+
+
+def _loosely(line: str) -> str:
+    return lookalike(line).rstrip()
+
+
+_RUNGS = (
+    ("exact", _as_is),
+    ("trailing whitespace ignored", str.rstrip),
+    ("quotes and dashes normalised", _loosely),
+)

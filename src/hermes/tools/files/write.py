@@ -1,0 +1,122 @@
+"""The `write_file` tool: put a whole text in place in one step."""
+
+import os
+from pathlib import Path
+
+import anyio
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.files.diffs import unified
+from hermes.tools.files.editor import Change, Editor, read_bytes
+from hermes.tools.files.lint import Lint, check
+from hermes.tools.files.text_file import Dress, undress
+
+MAX_CONTENT = 20_000_000
+
+
+class WriteArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    content: str
+
+
+class WriteResult(Struct, frozen=True, kw_only=True):
+    bytes_written: int
+    dirs_created: bool
+    lint: Lint
+    resolved_path: str
+    files_modified: list[str]
+    note: str | UnsetType = UNSET
+
+
+class WriteFile:
+    def __init__(self, editor: Editor) -> None:
+        self._editor = editor
+        self._arguments = Arguments("write_file", WriteArgs)
+        self.spec = ToolSpec(
+            "write_file",
+            description(__file__),
+            self._arguments.schema,
+            Effect.WRITE,
+            timeout=60.0,
+            toolset="file",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        asked = self._arguments.decode(args)
+        if len(asked.content) > MAX_CONTENT:
+            raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters")
+        places = self._editor.places
+        path = places.guard(places.find(ctx.scope, asked.path))
+        async with self._editor.holding([path]):
+            return await self._write(path, asked.content, ctx.scope.session)
+
+    async def _write(self, path: Path, content: str, session: str) -> Output:
+        draft = await anyio.to_thread.run_sync(_draft, path, content)
+        seen, known = self._editor.seen, self._editor.seen.knows(session, path)
+        if draft.stat is not None and seen.changed(session, path, draft.stat):
+            raise ToolError(
+                f"write_file: {path} was changed by somebody else since you last read it; "
+                "nothing was written.",
+                hint="Read it again, then write with those changes kept.",
+            )
+        made = await self._editor.apply(session, [draft.change])
+        answer = WriteResult(
+            bytes_written=len(draft.change.after or b""),
+            dirs_created=bool(made),
+            lint=check(path, draft.text, draft.old),
+            resolved_path=str(path),
+            files_modified=[str(path)],
+            note=_note(draft, known=known) or UNSET,
+        )
+        return Output.text(result(answer), shown=draft.diff)
+
+
+class _Draft(Struct, frozen=True, kw_only=True):
+    change: Change
+    stat: os.stat_result | None
+    old: str | None
+    text: str
+    dress: Dress
+    diff: str
+
+
+def _draft(path: Path, content: str) -> _Draft:
+    found = read_bytes(path)
+    before, stat = found if found is not None else (None, None)
+    old, dress = _dress(path, before)
+    text = dress.line_ends(content) if dress.newline != "\n" else content
+    return _Draft(
+        change=Change(path, before, dress.put_on(text, path)),
+        stat=stat,
+        old=old,
+        text=text,
+        dress=dress,
+        diff=unified(old, text, path.name),
+    )
+
+
+def _dress(path: Path, before: bytes | None) -> tuple[str | None, Dress]:
+    """A text that replaces another keeps its encoding and line ends."""
+    if before is None:
+        return None, Dress()
+    try:
+        return undress(before, path)
+    except ToolError:
+        return "", Dress()
+
+
+def _note(draft: _Draft, *, known: bool) -> str:
+    notes: list[str] = []
+    dress = draft.dress
+    if draft.change.before == draft.change.after:
+        notes.append("The file already had exactly this content.")
+    elif draft.stat is not None and not known:
+        notes.append("An existing file was replaced that you had not read in this session.")
+    if dress.newline != "\n" or dress.mark or dress.encoding != "utf-8":
+        ends = "CRLF" if dress.newline != "\n" else "LF"
+        notes.append(f"Kept the file's {dress.encoding} encoding and {ends} line ends.")
+    return " ".join(notes)

@@ -1,0 +1,31 @@
+"""A map that forgets what was not used for longest, so that it never grows without end."""
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        value = self._kept.get(key)
+        if value is not None:
+            self._kept.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        self._kept[key] = value
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._limit:
+            self._kept.popitem(last=False)
+
+    def drop(self, key: K) -> None:
+        self._kept.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._kept)

@@ -1,0 +1,1 @@
+"""Find text and files with ripgrep."""

@@ -1,0 +1,142 @@
+"""What we ask of ripgrep and how its answers are read, line by line, in bounded memory."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+MAX_RECORD = 1 << 20
+"""Bytes of one JSON record; a minified file can be one line of any length."""
+_BASE = ("--no-config", "--color=never", "--hidden", "--glob=!.git")
+
+
+def find_rg(path: str) -> str | None:
+    """The program beside our interpreter, or else the one on this PATH."""
+    beside = Path(sys.executable).with_name("rg")
+    return str(beside) if beside.is_file() else shutil.which("rg", path=path)
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    pattern: str
+    where: str
+    glob: str = ""
+    context: int = 0
+    one_per_file: bool = False
+
+
+def content_args(question: Question) -> tuple[str, ...]:
+    """Sorted, so that pages of one search do not overlap."""
+    args = ["--json", *_BASE, "--sort=path", *_glob(question.glob)]
+    if question.context:
+        args.append(f"--context={question.context}")
+    if question.one_per_file:
+        args.append("--max-count=1")
+    return (*args, f"--regexp={question.pattern}", "--", question.where)
+
+
+def files_args(question: Question) -> tuple[str, ...]:
+    """Names split by NUL; a word without a wildcard means a part of a name."""
+    pattern = question.pattern
+    wild = pattern if any(sign in pattern for sign in "*?[{") else f"*{pattern}*"
+    quiet = ("--files", "--null", "--no-messages")
+    return (*quiet, *_BASE, "--sort=path", *_glob(wild), "--", question.where)
+
+
+def _glob(glob: str) -> tuple[str, ...]:
+    """A file type obeys .gitignore while a glob overrides it, but a type knows only names."""
+    if not glob:
+        return ()
+    if "/" in glob or glob.startswith("!"):
+        return (f"--glob={glob}",)
+    return (f"--type-add=wanted:{glob}", "--type=wanted")
+
+
+class _Words(Struct, frozen=True):
+    """Text, or the base64 of what is not UTF-8."""
+
+    text: str = ""
+    bytes: str = ""
+
+    def __str__(self) -> str:
+        return self.text or (f"[not UTF-8: {self.bytes[:40]}]" if self.bytes else "")
+
+
+class _Begin(Struct, frozen=True):
+    path: _Words
+
+
+class _Span(Struct, frozen=True):
+    start: int
+
+
+class _Line(Struct, frozen=True):
+    path: _Words
+    lines: _Words
+    line_number: int | None = None
+    submatches: list[_Span] = []
+
+
+class Begin(Struct, frozen=True, tag_field="type", tag="begin"):
+    data: _Begin
+
+
+class Match(Struct, frozen=True, tag_field="type", tag="match"):
+    data: _Line
+
+
+class Context(Struct, frozen=True, tag_field="type", tag="context"):
+    data: _Line
+
+
+class End(Struct, frozen=True, tag_field="type", tag="end"):
+    pass
+
+
+class Totals(Struct, frozen=True, tag_field="type", tag="summary"):
+    pass
+
+
+Record: TypeAlias = Begin | Match | Context | End | Totals
+
+
+class Records:
+    """Bytes in, records out; lines that are no JSON are complaints on stderr."""
+
+    def __init__(self) -> None:
+        self.complaints = ""
+        self._decoder = msgspec.json.Decoder(Record)
+        self._rest = bytearray()
+        self._path = _Words()
+        self._skipping = False
+
+    def take(self, data: bytes) -> Iterator[Record]:
+        self._rest += data
+        *lines, rest = self._rest.split(b"\n")
+        self._rest = rest
+        for line in lines:
+            if self._skipping:
+                self._skipping = False
+            else:
+                yield from self._read(bytes(line))
+        if len(self._rest) > MAX_RECORD and not self._skipping:
+            yield from self._too_long()
+
+    def _read(self, line: bytes) -> Iterator[Record]:
+        if not line.startswith(b'{"type"'):
+            self.complaints = (self.complaints + line.decode("utf-8", "replace") + "\n")[-2_000:]
+            return
+        record = self._decoder.decode(line)
+        if isinstance(record, Begin):
+            self._path = record.data.path
+        yield record
+
+    def _too_long(self) -> Iterator[Record]:
+        """The beginning says whether it is a match; the path was in the record before."""
+        if self._rest.startswith(b'{"type":"match"'):
+            yield Match(_Line(self._path, _Words("[a line too long to show]")))
+        self._rest.clear()
+        self._skipping = True

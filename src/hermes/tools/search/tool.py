@@ -1,0 +1,174 @@
+"""The `search_files` tool: text by regular expression, files by name."""
+
+from collections.abc import Callable
+from pathlib import Path, PurePath
+from typing import Annotated, Literal, assert_never
+
+import anyio
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from hermes.ports.sandbox import Finished, Job, Sandbox
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import SandboxError, ToolError
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.files.nearby import suggestion
+from hermes.tools.places import Places
+from hermes.tools.search.collect import Collector, Counts, Hit, Hits, Names, Paging
+from hermes.tools.search.ripgrep import Question, content_args, files_args
+
+TIMEOUT = 60.0
+MAX_LIMIT = 500
+KEEP = 8_192
+"""Bytes of the output kept for error messages; results are read as they stream by."""
+
+
+class SearchArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    pattern: str
+    target: Literal["content", "files"] = "content"
+    path: Annotated[str, Meta(description="File or folder, default .")] = "."
+    file_glob: Annotated[str, Meta(description="Only these files, as *.py")] = ""
+    limit: Annotated[int, Meta(ge=1, description="Default 50")] = 50
+    offset: Annotated[int, Meta(ge=0, description="Results to skip")] = 0
+    output_mode: Literal["content", "files_only", "count"] = "content"
+    context: Annotated[int, Meta(ge=0, le=20, description="Lines around a match")] = 0
+
+
+class SearchResult(Struct, frozen=True, kw_only=True):
+    total_count: int
+    matches: list[Hit] | UnsetType = UNSET
+    files: list[str] | UnsetType = UNSET
+    counts: dict[str, int] | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+
+
+class SearchParts(Struct, frozen=True, kw_only=True):
+    """`rg` is the program's path, None where there is none."""
+
+    sandbox: Sandbox
+    places: Places
+    rg: str | None
+    redact: Callable[[str], str]
+
+
+class SearchFiles:
+    def __init__(self, parts: SearchParts) -> None:
+        self._parts = parts
+        self._arguments = Arguments("search_files", SearchArgs)
+        self.spec = ToolSpec(
+            "search_files",
+            description(f"{Path(__file__).parent}/search"),
+            self._arguments.schema,
+            Effect.READ,
+            timeout=TIMEOUT + 10,
+            toolset="file",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        asked = self._arguments.decode(args)
+        if not asked.pattern:
+            raise ToolError("search_files: `pattern` is empty")
+        rg = self._parts.rg
+        if rg is None:
+            raise ToolError(
+                "search_files: ripgrep (rg) is not installed.",
+                hint="Install ripgrep, or use grep and find in the terminal.",
+            )
+        cwd = self._parts.places.cwd(ctx.scope)
+        root = self._parts.places.guard(self._parts.places.find(ctx.scope, asked.path))
+        if not root.exists():
+            raise ToolError(f"search_files: {root} does not exist. {suggestion(root)}")
+        question = Question(
+            pattern=asked.pattern,
+            where=_relative(root, cwd),
+            glob=asked.file_glob,
+            context=asked.context if asked.output_mode == "content" else 0,
+            one_per_file=asked.output_mode == "files_only",
+        )
+        collector, argv = self._collector(asked, question, cwd)
+        done = await self._search((rg, *argv), str(cwd), collector)
+        _check(done, collector)
+        return self._answer(asked, collector, done)
+
+    def _collector(
+        self, asked: SearchArgs, question: Question, cwd: Path
+    ) -> tuple[Collector, tuple[str, ...]]:
+        paging = Paging(asked.offset, min(asked.limit, MAX_LIMIT))
+        places = self._parts.places
+
+        def allowed(path: str) -> bool:
+            return not places.is_protected(cwd / path)
+
+        if asked.target == "files":
+
+            def wanted(path: str) -> bool:
+                fits = not asked.file_glob or PurePath(path).match(asked.file_glob)
+                return fits and allowed(path)
+
+            return Names(paging, wanted), files_args(question)
+        if asked.output_mode == "content":
+            return Hits(paging, allowed, question.context), content_args(question)
+        return Counts(paging, allowed), content_args(question)
+
+    async def _search(
+        self, argv: tuple[str, ...], cwd: str, collector: Collector
+    ) -> Finished | None:
+        """None when the collector had enough before the end."""
+        job = Job(argv=argv, cwd=cwd, env={}, timeout=TIMEOUT, keep=KEEP)
+        with anyio.CancelScope() as enough:
+
+            async def heard(data: bytes) -> None:
+                collector.take(data)
+                if collector.full:
+                    enough.cancel()
+
+            try:
+                return await self._parts.sandbox.run(job, heard)
+            except SandboxError as error:
+                raise ToolError(f"search_files: {error}", hint=error.hint) from error
+        return None
+
+    def _answer(self, asked: SearchArgs, collector: Collector, done: Finished | None) -> Output:
+        notes: list[str] = []
+        if done is None:
+            notes.append("Stopped counting here; there are more.")
+        elif done.timed_out:
+            notes.append(f"Stopped after {TIMEOUT:.0f} s; there may be more.")
+        beyond = asked.offset + collector.shown
+        if beyond < collector.total:
+            notes.append(f"Go on with offset={beyond}.")
+        redact = self._parts.redact
+        match collector:
+            case Hits():
+                found = [_masked(hit, redact) for hit in collector.hits]
+                answer = SearchResult(total_count=collector.total, matches=found)
+            case Counts() if asked.output_mode == "count":
+                answer = SearchResult(total_count=collector.matched, counts=collector.page())
+            case Counts():
+                answer = SearchResult(total_count=collector.total, files=list(collector.page()))
+            case Names():
+                answer = SearchResult(total_count=collector.total, files=collector.names)
+            case _:
+                assert_never(collector)
+        if notes:
+            answer = replace(answer, truncated=True, note=" ".join(notes))
+        shown = f"{collector.total:,} found"
+        return Output.text(result(answer), shown=shown)
+
+
+def _masked(hit: Hit, redact: Callable[[str], str]) -> Hit:
+    return replace(hit, content=redact(hit.content))
+
+
+def _relative(root: Path, cwd: Path) -> str:
+    """Results name files as the other tools understand them."""
+    return str(root.relative_to(cwd)) if root.is_relative_to(cwd) else str(root)
+
+
+def _check(done: Finished | None, collector: Collector) -> None:
+    if done is None or done.exit_code in {0, 1} or done.timed_out or collector.total:
+        return
+    complaint = collector.complaints.strip() or done.output.decode("utf-8", "replace").strip()
+    raise ToolError(f"search_files: {complaint.removeprefix('rg: ')}")

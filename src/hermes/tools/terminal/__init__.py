@@ -1,0 +1,1 @@
+"""Run shell commands: the tool and what makes its output readable."""

@@ -1,0 +1,224 @@
+"""The `terminal` tool: one shell command at a time, in the folder the last one left us in."""
+
+import codecs
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from hermes.kit.clock import Clock
+from hermes.ports.sandbox import Finished, Job, Sandbox
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import SandboxError, ToolError
+from hermes.schema.scope import Scope
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.places import Places
+from hermes.tools.terminal.exit_codes import as_shell, is_benign, meaning
+from hermes.tools.terminal.plain import plain
+from hermes.tools.terminal.shell import MAX_COMMAND, Shell, new_mark, split_mark
+from hermes.tools.terminal.spills import Spills, rewrite, write_private
+
+log = logging.getLogger(__name__)
+
+MAX_TIMEOUT = 600
+MAX_OUTPUT = 50_000
+"""Characters the model sees: two fifths from the beginning, the rest from the end."""
+HEAD = 0.4
+KEEP = MAX_OUTPUT * 4
+PROGRESS_EVERY = 0.1
+PROGRESS_LENGTH = 2_000
+_FOREGROUND = "Commands run in the foreground, without a terminal of their own."
+
+
+class TerminalArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    command: str
+    timeout: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT, description="Seconds, default 180")] = 180
+    workdir: Annotated[str, Meta(description="For this command only")] = ""
+
+
+class TerminalResult(Struct, frozen=True, kw_only=True):
+    output: str
+    exit_code: int
+    error: str | None = None
+    exit_code_meaning: str | UnsetType = UNSET
+    cwd: str | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    full_output: str | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+
+
+class TerminalParts(Struct, frozen=True, kw_only=True):
+    """What the tool is made of; `env` builds a child's environment, `redact` masks secrets."""
+
+    sandbox: Sandbox
+    shell: Shell
+    env: Callable[[Scope], dict[str, str]]
+    places: Places
+    spills: Spills
+    redact: Callable[[str], str]
+    clock: Clock
+
+
+class Terminal:
+    def __init__(self, parts: TerminalParts) -> None:
+        self._parts = parts
+        self._arguments = Arguments("terminal", TerminalArgs, hint=_FOREGROUND)
+        self.spec = ToolSpec(
+            "terminal",
+            description(f"{Path(__file__).parent}/terminal"),
+            self._arguments.schema,
+            Effect.OUTSIDE,
+            timeout=MAX_TIMEOUT + 20.0,
+            toolset="terminal",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        asked = self._arguments.decode(args)
+        _check(asked.command)
+        folder = self._folder(ctx.scope, asked.workdir)
+        mark = new_mark()
+        spill = self._parts.spills.fresh()
+        job = Job(
+            argv=self._parts.shell.argv(asked.command, mark),
+            cwd=str(folder),
+            env=self._parts.env(ctx.scope),
+            timeout=asked.timeout,
+            keep=KEEP,
+            spill=str(spill),
+        )
+        try:
+            done = await self._parts.sandbox.run(job, _Progress(ctx, self._parts, mark).hear)
+            seen = await self._view(done, spill, mark)
+        except SandboxError as error:
+            raise ToolError(f"terminal: {error}", hint=error.hint) from error
+        except BaseException:  # cancelled: nobody will name this file, and it is not redacted
+            self._parts.spills.drop(spill)
+            raise
+        moved = seen.standing if seen.standing != folder and not asked.workdir else None
+        if moved is not None:
+            self._parts.places.move(ctx.scope, moved)
+        return _output(asked, done, seen, moved)
+
+    def _folder(self, scope: Scope, workdir: str) -> Path:
+        if not workdir:
+            return self._parts.places.cwd(scope)
+        folder = self._parts.places.find(scope, workdir)
+        if not folder.is_dir():
+            raise ToolError(f"terminal: `workdir` is not a folder: {folder}")
+        return folder
+
+    async def _view(self, done: Finished, spill: Path, mark: str) -> "_View":
+        """What the model sees, and the file that has all of it when this is less."""
+
+        def clean(text: str) -> str:
+            return self._parts.redact(plain(split_mark(text, mark)[0]))
+
+        if done.total > len(done.output):
+            seam = int(len(done.output) * HEAD)
+            begin, end = _text(done.output[:seam]), _text(done.output[seam:])
+            kept = await self._kept(spill, partial(rewrite, spill, clean))
+            standing = split_mark(end, mark)[1]
+            return _View(_cut(clean(begin), clean(end), done.total), standing, True, kept)
+        raw = _text(done.output)
+        text, standing = clean(raw), split_mark(raw, mark)[1]
+        if len(text) <= MAX_OUTPUT:
+            return _View(text, standing)
+        kept = await self._kept(spill, partial(write_private, spill, text))
+        middle = len(text) // 2
+        return _View(_cut(text[:middle], text[middle:], len(text)), standing, True, kept)
+
+    async def _kept(self, spill: Path, write: Callable[[], None]) -> Path | None:
+        """The file with everything, unless the disk would not take it."""
+        try:
+            await anyio.to_thread.run_sync(write)
+            self._parts.spills.prune()
+        except OSError as error:
+            log.warning("the full output is not kept in %s: %s", spill, error)
+            self._parts.spills.drop(spill)
+            return None
+        return spill
+
+
+class _View(Struct, frozen=True):
+    text: str
+    standing: Path | None
+    cut: bool = False
+    full: Path | None = None
+
+
+class _Progress:
+    """Passes whole lines on to people, not more often than they can read."""
+
+    def __init__(self, ctx: ToolContext, parts: TerminalParts, mark: str) -> None:
+        self._ctx = ctx
+        self._parts = parts
+        self._mark = mark
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._waiting = ""
+        self._told = float("-inf")
+
+    async def hear(self, data: bytes) -> None:
+        self._waiting = (self._waiting + self._decoder.decode(data))[-PROGRESS_LENGTH:]
+        now = self._parts.clock.monotonic()
+        lines, newline, rest = self._waiting.rpartition("\n")
+        if not newline or now - self._told < PROGRESS_EVERY:
+            return
+        self._waiting = rest
+        self._told = now
+        text = self._parts.redact(plain(split_mark(lines, self._mark)[0]))
+        if text.strip():
+            await self._ctx.progress(text)
+
+
+def _check(command: str) -> None:
+    if not command.strip():
+        raise ToolError("terminal: `command` is empty")
+    if "\0" in command:
+        raise ToolError("terminal: `command` contains a NUL character")
+    if len(command.encode("utf-8", "replace")) > MAX_COMMAND:
+        raise ToolError(
+            f"terminal: `command` is longer than {MAX_COMMAND:,} bytes.",
+            hint="Write the data into a file with write_file first.",
+        )
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _cut(begin: str, end: str, total: int) -> str:
+    """Whole lines from both ends, so that no half of a secret is left standing at the cut."""
+    begin = begin[: int(MAX_OUTPUT * HEAD)]
+    end = end[-(MAX_OUTPUT - len(begin)) :]
+    begin = begin[: begin.rfind("\n") + 1] or begin
+    end = end[end.find("\n") + 1 :] or end
+    left_out = max(total - len(begin) - len(end), 0)
+    return f"{begin}[… about {left_out:,} characters left out …]\n{end}"
+
+
+def _output(asked: TerminalArgs, done: Finished, seen: _View, moved: Path | None) -> Output:
+    code = as_shell(done.exit_code)
+    explained = meaning(asked.command, code)
+    error = f"The command was ended after {asked.timeout} s." if done.timed_out else None
+    answer = TerminalResult(
+        output=seen.text,
+        exit_code=code,
+        error=error,
+        exit_code_meaning=explained if explained and not error else UNSET,
+        cwd=str(moved) if moved else UNSET,
+        truncated=True if seen.cut else UNSET,
+        full_output=str(seen.full) if seen.full else UNSET,
+        note=_ended_too(done.left) if done.left else UNSET,
+    )
+    failed = not is_benign(asked.command, code)
+    return Output.text(result(answer), shown=seen.text, failed=failed)
+
+
+def _ended_too(count: int) -> str:
+    what = "A process" if count == 1 else f"{count} processes"
+    return f"{what} left in the background ended with the command."

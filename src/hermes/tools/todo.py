@@ -1,0 +1,125 @@
+"""The `todo` tool: the steps of a task, kept per session and found again in its transcript."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Assistant, Message, Result, text_of
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.recent import Recent
+
+SESSIONS = 512
+MAX_ITEMS = 200
+MAX_CONTENT = 1_000
+
+Status = Literal["pending", "in_progress", "completed", "cancelled"]
+_SIGNS: dict[str, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
+
+
+class TodoItem(Struct, frozen=True):
+    id: str
+    content: str
+    status: Status = "pending"
+
+
+class TodoEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """An item as it is sent; with merge, what is not given stays. Models like to count ids."""
+
+    id: str | int
+    content: str | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
+
+
+class TodoArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    todos: list[TodoEntry] | UnsetType = UNSET
+    merge: Annotated[bool, Meta(description="Change only the given items")] = False
+
+
+class Summary(Struct, frozen=True):
+    total: int
+    pending: int
+    in_progress: int
+    completed: int
+    cancelled: int
+
+
+class TodoResult(Struct, frozen=True):
+    todos: list[TodoItem]
+    summary: Summary
+
+
+class Todo:
+    name = "todo"
+
+    def __init__(self) -> None:
+        self._lists: Recent[str, list[TodoItem]] = Recent(SESSIONS)
+        self._arguments = Arguments(self.name, TodoArgs)
+        fields = self._arguments.schema["properties"]["todos"]["items"]["properties"]
+        fields["id"] = {"type": "string"}
+        self.spec = ToolSpec(
+            self.name,
+            description(__file__),
+            self._arguments.schema,
+            Effect.WRITE,
+            timeout=10.0,
+            toolset="todo",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        asked = self._arguments.decode(args)
+        items = self._lists.get(ctx.scope.session) or []
+        if not isinstance(asked.todos, UnsetType):
+            items = _merged(items if asked.merge else [], asked.todos)
+            self._lists.put(ctx.scope.session, items)
+        answer = TodoResult(items, _summary(items))
+        shown = "\n".join(f"{_SIGNS.get(item.status, '[-]')} {item.content}" for item in items)
+        return Output.text(result(answer), shown=shown)
+
+    def restore(self, session: str, messages: Sequence[Message]) -> None:
+        """Take the list from the last answer this tool gave in a transcript, if there is one."""
+        ours = {
+            call.id
+            for message in messages
+            if isinstance(message, Assistant)
+            for call in message.calls
+            if call.name == self.name
+        }
+        for message in reversed(messages):
+            if isinstance(message, Result) and message.call in ours and not message.failed:
+                try:
+                    answer = msgspec.json.decode(text_of(message), type=TodoResult)
+                except msgspec.DecodeError:
+                    continue
+                self._lists.put(session, answer.todos)
+                return
+
+
+def _merged(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoItem]:
+    kept = {item.id: item for item in items}
+    for entry in entries:
+        name = str(entry.id)
+        old = kept.get(name)
+        content = entry.content if isinstance(entry.content, str) else (old and old.content)
+        if not content or not name:
+            raise ToolError(f"todo: the item {name!r} needs an `id` and a `content`")
+        if len(content) > MAX_CONTENT:
+            raise ToolError(f"todo: the item {name!r} is longer than {MAX_CONTENT} characters")
+        status = old.status if old else "pending"
+        if not isinstance(entry.status, UnsetType):
+            status = entry.status
+        kept[name] = TodoItem(name, content, status)
+    if len(kept) > MAX_ITEMS:
+        raise ToolError(f"todo: at most {MAX_ITEMS} items.", hint="Leave out what is completed.")
+    return list(kept.values())
+
+
+def _summary(items: list[TodoItem]) -> Summary:
+    counts = dict.fromkeys(("pending", "in_progress", "completed", "cancelled"), 0)
+    for item in items:
+        counts[item.status] += 1
+    return Summary(len(items), **counts)

@@ -1,0 +1,57 @@
+"""Whatever becomes of the owner, its children end: checked with real processes and kill -9."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, Witness
+
+pytestmark = pytest.mark.anyio
+
+OWNER = """
+import sys
+import anyio
+from hermes.ports.sandbox import Job
+from hermes.sandbox.door import Door
+from hermes.sandbox.local import LocalSandbox
+
+async def main(tree, witness):
+    with Door(grace=0.2) as door:
+        sandbox = LocalSandbox(door)
+        argv = ("bash", "-c", tree, "bash", witness)
+        job = Job(argv=argv, cwd="/", env={"PATH": "/usr/bin:/bin"}, timeout=1000)
+        async with anyio.create_task_group() as group:
+            group.start_soon(sandbox.run, job)
+            group.start_soon(sandbox.run, job)
+
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[Witness]:
+    witness = Witness(tmp_path / "witness")
+    yield witness
+    witness.close()
+
+
+@pytest.fixture
+def owner(witness: Witness) -> Iterator[subprocess.Popen[bytes]]:
+    argv = [sys.executable, "-c", OWNER, TREE, witness.path]
+    owner = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    yield owner
+    owner.kill()
+    owner.wait()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+async def test_nothing_outlives_its_owner(
+    witness: Witness, owner: subprocess.Popen[bytes], how: signal.Signals
+):
+    assert len(await witness.hear(2 * TREE_SIZE)) == TREE_SIZE
+    owner.send_signal(how)
+    await witness.silence()

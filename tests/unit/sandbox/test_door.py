@@ -1,0 +1,166 @@
+"""The door itself: what happens to its keeper, its wardens and its files."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hermes.sandbox.door import Child, Door, Start
+from hermes.schema.errors import SandboxError
+from hermes.testing.contracts.sandbox import Witness
+
+pytestmark = pytest.mark.anyio
+ENV = {"PATH": "/usr/bin:/bin"}
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with Door(grace=0.2) as door:
+        yield door
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[Witness]:
+    witness = Witness(tmp_path / "witness")
+    yield witness
+    witness.close()
+
+
+def shell(command: str, *args: str, talk: bool = False) -> Start:
+    return Start(argv=("bash", "-c", command, "bash", *args), cwd="/", env=ENV, talk=talk)
+
+
+async def everything(child: Child) -> bytes:
+    output = b""
+    while data := await child.read():
+        output += data
+    return output
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_conversation(door: Door):
+    async with door.open(shell("while read x; do echo got $x; done", talk=True)) as child:
+        await child.feed(b"one\n")
+        assert await child.read() == b"got one\n"
+        await child.feed(b"two\n")
+        assert await child.read() == b"got two\n"
+        child.hang_up()
+        assert (await child.wait()).exit_code == 0
+        assert await child.read() == b""
+
+
+async def test_children_hold_no_files_but_their_own(door: Door):
+    async with door.open(shell("ls /proc/$$/fd | sort -n | tr '\\n' ' '")) as child:
+        assert (await everything(child)).split() == [b"0", b"1", b"2"]
+
+
+async def test_a_child_leads_a_session_of_its_own_and_takes_signals(door: Door):
+    probe = "echo $$; cut -d' ' -f6 /proc/$$/stat; grep -E '^Sig(Ign|Blk)' /proc/self/status"
+    async with door.open(shell(probe)) as child:
+        pid, session, _, blocked, _, ignored = (await everything(child)).decode().split()
+    assert pid == session
+    ordinary = (1 << 31) - 1
+    assert int(blocked, 16) & ordinary == int(ignored, 16) & ordinary == 0
+
+
+async def test_no_file_or_process_is_left_behind(door: Door):
+    async def once() -> None:
+        async with door.open(shell("echo x", talk=True)) as child:
+            await everything(child)
+
+    await once()
+    before = open_files()
+    for _ in range(30):
+        await once()
+    async with anyio.create_task_group() as group:
+        for _ in range(10):
+            group.start_soon(once)
+    assert open_files() == before
+
+
+async def test_a_killed_keeper_is_replaced(door: Door):
+    async with door.open(shell("echo x")) as child:
+        await everything(child)
+    keeper = door._keeper
+    assert keeper is not None
+    keeper.kill()
+    keeper.wait()
+    async with door.open(shell("echo y")) as child:
+        assert await everything(child) == b"y\n"
+
+
+async def test_a_killed_warden_takes_its_command_along_and_that_is_said(
+    door: Door, witness: Witness
+):
+    async with door.open(shell('exec 9>"$1"; echo up >&9; sleep 1000', witness.path)) as child:
+        await witness.hear(1)
+        while not child.pid:
+            await child._listen()
+        os.kill(parent_of(child.pid), signal.SIGKILL)
+        with pytest.raises(SandboxError, match="keeper was killed"):
+            await child.wait()
+        await witness.silence()
+
+
+async def test_closing_the_door_does_not_end_what_runs(door: Door):
+    async with door.open(shell("read x; echo $x", talk=True)) as child:
+        door.close()
+        await child.feed(b"still here\n")
+        assert await everything(child) == b"still here\n"
+
+
+async def test_a_child_stopped_by_a_signal_can_still_be_ended(door: Door, witness: Witness):
+    async with door.open(shell('exec 9>"$1"; echo up >&9; kill -STOP $$', witness.path)):
+        await witness.hear(1)
+    await witness.silence()
+
+
+async def test_an_error_in_the_block_ends_the_tree(door: Door, witness: Witness):
+    async def fail() -> None:
+        async with door.open(shell('exec 9>"$1"; echo up >&9; sleep 1000', witness.path)):
+            await witness.hear(1)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await fail()
+    await witness.silence()
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "message"),
+    [
+        ((), {}, "no command"),
+        (("a\0b",), {}, "NUL"),
+        (("true",), {"A": "x\0"}, "NUL"),
+        (("true",), {"": "x"}, "name is empty"),
+        (("true",), {"A=B": "x"}, "contains '='"),
+    ],
+)
+async def test_the_impossible_is_refused(door: Door, argv, env, message: str):
+    with pytest.raises(SandboxError, match=message):
+        async with door.open(Start(argv=argv, cwd="/", env=env)):
+            pass
+
+
+@pytest.mark.parametrize("argv", [("/etc",), ("/etc/passwd",), ("no-such-program",)])
+async def test_what_cannot_be_executed_says_so(door: Door, argv: tuple[str, ...]):
+    async with door.open(Start(argv=argv, cwd="/", env=ENV)) as child:
+        assert await child.read() == b""
+        with pytest.raises(SandboxError, match="could not be started"):
+            await child.wait()
+
+
+async def test_a_long_command_line(door: Door):
+    words = tuple(str(n) for n in range(20_000))
+    async with door.open(Start(argv=("echo", *words), cwd="/", env=ENV)) as child:
+        assert (await everything(child)).split() == [word.encode() for word in words]

@@ -1,0 +1,70 @@
+"""Every first tool keeps the contract; together they are cheap to tell the model about."""
+
+from typing import ClassVar
+
+import msgspec
+import pytest
+
+from hermes.ports.tool import Tool
+from hermes.testing.contracts.tool import ToolContract
+from hermes.tools.toolsets import TOOLSETS
+
+MAX_WIRE = 7_000
+
+
+class TestTerminal(ToolContract):
+    busy: ClassVar = {"command": "echo begun; sleep 1000"}
+
+    @pytest.fixture
+    def tool(self, tools: dict[str, Tool]) -> Tool:
+        return tools["terminal"]
+
+
+class TestReadFile(ToolContract):
+    @pytest.fixture
+    def tool(self, tools: dict[str, Tool]) -> Tool:
+        return tools["read_file"]
+
+
+class TestWriteFile(ToolContract):
+    @pytest.fixture
+    def tool(self, tools: dict[str, Tool]) -> Tool:
+        return tools["write_file"]
+
+
+class TestPatch(ToolContract):
+    @pytest.fixture
+    def tool(self, tools: dict[str, Tool]) -> Tool:
+        return tools["patch"]
+
+
+class TestSearchFiles(ToolContract):
+    @pytest.fixture
+    def tool(self, tools: dict[str, Tool]) -> Tool:
+        return tools["search_files"]
+
+
+class TestTodo(ToolContract):
+    @pytest.fixture
+    def tool(self, tools: dict[str, Tool]) -> Tool:
+        return tools["todo"]
+
+
+def test_all_tools_together_are_small(tools: dict[str, Tool]):
+    wire = [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.spec.name,
+                "description": tool.spec.description,
+                "parameters": tool.spec.schema,
+            },
+        }
+        for tool in tools.values()
+    ]
+    assert len(msgspec.json.encode(wire)) <= MAX_WIRE
+
+
+def test_every_tool_is_in_the_toolset_it_names(tools: dict[str, Tool]):
+    listed = {name: toolset for toolset, names in TOOLSETS.items() for name in names}
+    assert listed == {tool.spec.name: tool.spec.toolset for tool in tools.values()}

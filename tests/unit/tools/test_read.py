@@ -1,0 +1,175 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Media
+from hermes.tools.files.paging import BLOCK, read_page
+
+pytestmark = pytest.mark.anyio
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+
+async def test_lines_are_numbered_without_a_phantom_last_one(call, workspace: Path):
+    (workspace / "a.txt").write_text("one\ntwo\nthree\n")
+    answer = await call("read_file", path="a.txt")
+    assert answer.json == snapshot(
+        {
+            "content": "1|one\n2|two\n3|three",
+            "total_lines": 3,
+            "file_size": 14,
+            "truncated": False,
+            "is_binary": False,
+            "is_image": False,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "content", "total"),
+    [
+        (b"", "", 0),
+        (b"\n", "1|", 1),
+        (b"a", "1|a", 1),
+        (b"a\n\nb", "1|a\n2|\n3|b", 3),
+        (b"a\r\nb\r\n", "1|a\n2|b", 2),
+        (b"\xef\xbb\xbfmark\n", "1|mark", 1),
+        ("\ufeffwide\näö\n".encode("utf-16-le"), "1|wide\n2|äö", 2),
+        ("\ufeffwide\n".encode("utf-16-be"), "1|wide", 1),
+        ("\ufeffx\ny".encode("utf-32-le"), "1|x\n2|y", 2),
+        ("grün\n".encode("latin-1"), "1|grün", 1),
+        ("a\u2028b\x0bc\n".encode(), "1|a\u2028b\x0bc", 1),
+    ],
+)
+async def test_every_kind_of_text(call, workspace: Path, data: bytes, content: str, total: int):
+    (workspace / "f").write_bytes(data)
+    answer = await call("read_file", path="f")
+    assert (answer["content"], answer["total_lines"]) == (content, total)
+
+
+async def test_the_encoding_is_named_when_it_is_not_utf8(call, workspace: Path):
+    (workspace / "f").write_bytes(b"gr\xfcn")
+    assert (await call("read_file", path="f"))["encoding"] == "latin-1"
+
+
+async def test_a_page_says_where_to_go_on(call, workspace: Path):
+    (workspace / "f").write_text("".join(f"{n}\n" for n in range(1, 101)))
+    answer = await call("read_file", path="f", offset=11, limit=2)
+    assert (answer["content"], answer["truncated"]) == ("11|11\n12|12", True)
+    assert answer["note"] == "88 lines follow; go on with offset=13."
+    answer = await call("read_file", path="f", offset=-2)
+    assert answer["content"] == "99|99\n100|100"
+    assert (await call("read_file", path="f", offset=0, limit=1))["content"] == "1|1"
+    with pytest.raises(ToolError, match="the file has 100 lines"):
+        await call("read_file", path="f", offset=101)
+
+
+async def test_the_end_of_a_large_file(call, workspace: Path):
+    line = b"x" * 99 + b"\n"
+    with (workspace / "big").open("wb") as file:
+        for _ in range(50):
+            file.write(line * 10_000)
+        file.write(b"the end")
+    answer = await call("read_file", path="big", offset=-1)
+    assert answer["content"] == "500001|the end"
+    answer = await call("read_file", path="big", offset=250_000, limit=1)
+    assert answer["content"].startswith("250000|xxx")
+
+
+async def test_a_page_never_grows_beyond_its_size(call, workspace: Path):
+    (workspace / "wide").write_text(("y" * 1_500 + "\n") * 500)
+    answer = await call("read_file", path="wide")
+    assert len(answer["content"]) < 110_000
+    assert "go on with offset=67" in answer["note"]
+
+
+async def test_a_long_line_is_cut_but_counted(call, workspace: Path):
+    (workspace / "min.js").write_text("é" * 100_000 + "\nnext\n")
+    answer = await call("read_file", path="min.js")
+    first, second = answer["content"].split("\n")
+    assert first.startswith("1|" + "é" * 2_000 + " [… ")
+    assert second == "2|next"
+    assert "encoding" not in answer.json
+
+
+async def test_secrets_are_masked_and_that_is_said(call, workspace: Path, secret: str):
+    (workspace / "notes").write_text(f"key: {secret}\n")
+    answer = await call("read_file", path="notes")
+    assert answer["content"] == "1|key: [redacted]"
+    assert answer["note"] == "Secrets in this text are masked: do not write it back."
+
+
+async def test_an_image_becomes_a_part_the_model_can_see(call, workspace: Path, deps):
+    (workspace / "shot.png").write_bytes(PNG)
+    answer = await call("read_file", path="shot.png")
+    assert (answer["is_image"], answer["content"]) == (True, "")
+    media = answer.output.parts[1]
+    assert isinstance(media, Media)
+    assert (media.media_type, media.name) == ("image/png", "shot.png")
+    assert await deps.blobs.read(media.digest) == PNG
+
+
+async def test_a_huge_image_is_refused(call, workspace: Path):
+    (workspace / "huge.png").write_bytes(PNG)
+    os.truncate(workspace / "huge.png", 11 << 20)
+    with pytest.raises(ToolError, match=r"huge\.png has 11,534,336 bytes"):
+        await call("read_file", path="huge.png")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("reaadme.md", "Did you mean .*/README.md?"),
+        ("zzzzzz", "nothing of that name"),
+        ("no/such/folder", "folder .*/no/such does not exist"),
+        ("README.md/x", "does not exist"),
+        (".", "is a folder with: README.md, bin, fifo, sub/"),
+        ("bin", "binary file of 3 bytes"),
+        ("fifo", "device, pipe or socket"),
+        ("~/.hermes/.env", "belongs to Hermes"),
+    ],
+)
+async def test_what_cannot_be_read_says_why(call, workspace: Path, path: str, message: str):
+    (workspace / "README.md").write_text("x")
+    (workspace / "sub").mkdir()
+    (workspace / "bin").write_bytes(b"a\0b")
+    os.mkfifo(workspace / "fifo")
+    with pytest.raises(ToolError, match=message):
+        await call("read_file", path=path)
+
+
+async def test_reading_twice_gives_the_text_twice(call, workspace: Path):
+    (workspace / "f").write_text("x")
+    first = await call("read_file", path="f")
+    assert (await call("read_file", path="f")).json == first.json
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.text(st.sampled_from("ab\n\r"), max_size=60),
+    offset=st.integers(1, 20),
+    limit=st.integers(1, 20),
+)
+def test_a_page_is_a_slice_of_the_lines(tmp_path: Path, text: str, offset: int, limit: int):
+    path = tmp_path / "f"
+    path.write_bytes(text.encode())
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    page = read_page(path, offset, limit)
+    assert page.total == len(lines)
+    assert page.lines == [line.removesuffix("\r") for line in lines[offset - 1 :][:limit]]
+
+
+@pytest.mark.parametrize("around", range(-2, 3))
+def test_lines_are_found_across_blocks(tmp_path: Path, around: int):
+    path = tmp_path / "f"
+    path.write_bytes(b"\n" * (BLOCK + around) + b"here\nand there")
+    page = read_page(path, BLOCK + around + 1, 2)
+    assert page.lines == ["here", "and there"]
+    assert page.total == BLOCK + around + 2

@@ -1,0 +1,232 @@
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw
+
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.scope import Scope
+from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.search.collect import Counts, Hits, Names, Paging
+from hermes.tools.search.ripgrep import MAX_RECORD, Match, Records, find_rg
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def tree(workspace: Path) -> None:
+    files = {
+        "src/a.py": "import os\n\ndef f():\n    return os.name\n",
+        "src/b.ts": "import x\n",
+        "src/deep/c.py": "x = 1\nimport re\n",
+        "build/out.py": "import ignored\n",
+        "notes.log": "import ignored\n",
+        ".github/ci.yml": "import: hidden\n",
+        ".gitignore": "build/\n*.log\n",
+        ".git/config": "import = never\n",
+    }
+    for name, text in files.items():
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text(text)
+
+
+async def test_lines_that_match(call):
+    answer = await call("search_files", pattern=r"^import \w")
+    assert answer.json == snapshot(
+        {
+            "total_count": 3,
+            "matches": [
+                {"path": "src/a.py", "line": 1, "content": "import os"},
+                {"path": "src/b.ts", "line": 1, "content": "import x"},
+                {"path": "src/deep/c.py", "line": 2, "content": "import re"},
+            ],
+        }
+    )
+
+
+async def test_lines_around_a_match(call):
+    answer = await call("search_files", pattern="def f", context=1, file_glob="*.py")
+    assert answer.json == snapshot(
+        {
+            "total_count": 1,
+            "matches": [
+                {"path": "src/a.py", "line": 2, "content": "", "match": False},
+                {"path": "src/a.py", "line": 3, "content": "def f():"},
+                {"path": "src/a.py", "line": 4, "content": "    return os.name", "match": False},
+            ],
+        }
+    )
+
+
+async def test_pages_follow_each_other(call):
+    first = await call("search_files", pattern="import", limit=2)
+    assert [hit["path"] for hit in first["matches"]] == [".github/ci.yml", "src/a.py"]
+    assert (first["truncated"], first["note"]) == (True, "Go on with offset=2.")
+    second = await call("search_files", pattern="import", limit=2, offset=2)
+    assert [hit["path"] for hit in second["matches"]] == ["src/b.ts", "src/deep/c.py"]
+    assert "truncated" not in second.json
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({"output_mode": "files_only"}, {"total_count": 2, "files": ["src/a.py", "src/deep/c.py"]}),
+        (
+            {"output_mode": "count", "pattern": "o"},
+            {"total_count": 3, "counts": {"src/a.py": 2, "src/deep/c.py": 1}},
+        ),
+        ({"path": "src/deep"}, None),
+        ({"path": "src/deep/c.py"}, None),
+        ({"path": "~/work/src/deep"}, None),
+    ],
+)
+async def test_other_ways_to_ask(call, args, expected):
+    answer = await call("search_files", **{"pattern": "import", "file_glob": "*.py", **args})
+    if expected is None:
+        expected = {
+            "total_count": 1,
+            "matches": [{"path": "src/deep/c.py", "line": 2, "content": "import re"}],
+        }
+    assert answer.json == expected
+
+
+@pytest.mark.parametrize(
+    ("args", "files"),
+    [
+        ({"pattern": "*.py"}, ["src/a.py", "src/deep/c.py"]),
+        ({"pattern": "c.p"}, ["src/deep/c.py"]),
+        ({"pattern": "*.{ts,yml}"}, [".github/ci.yml", "src/b.ts"]),
+        ({"pattern": "src/*.py"}, ["src/a.py"]),
+        ({"pattern": "*", "file_glob": "*.ts"}, ["src/b.ts"]),
+        ({"pattern": "*.log"}, []),
+        ({"pattern": "nothing"}, []),
+    ],
+)
+async def test_files_by_name(call, args, files: list[str]):
+    answer = await call("search_files", target="files", **args)
+    assert answer.json == {"total_count": len(files), "files": files}
+
+
+async def test_a_search_from_where_the_shell_stands(call):
+    await call("terminal", command="cd src")
+    answer = await call("search_files", pattern="*.py", target="files")
+    assert answer["files"] == ["a.py", "deep/c.py"]
+
+
+async def test_nothing_found_is_an_answer(call):
+    assert (await call("search_files", pattern="zzz")).json == {"total_count": 0, "matches": []}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"pattern": "("}, "unclosed group"),
+        ({"pattern": ""}, "`pattern` is empty"),
+        ({"pattern": "x", "path": "scr"}, "does not exist. Did you mean .*/src"),
+        ({"pattern": "x", "file_glob": "[a"}, "glob"),
+        ({"pattern": "x{", "target": "files"}, "glob"),
+        ({"pattern": "x", "path": "~/.hermes/.env"}, "belongs to Hermes"),
+    ],
+)
+async def test_a_bad_question_says_why(call, args, message: str):
+    with pytest.raises(ToolError, match=message):
+        await call("search_files", **args)
+
+
+async def test_a_pattern_is_never_an_option(call, workspace: Path):
+    (workspace / "odd").write_text("--files\n")
+    answer = await call("search_files", pattern="--files")
+    assert answer["matches"] == [{"path": "odd", "line": 1, "content": "--files"}]
+
+
+async def test_our_secrets_are_not_found(call, workspace: Path, tmp_path: Path, secret: str):
+    (tmp_path / ".hermes").mkdir()
+    (tmp_path / ".hermes" / ".env").write_text("needle=1\n")
+    os.link(tmp_path / ".hermes" / ".env", workspace / "copy")
+    (workspace / "mine").write_text(f"needle={secret}\n")
+    answer = await call("search_files", pattern="needle", path="~")
+    found = {"path": f"{workspace}/mine", "line": 1, "content": "needle=[redacted]"}
+    assert answer["matches"] == [found]
+    answer = await call("search_files", pattern=".env", target="files", path="~")
+    assert answer["files"] == []
+
+
+async def test_a_long_line_is_shown_around_its_match(call, workspace: Path):
+    (workspace / "min.js").write_text("a" * 5_000 + "needle" + "b" * 5_000)
+    (hit,) = (await call("search_files", pattern="needle"))["matches"]
+    assert len(hit["content"]) == 502
+    assert "needle" in hit["content"]
+
+
+async def test_a_common_word_is_counted_only_so_far(call, workspace: Path):
+    (workspace / "many").write_text("x\n" * 60_000)
+    answer = await call("search_files", pattern="x", path="many", limit=3)
+    assert len(answer["matches"]) == 3
+    assert 20_000 <= answer["total_count"] < 60_000
+    assert answer["note"].startswith("Stopped counting here; there are more.")
+
+
+async def test_without_ripgrep_the_way_out_is_named(deps: ToolDeps, scope: Scope):
+    tool = first_tools(msgspec.structs.replace(deps, rg=None))["search_files"]
+
+    async def progress(_: str) -> None:
+        raise AssertionError
+
+    with pytest.raises(ToolError, match="not installed") as caught:
+        await tool.run(Raw(b'{"pattern":"x"}'), ToolContext(scope, "c", progress))
+    assert "grep" in caught.value.hint
+
+
+def test_ripgrep_is_found():
+    found = find_rg("/nowhere")
+    assert found is not None
+    assert Path(found).name == "rg"
+
+
+def test_records_may_come_in_any_pieces():
+    begin = b'{"type":"begin","data":{"path":{"text":"f"}}}\n'
+    line = (
+        b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"x\\n"},"line_number":3}}\n'
+    )
+    data = begin + b"rg: bad: Permission denied\n" + line + b'{"type":"summary","data":{}}\n'
+    for size in (1, 7, len(data)):
+        records = Records()
+        seen = [r for at in range(0, len(data), size) for r in records.take(data[at : at + size])]
+        assert [type(record).__name__ for record in seen] == ["Begin", "Match", "Totals"]
+        assert records.complaints == "rg: bad: Permission denied\n"
+
+
+def test_a_record_of_any_length_takes_bounded_memory():
+    records = Records()
+    seen = list(records.take(b'{"type":"begin","data":{"path":{"text":"f"}}}\n'))
+    seen += records.take(b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"')
+    for _ in range(5):
+        seen += records.take(b"x" * MAX_RECORD)
+    seen += records.take(b'"},"line_number":3}}\n{"type":"end","data":{}}\n')
+    assert [type(record).__name__ for record in seen] == ["Begin", "Match", "End"]
+    assert isinstance(seen[1], Match)
+    assert (str(seen[1].data.path), str(seen[1].data.lines)) == ("f", "[a line too long to show]")
+
+
+def test_a_page_of_hits_is_bounded_in_characters():
+    hits = Hits(Paging(0, 500), lambda _: True, 0)
+    record = {"path": {"text": "f"}, "lines": {"text": "y" * 500}, "line_number": 1}
+    for _ in range(500):
+        hits.take(msgspec.json.encode({"type": "match", "data": record}) + b"\n")
+    assert hits.total == 500
+    assert 100 < hits.shown < 130
+
+
+def test_names_and_counts_are_paged():
+    names = Names(Paging(1, 1), lambda _: True)
+    names.take(b"./a\0b")
+    names.take(b"\0c\0rg: complaint")
+    assert (names.names, names.total, names.shown) == (["b"], 3, 1)
+    counts = Counts(Paging(1, 5), lambda path: path != "secret")
+    for path in ("a", "secret", "b", "b"):
+        data = {"path": {"text": path}, "lines": {"text": "x"}, "line_number": 1}
+        counts.take(msgspec.json.encode({"type": "match", "data": data}) + b"\n")
+    assert (counts.page(), counts.total, counts.matched) == ({"b": 2}, 2, 3)

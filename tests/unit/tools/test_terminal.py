@@ -1,0 +1,254 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw
+
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address, Scope
+from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.terminal.exit_codes import as_shell, is_benign, last_program, meaning
+from hermes.tools.terminal.plain import plain
+from hermes.tools.terminal.shell import Shell, find_shell
+from hermes.tools.terminal.spills import Spills
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_output_and_exit_code(call):
+    answer = await call("terminal", command="echo out; echo err >&2; exit 3")
+    assert answer.json == snapshot({"output": "out\nerr\n", "exit_code": 3, "error": None})
+    assert answer.output.failed
+    assert answer.output.shown == "out\nerr\n"
+
+
+async def test_the_folder_carries_over_and_nothing_else(call, workspace: Path):
+    answer = await call("terminal", command="mkdir 'a b'; cd 'a b'; export X=1; f() { :; }; exit 4")
+    assert (answer["exit_code"], answer["cwd"]) == (4, str(workspace / "a b"))
+    answer = await call("terminal", command="pwd; echo ${X-none}; type -t f")
+    assert answer["output"] == f"{workspace}/a b\nnone\n"
+    assert "cwd" not in answer.json
+    assert (await call("terminal", command="cd .."))["cwd"] == str(workspace)
+
+
+async def test_sessions_stand_in_folders_of_their_own(call, workspace: Path):
+    (workspace / "a").mkdir()
+    other = Scope("default", "session-2", "run", str(workspace))
+    await call("terminal", command="cd a")
+    assert (await call("terminal", command="pwd", scope_=other))["output"] == f"{workspace}\n"
+    assert (await call("terminal", command="pwd"))["output"] == f"{workspace}/a\n"
+
+
+async def test_a_folder_that_is_gone_gives_way_to_the_workspace(call, workspace: Path):
+    await call("terminal", command="mkdir gone; cd gone; rmdir ../gone")
+    assert (await call("terminal", command="pwd"))["output"] == f"{workspace}\n"
+
+
+async def test_workdir_is_for_one_command(call, workspace: Path):
+    (workspace / "sub").mkdir()
+    answer = await call("terminal", command="pwd; cd /", workdir="sub")
+    assert answer["output"] == f"{workspace}/sub\n"
+    assert (await call("terminal", command="pwd"))["output"] == f"{workspace}\n"
+    with pytest.raises(ToolError, match=r"workdir.*nowhere"):
+        await call("terminal", command="pwd", workdir="nowhere")
+
+
+async def test_the_way_home_survives_redirected_output_and_an_open_quote(call, workspace: Path):
+    await call("terminal", command="mkdir d; cd d; exec >file; echo kept")
+    assert (workspace / "d" / "file").read_text() == "kept\n"
+    assert (await call("terminal", command="pwd"))["output"] == f"{workspace}/d\n"
+    answer = await call("terminal", command="echo 'open")
+    assert answer["exit_code"] != 0
+    assert "matching" in answer["output"]
+
+
+async def test_commands_see_no_arguments_and_an_ordinary_shell_name(call):
+    answer = await call("terminal", command='echo "$0 $#"')
+    assert answer["output"] == "bash 0\n"
+
+
+async def test_the_environment_is_the_sessions_own(call, scope: Scope, workspace: Path, tmp_path):
+    there = Scope("work", "s9", "r", str(workspace), "guest", Address("telegram", "42", "7"))
+    answer = await call(
+        "terminal", command="env | grep -v -e ^_ -e ^PWD -e ^SHLVL | sort", scope_=there
+    )
+    assert answer["output"].splitlines() == [
+        "HERMES_SESSION_CHAT_ID=42",
+        "HERMES_SESSION_ID=s9",
+        "HERMES_SESSION_PLATFORM=telegram",
+        "HERMES_SESSION_PROFILE=work",
+        "HERMES_SESSION_THREAD_ID=7",
+        "HERMES_SESSION_USER_ID=guest",
+        f"HOME={tmp_path}",
+        "PATH=/usr/local/bin:/usr/bin:/bin",
+    ]
+
+
+async def test_a_timeout_keeps_what_was_said(call):
+    answer = await call("terminal", command="echo begun; sleep 1000", timeout=1)
+    assert answer.json == snapshot(
+        {"output": "begun\n", "exit_code": 124, "error": "The command was ended after 1 s."}
+    )
+    assert answer.output.failed
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"command": "true", "timeout": 601}, "`timeout` must be a whole number from 1 to 600"),
+        ({"command": " "}, "`command` is empty"),
+        ({"command": "a\0b"}, "NUL"),
+        ({"command": "#" * 100_001}, "longer than 100,000 bytes"),
+        ({"command": "true", "background": True}, "no parameter `background`"),
+        ({"command": "true", "pty": True}, "no parameter `pty`"),
+    ],
+)
+async def test_what_cannot_be_run_is_refused(call, args, message: str):
+    with pytest.raises(ToolError, match=message):
+        await call("terminal", **args)
+
+
+async def test_long_output_is_cut_and_kept_whole_in_a_file(call):
+    answer = await call("terminal", command="seq 20000")
+    output, full = answer["output"], Path(answer["full_output"])
+    assert answer["truncated"] is True
+    assert len(output) <= 50_100
+    assert output.startswith("1\n2\n")
+    assert output.endswith("19999\n20000\n")
+    assert "characters left out" in output
+    assert full.read_text().split() == [str(n) for n in range(1, 20_001)]
+    assert full.stat().st_mode & 0o777 == 0o600
+
+
+async def test_very_long_output_never_sits_in_memory(call, secret: str):
+    answer = await call(
+        "terminal", command=f"seq 200000; echo {secret}; printf '\\033[31mred\\033[0m'"
+    )
+    full = Path(answer["full_output"]).read_text()
+    assert answer["output"].endswith("200000\n[redacted]\nred")
+    assert full.splitlines() == [*map(str, range(1, 200_001)), "[redacted]", "red"]
+    assert "about 1,2" in answer["output"]
+
+
+async def test_a_full_disk_costs_the_file_but_not_the_answer(call, deps: ToolDeps):
+    await call("terminal", command=f"rm -r {deps.spill_folder}; seq 200000")
+    answer = await call("terminal", command=f"rm -r {deps.spill_folder}; seq 20000")
+    assert answer["output"].endswith("20000\n")
+    assert answer["truncated"] is True
+    assert "full_output" not in answer.json
+
+
+async def test_short_output_leaves_no_file(call, deps: ToolDeps):
+    await call("terminal", command="seq 10")
+    assert list(deps.spill_folder.iterdir()) == []
+
+
+async def test_secrets_and_escapes_are_taken_out(call, secret: str):
+    said: list[str] = []
+    command = f"env printf '\\033[1;32m{secret}\\033[0m\\r\\nx\\n'"
+    answer = await call("terminal", command=command, progress_=said)
+    assert answer["output"] == "[redacted]\nx\n"
+    assert said == ["[redacted]\nx"]
+
+
+async def test_progress_is_whole_lines_without_our_mark(call):
+    said: list[str] = []
+    await call("terminal", command="env printf 'a\\nb\\nc'", progress_=said)
+    assert said == ["a\nb"]
+
+
+async def test_bytes_that_are_no_text_are_shown_as_such(call):
+    assert (await call("terminal", command="printf '\\377x'"))["output"] == "\ufffdx"
+
+
+async def test_what_is_left_running_is_reported(call):
+    answer = await call("terminal", command="sleep 1000 & echo hi")
+    assert answer["note"] == "A process left in the background ended with the command."
+    assert answer["output"] == "hi\n"
+
+
+async def test_a_search_without_a_match_is_no_failure(call):
+    answer = await call("terminal", command="echo a | grep b")
+    assert answer["exit_code_meaning"] == "nothing matched (not an error)"
+    assert not answer.output.failed
+
+
+async def test_a_plain_sh_serves_as_well(deps: ToolDeps, scope: Scope, workspace: Path):
+    tool = first_tools(msgspec.structs.replace(deps, shell=Shell("/bin/sh", bash=False)))[
+        "terminal"
+    ]
+
+    async def progress(_: str) -> None:
+        raise AssertionError
+
+    async def run(command: str) -> dict[str, object]:
+        args = Raw(msgspec.json.encode({"command": command}))
+        output = await tool.run(args, ToolContext(scope, "c", progress))
+        part = output.parts[0]
+        assert isinstance(part, Text)
+        return msgspec.json.decode(part.text)
+
+    assert (await run("mkdir d; cd d; printf x"))["cwd"] == str(workspace / "d")
+    assert find_shell("/nowhere") == Shell("/bin/sh", bash=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("grep x f", "grep"),
+        ("cd /tmp && LANG=C /usr/bin/grep 'a|b' f", "grep"),
+        ("make\ngrep x f &", "grep"),
+        ("cat f | grep x", "grep"),
+        ("sudo -n diff a b", "diff"),
+        ("echo 'open", "echo"),
+        ("", ""),
+        (" ;\n", ""),
+    ],
+)
+def test_the_last_program(command: str, program: str):
+    assert last_program(command) == program
+
+
+def test_exit_codes_are_explained():
+    assert meaning("anything", 0) == ""
+    assert meaning("diff a b", 1) == "the files differ (not an error)"
+    assert meaning("make", 1) == ""
+    assert meaning("./x", 126) == "the file is not executable"
+    assert meaning("foo", 127) == "the program was not found"
+    assert meaning("foo", 130) == "interrupted (SIGINT)"
+    assert meaning("foo", 137) == "killed, possibly out of memory (SIGKILL)"
+    assert meaning("foo", 139) == "crashed with a memory fault (SIGSEGV)"
+    assert meaning("timeout 5 x", 124) == "the command took longer than the given time"
+    assert meaning("foo", 255) == ""
+    assert (as_shell(-2), as_shell(-9), as_shell(3)) == (130, 137, 3)
+    assert (is_benign("grep x", 1), is_benign("grep x", 2), is_benign("make", 1)) == (
+        True,
+        False,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("a\x1b[1;31mb\x1b[0mc", "abc"),
+        ("\x1b]0;title\x07x\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\", "xlink"),
+        ("1%\r2%\r\n3", "1%\n2%\n3"),
+        ("\x1b(Bx\x1b=y", "xy"),
+        ("plain [31m text", "plain [31m text"),
+    ],
+)
+def test_plain(raw: str, text: str):
+    assert plain(raw) == text
+
+
+def test_only_the_newest_spills_are_kept(tmp_path: Path):
+    spills = Spills(tmp_path / "new" / "folder", kept=2)
+    paths = [spills.fresh() for _ in range(4)]
+    for path in paths:
+        path.write_text("x")
+    spills.prune()
+    assert len(list((tmp_path / "new" / "folder").iterdir())) == 2

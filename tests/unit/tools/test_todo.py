@@ -1,0 +1,103 @@
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw
+
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall
+from hermes.schema.scope import Scope
+from hermes.tools.todo import Todo
+
+pytestmark = pytest.mark.anyio
+STEPS = [
+    {"id": "1", "content": "look", "status": "completed"},
+    {"id": "2", "content": "leap", "status": "in_progress"},
+]
+
+
+async def test_a_list_and_its_sum(call):
+    answer = await call("todo", todos=STEPS)
+    assert answer.json == snapshot(
+        {
+            "todos": [
+                {"id": "1", "content": "look", "status": "completed"},
+                {"id": "2", "content": "leap", "status": "in_progress"},
+            ],
+            "summary": {
+                "total": 2,
+                "pending": 0,
+                "in_progress": 1,
+                "completed": 1,
+                "cancelled": 0,
+            },
+        }
+    )
+    assert answer.output.shown == "[x] look\n[>] leap"
+    assert (await call("todo")).json == answer.json
+
+
+async def test_merging_changes_only_what_is_given(call):
+    await call("todo", todos=STEPS)
+    new = [{"id": 2, "status": "cancelled"}, {"id": "3", "content": "rest"}]
+    answer = await call("todo", todos=new, merge=True)
+    assert [(item["id"], item["content"], item["status"]) for item in answer["todos"]] == [
+        ("1", "look", "completed"),
+        ("2", "leap", "cancelled"),
+        ("3", "rest", "pending"),
+    ]
+    assert (await call("todo", todos=[]))["summary"]["total"] == 0
+
+
+async def test_every_session_has_its_own(call, scope: Scope):
+    await call("todo", todos=STEPS)
+    other = Scope("default", "session-2", "run", scope.workspace)
+    assert (await call("todo", scope_=other))["todos"] == []
+
+
+@pytest.mark.parametrize(
+    ("todos", "message"),
+    [
+        ([{"id": "1"}], "needs an `id` and a `content`"),
+        ([{"id": "", "content": "x"}], "needs an `id`"),
+        ([{"id": "1", "content": "x", "status": "done"}], "todos"),
+        ([{"id": "1", "content": "x" * 1_001}], "longer than"),
+        ([{"id": str(n), "content": "x"} for n in range(201)], "at most 200"),
+    ],
+)
+async def test_a_bad_list_changes_nothing(call, todos, message: str):
+    await call("todo", todos=STEPS)
+    with pytest.raises(ToolError, match=message):
+        await call("todo", todos=todos)
+    assert (await call("todo"))["todos"] == STEPS
+
+
+def said(call: str, name: str, text: str, *, failed: bool = False) -> list[Message]:
+    asked = Assistant(f"a{call}", (ToolCall(call, name, Raw(b"{}")),), Stop.TOOLS)
+    return [asked, Result(f"r{call}", call, (Text(text),), failed)]
+
+
+async def test_the_list_is_found_again_in_a_transcript(scope: Scope):
+    old = {
+        "todos": [{"id": "1", "content": "old"}],
+        "summary": dict.fromkeys(("total", "pending", "in_progress", "completed", "cancelled"), 0),
+    }
+    new = {**old, "todos": [{"id": "1", "content": "new", "status": "in_progress"}]}
+    transcript = [
+        *said("c1", "todo", msgspec.json.encode(old).decode()),
+        *said("c2", "todo", msgspec.json.encode(new).decode()),
+        *said("c3", "todo", "no JSON at all"),
+        *said("c4", "todo", msgspec.json.encode(old).decode(), failed=True),
+        *said("c5", "terminal", msgspec.json.encode(old).decode()),
+    ]
+    tool = Todo()
+    tool.restore(scope.session, transcript)
+
+    async def progress(_: str) -> None:
+        raise AssertionError
+
+    output = await tool.run(Raw(b"{}"), ToolContext(scope, "c", progress))
+    part = output.parts[0]
+    assert isinstance(part, Text)
+    assert msgspec.json.decode(part.text)["todos"] == new["todos"]
+    Todo().restore(scope.session, [])

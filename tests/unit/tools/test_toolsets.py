@@ -1,0 +1,33 @@
+import pytest
+
+from hermes.ports.tool import Tool
+from hermes.schema.errors import UsageError
+from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets, tools_of
+
+FILES = ["read_file", "write_file", "patch", "search_files"]
+
+
+@pytest.mark.parametrize(
+    ("names", "tools"),
+    [
+        ([], []),
+        (["file"], FILES),
+        (["debugging"], ["terminal", *FILES]),
+        (["coding"], ["terminal", *FILES, "todo"]),
+        (["todo", "hermes-cli", "todo"], ["todo", "terminal", *FILES]),
+        (["safe"], []),
+    ],
+)
+def test_names_become_tools_each_once(names: list[str], tools: list[str]):
+    assert tools_of(names) == tools
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match="no toolset 'fiel'") as caught:
+        tools_of(["file", "fiel"])
+    assert caught.value.hint == "Known toolsets: " + ", ".join(known_toolsets()) + "."
+
+
+def test_composites_are_made_of_toolsets_that_exist(tools: dict[str, Tool]):
+    assert {part for parts in COMPOSITES.values() for part in parts} <= set(TOOLSETS)
+    assert {name for names in TOOLSETS.values() for name in names} == set(tools)
