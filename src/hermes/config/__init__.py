@@ -1,0 +1,1 @@
+"""Settings: where the home is, what its files say, and how they are changed."""

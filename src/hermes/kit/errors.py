@@ -1,4 +1,4 @@
-"""The roots of the error tree, which the lowest storeys raise too; `schema/errors.py` has it all."""
+"""The roots of the error tree, for the lowest storeys too; `schema/errors.py` has all of it."""
 
 from typing import ClassVar
 

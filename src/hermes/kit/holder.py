@@ -6,24 +6,35 @@ from pathlib import Path
 
 
 def this_process() -> str:
-    """`host/boot/pid/start`: a pid used again after a crash has another start time."""
+    """`host/boot.pids/pid/start`: a pid used again after a crash has another start time."""
     pid = os.getpid()
-    return f"{socket.gethostname()}/{_boot()}/{pid}/{_start(pid)}"
+    return f"{socket.gethostname()}/{_boot()}.{_pid_space()}/{pid}/{_start(pid)}"
 
 
 def is_surely_dead(holder: str) -> bool:
     """True only when the process ran on this machine and is gone; in doubt, it lives."""
     host, _, rest = holder.partition("/")
-    boot, _, rest = rest.partition("/")
+    place, _, rest = rest.partition("/")
     pid, _, start = rest.partition("/")
-    if host != socket.gethostname() or not pid.isdigit():
+    boot, _, pids = place.partition(".")
+    if host != socket.gethostname() or not pid.isdecimal():
         return False
-    return boot != _boot() or _start(int(pid)) != start
+    if boot != _boot():
+        return True
+    # A container may share our name and our boot, but its pids are not ours to look up.
+    return pids == _pid_space() and _start(int(pid)) != start
 
 
 def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _pid_space() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
         return "unknown"
 
@@ -34,7 +45,9 @@ def _start(pid: int) -> str:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return "here" if not Path("/proc").exists() and _exists(pid) else "gone"
-    return stat.rpartition(")")[2].split()[19]
+    state, *fields = stat.rpartition(")")[2].split()
+    # A zombie only waits for somebody to read its exit code.
+    return "gone" if state in {"Z", "X"} else fields[18]
 
 
 def _exists(pid: int) -> bool:

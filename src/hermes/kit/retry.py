@@ -15,5 +15,6 @@ class Backoff(Struct, frozen=True):
 
     def delay(self, attempt: int, chance: Callable[[], float] = random.random) -> float:
         """Seconds to wait after failure number `attempt`, counted from one."""
-        plain = min(self.base * 2 ** (attempt - 1), self.cap)
+        # Somebody may try for weeks: no float holds two to the power of that.
+        plain = min(self.base * 2 ** min(attempt - 1, 64), self.cap)
         return plain + plain * self.jitter * chance()

@@ -4,7 +4,9 @@
 def one_line(text: str, width: int) -> str:
     """The text as a single line of at most `width` characters."""
     flat = " ".join(text.split())
-    return flat if len(flat) <= width else flat[: max(width - 1, 0)] + "…"
+    if len(flat) <= width:
+        return flat
+    return flat[: width - 1] + "…" if width > 0 else ""
 
 
 def head_and_tail(text: str, limit: int, *, head: float = 0.4) -> str:

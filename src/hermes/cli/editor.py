@@ -1,0 +1,43 @@
+"""Opening a file in the person's own editor, and waiting until they are done."""
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hermes.schema.errors import UsageError
+
+USUAL = ("nano", "vim", "vi")
+
+
+def edit_file(path: Path, env: Mapping[str, str], *, at_terminal: bool) -> None:
+    """Run $VISUAL, $EDITOR or, at a terminal, a usual editor. Raises `UsageError` when it fails."""
+    command = [*_editor(env, USUAL if at_terminal else ()), str(path)]
+    try:
+        done = subprocess.run(command, env=dict(env), check=False)  # noqa: S603 - the user's choice
+    except OSError as error:
+        raise UsageError(
+            f"The editor {command[0]!r} could not be started: {error.strerror}",
+            hint="Name another one: VISUAL=nano hermes config edit",
+        ) from error
+    if done.returncode != 0:
+        raise UsageError(
+            f"The editor {command[0]!r} ended with code {done.returncode}; nothing was changed"
+        )
+
+
+def _editor(env: Mapping[str, str], usual: Sequence[str]) -> list[str]:
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            words = shlex.split(env.get(name, ""))
+        except ValueError as error:
+            raise UsageError(f"${name} cannot be read as a command: {error}") from error
+        if words:
+            return words
+    for name in usual:
+        if shutil.which(name, path=env.get("PATH")):
+            return [name]
+    raise UsageError(
+        "No editor was found", hint="Name one: VISUAL=/path/to/editor hermes config edit"
+    )

@@ -1,0 +1,218 @@
+"""`hermes config`: show, change and check the settings of the home."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes.cli.context import CliContext
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.schema.errors import ConfigError, HermesError, UsageError
+
+if TYPE_CHECKING:
+    from hermes.config.problems import Problem
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
+    show = verbs.add_parser("show", help="print all settings in effect, secrets masked")
+    show.add_argument("section", nargs="?", help="only this section, such as agent")
+    show.add_argument("--json", action="store_true", help="as JSON instead of YAML")
+    get = verbs.add_parser("get", help="print one setting")
+    get.add_argument("key", help="its name, such as agent.max_turns")
+    get.add_argument("--json", action="store_true", help="as JSON")
+    change = verbs.add_parser(
+        "set", help="change one setting, or a variable such as OPENAI_API_KEY"
+    )
+    change.add_argument("key", help="its name, such as agent.max_turns")
+    change.add_argument(
+        "value", nargs="?", help="true, 12, [a, b] or text; left out, it is asked for or read"
+    )
+    unset = verbs.add_parser("unset", help="go back to the default of one setting")
+    unset.add_argument("key", help="its name, such as agent.max_turns")
+    verbs.add_parser("path", help="print where config.yaml is")
+    verbs.add_parser("env-path", help="print where .env is")
+    verbs.add_parser("edit", help="open config.yaml in your editor; checked before it is saved")
+    verbs.add_parser("check", help="look for mistakes; exit code 78 when there are errors")
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    actions: Mapping[str, Callable[[], int]] = {
+        "show": lambda: _show(context, args.section, args.json),
+        "get": lambda: _get(context, args.key, args.json),
+        "set": lambda: _set(context, args.key, args.value),
+        "unset": lambda: _unset(context, args.key),
+        "path": lambda: _say(context, context.home().config),
+        "env-path": lambda: _say(context, context.home().dotenv),
+        "edit": lambda: _edit(context),
+        "check": lambda: _check(context),
+    }
+    return actions[args.action]()
+
+
+def _show(context: CliContext, section: str | None, as_json: bool) -> int:
+    from hermes.config.effective import effective, load_effective
+    from hermes.config.masking import masked
+    from hermes.config.variables import secret_values
+    from hermes.kit.redact import Redactor
+
+    env = _env(context)
+    shown = masked(load_effective(context.home(), env), Redactor(secret_values(env)))
+    if section is not None:
+        shown = {section: _found(effective(shown, section), section)}
+    return _say(context, _as_json(shown) if as_json else _as_yaml(shown))
+
+
+def _get(context: CliContext, key: str, as_json: bool) -> int:
+    from hermes.config.effective import effective, load_effective
+
+    env = _env(context)
+    value: object = env.get(key)
+    if value is None or not key.isupper():
+        value = _found(effective(load_effective(context.home(), env), key), key)
+    if as_json:
+        return _say(context, _as_json(value))
+    return _say(context, value if isinstance(value, str) else _as_yaml(value))
+
+
+def _found(result: tuple[bool, object], key: str) -> object:
+    found, value = result
+    if found and value is not None:
+        return value
+    if found:
+        raise HermesError(f"{key} is not set", hint=f"Set it with: hermes config set {key} VALUE")
+    from hermes.config.paths import parse_path
+    from hermes.config.unknown import meant_instead
+
+    near = meant_instead(parse_path(key))
+    hint = f"Did you mean {near}?" if near else "`hermes config show` lists them all."
+    raise HermesError(f"There is no setting named {key}", hint=hint)
+
+
+def _set(context: CliContext, key: str, given: str | None) -> int:
+    from hermes.config.edit import set_setting, set_variable
+    from hermes.config.paths import format_path
+    from hermes.config.variables import is_variable
+
+    home = context.home()
+    value = given if given is not None else _asked_for(context, key)
+    if is_variable(key):
+        set_variable(home, key, value)
+        return _say(context, f"{key} is set in {home.dotenv}")
+    edited = set_setting(home, _env(context), key, value)
+    for warning in edited.warnings:
+        context.stderr.write(f"warning: {warning}\n")
+    return _say(context, f"{format_path(edited.path)} is set in {home.config}")
+
+
+def _asked_for(context: CliContext, key: str) -> str:
+    """A value that is not on the command line stays out of the shell's history."""
+    if not context.stdin.isatty():
+        return context.stdin.read().rstrip("\r\n")
+    from getpass import getpass
+
+    value = getpass(f"{key}: ", stream=context.stderr)
+    if not value:
+        raise UsageError("No value was given; nothing was changed")
+    return value
+
+
+def _unset(context: CliContext, key: str) -> int:
+    from hermes.config.edit import unset_setting, unset_variable
+    from hermes.config.variables import is_variable
+
+    home = context.home()
+    if not is_variable(key):
+        unset_setting(home, _env(context), key)
+        return _say(context, f"{key} is no longer set in {home.config}")
+    if not unset_variable(home, key):
+        raise UsageError(f"{key} is not set in {home.dotenv}")
+    return _say(context, f"{key} is no longer set in {home.dotenv}")
+
+
+def _check(context: CliContext) -> int:
+    from hermes.config.load import check_config
+    from hermes.config.problems import Severity
+
+    home = context.home()
+    env, problems = _checked_env(context, home)
+    problems += check_config(home, env)
+    for problem in problems:
+        context.stdout.write(f"{problem.severity}: {problem}\n")
+        if problem.hint:
+            context.stdout.write(f"  {problem.hint}\n")
+    if any(problem.severity is Severity.ERROR for problem in problems):
+        return ConfigError.exit_code
+    if not problems:
+        _say(context, f"{home.config} is fine" if home.config.exists() else _no_file(home))
+    return 0
+
+
+def _checked_env(context: CliContext, home: Home) -> "tuple[Env, list[Problem]]":
+    """The variables as far as they can be read, and what is wrong with their file."""
+    from hermes.config.dotenv import env_of
+    from hermes.config.problems import Problem, Severity
+
+    try:
+        env = env_of(home.dotenv, context.env)
+    except ConfigError as error:
+        said = str(error).removeprefix(f"{home.dotenv}: ").removeprefix(f"{home.dotenv}, ")
+        problem = Problem(severity=Severity.ERROR, file=home.dotenv, message=said, hint=error.hint)
+        return context.env, [problem]
+    if home.dotenv.exists() and home.dotenv.stat().st_mode & 0o077:
+        problem = Problem(
+            severity=Severity.WARNING,
+            file=home.dotenv,
+            message="other people on this machine can read the keys in it",
+            hint=f"Close it with: chmod 600 {home.dotenv}",
+        )
+        return env, [problem]
+    return env, []
+
+
+def _no_file(home: Home) -> str:
+    return f"There is no {home.config}; all settings have their defaults"
+
+
+def _edit(context: CliContext) -> int:
+    from hermes.cli.config_editing import edit_config
+
+    return edit_config(context, _env_if_readable(context))
+
+
+def _env(context: CliContext) -> Env:
+    from hermes.config.dotenv import env_of
+
+    return env_of(context.home().dotenv, context.env)
+
+
+def _env_if_readable(context: CliContext) -> Env:
+    """A broken .env must not keep anybody from mending config.yaml."""
+    try:
+        return _env(context)
+    except ConfigError as error:
+        context.stderr.write(f"warning: {error}\n")
+        return context.env
+
+
+def _as_yaml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    import yaml
+
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return text.removesuffix("...\n").rstrip("\n")
+
+
+def _as_json(value: object) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def _say(context: CliContext, text: str | Path) -> int:
+    context.stdout.write(f"{text}\n")
+    return 0

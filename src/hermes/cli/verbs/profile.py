@@ -1,0 +1,161 @@
+"""`hermes profile`: keep several agents apart, each with a home of its own."""
+
+import argparse
+from pathlib import Path
+
+from hermes.cli.context import CliContext
+from hermes.config.home import DEFAULT, Home, home_of, root_of
+from hermes.schema.errors import HermesError, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
+    verbs.add_parser("list", help="list all profiles; * marks the one in use")
+    create = verbs.add_parser("create", help="make a new profile")
+    create.add_argument("name", help="small letters, digits, - and _")
+    create.add_argument(
+        "--clone",
+        metavar="FROM",
+        nargs="?",
+        const="",
+        help="copy settings, keys, soul, skills and memory of a profile (default: the current one)",
+    )
+    create.add_argument(
+        "--clone-all", action="store_true", help="copy everything but history and running state"
+    )
+    use = verbs.add_parser("use", help="make a profile the one that is used without -p")
+    use.add_argument("name")
+    show = verbs.add_parser("show", help="tell about one profile")
+    show.add_argument("name", nargs="?", help="default: the current one")
+    delete = verbs.add_parser("delete", help="remove a profile with everything in it")
+    delete.add_argument("name")
+    delete.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    rename = verbs.add_parser("rename", help="give a profile another name")
+    rename.add_argument("name")
+    rename.add_argument("new")
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    match args.action:
+        case "create":
+            return _create(context, args.name, args.clone, args.clone_all)
+        case "use":
+            return _use(context, args.name)
+        case "show":
+            return _show(context, args.name)
+        case "delete":
+            return _delete(context, args.name, args.yes)
+        case "rename":
+            return _rename(context, args.name, args.new)
+        case _:
+            return _list(context)
+
+
+def _list(context: CliContext) -> int:
+    from hermes.config.profiles import list_profiles
+
+    profiles = list_profiles(root_of(context.env))
+    width = max(len(profile.name) for profile in profiles)
+    for profile in profiles:
+        mark = "*" if profile.active else " "
+        context.stdout.write(f"{mark} {profile.name:<{width}}  {profile.path}\n")
+    return 0
+
+
+def _create(context: CliContext, name: str, clone: str | None, everything: bool) -> int:
+    from hermes.config.profiles import create_profile
+
+    root = root_of(context.env)
+    source = _source(context, root, clone) if clone is not None or everything else None
+    home = create_profile(root, name, clone=source, everything=everything)
+    origin = f" as a copy of {source.profile}" if source else ""
+    context.stdout.write(
+        f"Profile {name} is created{origin} in {home.path}\n"
+        f"Use it once with `hermes -p {name}`, or from now on with `hermes profile use {name}`.\n"
+    )
+    return 0
+
+
+def _source(context: CliContext, root: Path, clone: str | None) -> Home:
+    return home_of(root, clone) if clone else context.home()
+
+
+def _use(context: CliContext, name: str) -> int:
+    from hermes.config.profiles import use_profile
+
+    home = use_profile(root_of(context.env), name)
+    context.stdout.write(f"Profile {home.profile} is in use from now on\n")
+    return 0
+
+
+def _show(context: CliContext, name: str | None) -> int:
+    root = root_of(context.env)
+    home = home_of(root, name) if name else context.home()
+    rows = {
+        "name": home.profile,
+        "home": str(home.path),
+        "config": _file(home.config),
+        "variables": _file(home.dotenv),
+        "model": _model(context, home),
+        "soul": _file(home.soul),
+        "skills": str(_count(home.skills, "SKILL.md")),
+        "sessions": _file(home.state_db),
+    }
+    width = max(map(len, rows))
+    for label, text in rows.items():
+        context.stdout.write(f"{label:<{width}}  {text}\n")
+    return 0
+
+
+def _model(context: CliContext, home: Home) -> str:
+    from hermes.config.dotenv import env_of
+    from hermes.config.load import load_config
+
+    try:
+        model = load_config(home, env_of(home.dotenv, context.env)).config.main_model
+    except HermesError as error:
+        return f"unknown: {error}"
+    provider = f" ({model.provider})" if model.provider else ""
+    return f"{model.default}{provider}" if model.default else "not chosen"
+
+
+def _file(path: Path) -> str:
+    return str(path) if path.exists() else f"{path} (not there)"
+
+
+def _count(folder: Path, name: str) -> int:
+    return sum(1 for _ in folder.rglob(name))
+
+
+def _delete(context: CliContext, name: str, sure: bool) -> int:
+    from hermes.config.profiles import delete_profile
+
+    root = root_of(context.env)
+    if name != DEFAULT and not sure:
+        _ask(context, home_of(root, name))
+    path = delete_profile(root, name)
+    context.stdout.write(f"Profile {name} is deleted; {path} is gone\n")
+    return 0
+
+
+def _ask(context: CliContext, home: Home) -> None:
+    if not context.stdin.isatty():
+        raise UsageError(
+            f"Profile {home.profile} was not deleted: nobody is there to confirm it",
+            hint=f"Say so on the command line: hermes profile delete {home.profile} --yes",
+        )
+    context.stderr.write(
+        f"This removes {home.path} with its settings, memory, skills and sessions.\n"
+        f"Type {home.profile} to go on: "
+    )
+    context.stderr.flush()
+    if context.stdin.readline().strip() != home.profile:
+        raise UsageError(f"Profile {home.profile} was not deleted")
+
+
+def _rename(context: CliContext, name: str, new: str) -> int:
+    from hermes.config.profiles import rename_profile
+
+    home = rename_profile(root_of(context.env), name, new)
+    context.stdout.write(f"Profile {name} is now {home.profile} in {home.path}\n")
+    return 0

@@ -1,0 +1,165 @@
+"""The `.env` file: reading it, and changing one line of it while every other byte stays."""
+
+import re
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.config.env import Env
+from hermes.kit.errors import ConfigError
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_ASSIGNMENT = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*")
+_BLANK = re.compile(r"[ \t]*(?:#.*)?")
+_UNQUOTED = re.compile(r"(?:(?![ \t]+#)[^\r\n])*")
+_DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_SINGLE_QUOTED = re.compile(r"'([^']*)'")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_./:@%+,=~^&*?!\-]*")
+_NEWLINE = re.compile(r"\r\n|\n|\r")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "$": "$", "`": "`"}
+
+
+class Assignment(Struct, frozen=True, kw_only=True):
+    """One `NAME=value`, with where it stands: the whole entry, and the value alone, quotes too."""
+
+    name: str
+    value: str
+    line: int
+    start: int
+    end: int
+    value_start: int
+    value_end: int
+
+
+def parse_dotenv(text: str, source: str = ".env") -> list[Assignment]:
+    """Every assignment in order. Raises `ConfigError` naming the line that is none."""
+    found: list[Assignment] = []
+    at = 1 if text.startswith("\ufeff") else 0
+    line = 1
+    while at < len(text):
+        stop = _line_end(text, at)
+        if not _BLANK.fullmatch(text, at, stop):
+            found.append(_assignment(text, at, line, source))
+            stop = found[-1].end
+        after = _newline_end(text, stop)
+        line += len(_NEWLINE.findall(text, at, after))
+        at = after
+    return found
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """What the file sets; a file that does not exist sets nothing."""
+    text = read_text(path)
+    return {entry.name: entry.value for entry in parse_dotenv(text, str(path))}
+
+
+def env_of(path: Path, process: Env) -> Env:
+    """A profile's variables: its own `.env` over those of the process."""
+    return process.under(read_dotenv(path))
+
+
+def read_text(path: Path) -> str:
+    """The file as text, empty when missing. Raises `ConfigError` when it cannot be read."""
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: byte {error.start} is not UTF-8 text", hint="Save the file as UTF-8."
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}",
+            hint="Check that it is a file and that you may read it.",
+        ) from error
+
+
+def with_variable(text: str, name: str, value: str, source: str = ".env") -> str:
+    """The text with `name` set: in its place when it is there, else on a line at the end."""
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is not a name for an environment variable",
+            hint="Use letters, digits and underscores, not beginning with a digit.",
+        )
+    if "\0" in value:
+        raise ConfigError(f"The value for {name} holds a zero byte, which no variable can")
+    same = [entry for entry in parse_dotenv(text, source) if entry.name == name]
+    if same:
+        last = same[-1]
+        return text[: last.value_start] + quoted(value) + text[last.value_end :]
+    newline = "\r\n" if "\r\n" in text else "\n"
+    gap = newline if text and not text.endswith(("\n", "\r", "\ufeff")) else ""
+    return f"{text}{gap}{name}={quoted(value)}{newline}"
+
+
+def without_variable(text: str, name: str, source: str = ".env") -> str:
+    """The text without any line that sets `name`."""
+    for entry in reversed(parse_dotenv(text, source)):
+        if entry.name == name:
+            text = text[: entry.start] + text[_newline_end(text, entry.end) :]
+    return text
+
+
+def quoted(value: str) -> str:
+    """The value as it is written: bare, in single quotes, or escaped in double quotes."""
+    if _NEEDS_NO_QUOTES.fullmatch(value):
+        return value
+    if not re.search(r"['\r\n]", value):
+        return f"'{value}'"
+    escaped = re.sub(r'[\\"$`]', r"\\\g<0>", value).replace("\n", r"\n").replace("\r", r"\r")
+    return f'"{escaped}"'
+
+
+def _assignment(text: str, at: int, line: int, source: str) -> Assignment:
+    head = _ASSIGNMENT.match(text, at)
+    if head is None:
+        has_sign = "=" in text[at : _line_end(text, at)]
+        found = "what stands before the = is not a name" if has_sign else "there is no ="
+        raise ConfigError(
+            f"{source}, line {line}: expected NAME=value, but {found}",
+            hint="Write NAME=value, or begin the line with # to make it a comment.",
+        )
+    name, begin = head[1], head.end()
+    value, value_end = _value(text, begin, f"{source}, line {line}: the value of {name}")
+    end = _line_end(text, value_end)
+    if not _BLANK.fullmatch(text, value_end, end):
+        raise ConfigError(
+            f"{source}, line {line}: the value of {name} goes on after its closing quote",
+            hint=r"Write \" for a quote inside double quotes, or remove what follows.",
+        )
+    return Assignment(
+        name=name,
+        value=value,
+        line=line,
+        start=at,
+        end=end,
+        value_start=begin,
+        value_end=value_end,
+    )
+
+
+def _value(text: str, at: int, what: str) -> tuple[str, int]:
+    if text.startswith('"', at):
+        if match := _DOUBLE_QUOTED.match(text, at):
+            return _ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[0]), match[1]), match.end()
+    elif text.startswith("'", at):
+        if match := _SINGLE_QUOTED.match(text, at):
+            return match[1], match.end()
+    elif match := _UNQUOTED.match(text, at):
+        value = match[0].rstrip(" \t")
+        is_comment = value.startswith("#") and text[at - 1] in " \t"
+        return ("", at) if is_comment else (value, at + len(value))
+    raise ConfigError(f"{what} has no closing quote", hint="Add the quote that ends the value.")
+
+
+def _line_end(text: str, at: int) -> int:
+    newline = _NEWLINE.search(text, at)
+    return newline.start() if newline else len(text)
+
+
+def _newline_end(text: str, at: int) -> int:
+    newline = _NEWLINE.match(text, at)
+    return newline.end() if newline else at

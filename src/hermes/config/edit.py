@@ -1,0 +1,216 @@
+"""Changing config.yaml and .env: one setting at a time, checked before the old file is replaced."""
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+
+import yaml
+from msgspec import Struct
+
+from hermes.config.change import CannotChange, applied, lookup, removed
+from hermes.config.dotenv import parse_dotenv, read_text, with_variable, without_variable
+from hermes.config.home import Home, ensure_home
+from hermes.config.load import inspect_config
+from hermes.config.mend import is_text, type_at
+from hermes.config.paths import KeyPath, format_path, parse_path
+from hermes.config.problems import Problem, Severity, as_error
+from hermes.config.splice import cut_out, spliced
+from hermes.config.yaml_text import read_yaml
+from hermes.kit.errors import ConfigError, UsageError
+from hermes.kit.files import write_atomic
+
+_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_WORDS: Mapping[str, object] = {"true": True, "false": False, "null": None}
+
+
+class Edited(Struct, frozen=True):
+    """What was changed, and what is odd about it now."""
+
+    path: KeyPath
+    value: object
+    warnings: tuple[Problem, ...] = ()
+
+
+def set_setting(home: Home, env: Mapping[str, str], name: str, text: str) -> Edited:
+    """Set `name` to what `text` says. Raises `ConfigError` when the result would not load."""
+    path = parse_path(name)
+    value = parse_value(text, path)
+    with _changing(home) as old:
+        path, value = _around_model(old, home.config, path, value)
+        expected = applied(deepcopy(_document(old, home.config)), path, value)
+        new = _first_right(
+            expected,
+            home.config,
+            lambda: spliced(old, path, value),
+            lambda: _rewritten(old, path, value),
+        )
+        warnings = replace_config(home, env, old, new)
+    return Edited(path, value, tuple(w for w in warnings if _concerns(w.path, path)))
+
+
+def unset_setting(home: Home, env: Mapping[str, str], name: str) -> Edited:
+    """Take `name` out of the file, so that its default holds again."""
+    path = parse_path(name)
+    with _changing(home) as old:
+        document = _document(old, home.config)
+        found, value = lookup(document, path)
+        if not found:
+            raise UsageError(f"{format_path(path)} is not set in {home.config}")
+        expected = removed(deepcopy(document), path)
+        new = _first_right(
+            expected,
+            home.config,
+            lambda: cut_out(old, path),
+            lambda: _rewritten_without(old, path),
+        )
+        replace_config(home, env, old, new)
+    return Edited(path, value)
+
+
+def replace_config(home: Home, env: Mapping[str, str], old: str, new: str) -> list[Problem]:
+    """Write the new text if it has no error that the old had not; returns its warnings."""
+    loaded, problems = inspect_config(new, home.config, env)
+    if loaded is None:
+        known = _errors_of(old, home.config, env)
+        fresh = [p for p in problems if (p.path, p.message) not in known]
+        if any(problem.severity is Severity.ERROR for problem in fresh):
+            raise as_error(fresh, hint=f"Nothing was changed in {home.config}.")
+    if new != old:
+        _write(home.config, new)
+    return [problem for problem in problems if problem.severity is Severity.WARNING]
+
+
+def replace_whole_config(home: Home, old: str, new: str) -> None:
+    """Write text that was checked, unless the file has changed since `old` was read."""
+    with _changing(home) as current:
+        if current != old:
+            raise ConfigError(f"{home.config} was changed by somebody else meanwhile")
+        _write(home.config, new)
+
+
+def set_variable(home: Home, name: str, value: str) -> None:
+    """Set an environment variable in the home's .env, which only its owner may read."""
+    with _changing(home):
+        text = read_text(home.dotenv)
+        _write(home.dotenv, with_variable(text, name, value, str(home.dotenv)), mode=0o600)
+
+
+def unset_variable(home: Home, name: str) -> bool:
+    """False when the .env did not set it."""
+    with _changing(home):
+        text = read_text(home.dotenv)
+        if all(entry.name != name for entry in parse_dotenv(text, str(home.dotenv))):
+            return False
+        _write(home.dotenv, without_variable(text, name, str(home.dotenv)), mode=0o600)
+    return True
+
+
+def parse_value(text: str, path: KeyPath = ()) -> object:
+    """`true`, `12`, `[a, b]`, `{a: 1}`, `"text"`; all else, and where text is wanted, is text."""
+    bare = text.strip()
+    if bare[:1] in {"[", "{", '"', "'"}:
+        return _parse_yaml(bare, text)
+    if path and is_text(type_at(path)):
+        return text
+    if bare.lower() in _WORDS:
+        return _WORDS[bare.lower()]
+    if _NUMBER.fullmatch(bare):
+        return float(bare) if re.search(r"[.eE]", bare) else int(bare)
+    return text
+
+
+def _parse_yaml(bare: str, text: str) -> object:
+    try:
+        return yaml.safe_load(bare)
+    except yaml.YAMLError as error:
+        if bare[0] in "[{":
+            raise UsageError(
+                f"{text!r} begins like a list or mapping but is none",
+                hint="Put it in quotes to have it as text, or close the bracket.",
+            ) from error
+        return text
+
+
+def _around_model(text: str, file: Path, path: KeyPath, value: object) -> tuple[KeyPath, object]:
+    """The model is a bare name or a section: setting a part of one never loses the other."""
+    found, current = lookup(_document(text, file), ("model",))
+    if path == ("model",) and isinstance(current, dict) and isinstance(value, str):
+        return ("model", "default"), value
+    if path[0] != "model" or len(path) != 2 or not found or not isinstance(current, str):
+        return path, value
+    named = {"default": current} if current else {}
+    return ("model",), {**named, str(path[1]): value}
+
+
+def _concerns(warned: KeyPath, path: KeyPath) -> bool:
+    length = min(len(warned), len(path))
+    return warned[:length] == path[:length]
+
+
+@contextmanager
+def _changing(home: Home) -> Generator[str]:
+    """One writer at a time; the lock is the folder itself, so nothing is left behind."""
+    ensure_home(home)
+    folder = os.open(home.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield read_text(home.config)
+    finally:
+        os.close(folder)
+
+
+def _document(text: str, file: Path) -> object:
+    value, _ = read_yaml(text, file)
+    return value
+
+
+def _rewritten(text: str, path: KeyPath, value: object) -> str:
+    from hermes.config.round_trip import rewritten  # noqa: PLC0415 - slow to load, seldom needed
+
+    return rewritten(text, path, value)
+
+
+def _rewritten_without(text: str, path: KeyPath) -> str:
+    from hermes.config.round_trip import rewritten_without  # noqa: PLC0415 - as above
+
+    return rewritten_without(text, path)
+
+
+def _first_right(expected: object, file: Path, *ways: Callable[[], str]) -> str:
+    """The first new text that says exactly what was meant."""
+    for way in ways:
+        try:
+            new = way()
+            if (_document(new, file) or {}) == (expected or {}):
+                return new
+        except (CannotChange, ConfigError):
+            continue
+    raise ConfigError(
+        f"{file} is written in a way that cannot be changed safely from here",
+        hint="Change it by hand with: hermes config edit",
+    )
+
+
+def _errors_of(text: str, file: Path, env: Mapping[str, str]) -> set[tuple[KeyPath, str]]:
+    try:
+        _, problems = inspect_config(text, file, env)
+    except ConfigError:
+        return set()
+    return {(problem.path, problem.message) for problem in problems}
+
+
+def _write(path: Path, text: str, *, mode: int | None = None) -> None:
+    try:
+        private = mode if mode is not None or path.exists() else 0o600
+        write_atomic(path, text.encode(), mode=private)
+    except UnicodeEncodeError as error:
+        raise UsageError("The value is not text that can be stored as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="Check the rights and the free space; the old file is unchanged.",
+        ) from error

@@ -1,0 +1,338 @@
+"""The home: which directory belongs to which profile, and what lies where in it."""
+
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.kit.errors import ConfigError, UsageError
+
+DEFAULT = "default"
+"""The profile that lives in the root itself."""
+
+RESERVED = frozenset({"hermes", DEFAULT, "test", "tmp", "root", "sudo"})
+
+FIRST_FOLDERS = (
+    "memories",
+    "sessions",
+    "skills",
+    "skins",
+    "logs",
+    "plans",
+    "workspace",
+    "cron",
+    "home",
+)
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class Home(Struct, frozen=True):
+    """One profile's directory. `root` is shared by all profiles; the default one lives in it."""
+
+    root: Path
+    path: Path
+    profile: str = DEFAULT
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def dotenv(self) -> Path:
+        return self.path / ".env"
+
+    @property
+    def auth(self) -> Path:
+        return self.path / "auth.json"
+
+    @property
+    def soul(self) -> Path:
+        return self.path / "SOUL.md"
+
+    @property
+    def memories(self) -> Path:
+        return self.path / "memories"
+
+    @property
+    def skills(self) -> Path:
+        return self.path / "skills"
+
+    @property
+    def state_db(self) -> Path:
+        return self.path / "state.db"
+
+    @property
+    def response_store(self) -> Path:
+        return self.path / "response_store.db"
+
+    @property
+    def sessions(self) -> Path:
+        return self.path / "sessions"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def cache(self) -> Path:
+        return self.path / "cache"
+
+    @property
+    def cron(self) -> Path:
+        return self.path / "cron"
+
+    @property
+    def plugins(self) -> Path:
+        return self.path / "plugins"
+
+    @property
+    def hooks(self) -> Path:
+        return self.path / "hooks"
+
+    @property
+    def shell_hooks_allowlist(self) -> Path:
+        return self.path / "shell-hooks-allowlist.json"
+
+    @property
+    def gateway(self) -> Path:
+        return self.path / "gateway"
+
+    @property
+    def gateway_pid(self) -> Path:
+        return self.path / "gateway.pid"
+
+    @property
+    def gateway_lock(self) -> Path:
+        return self.path / "gateway.lock"
+
+    @property
+    def gateway_state(self) -> Path:
+        return self.path / "gateway_state.json"
+
+    @property
+    def drain_request(self) -> Path:
+        return self.path / ".drain_request.json"
+
+    @property
+    def channel_directory(self) -> Path:
+        return self.path / "channel_directory.json"
+
+    @property
+    def webhook_subscriptions(self) -> Path:
+        return self.path / "webhook_subscriptions.json"
+
+    @property
+    def processes(self) -> Path:
+        return self.path / "processes.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def sandboxes(self) -> Path:
+        return self.path / "sandboxes"
+
+    @property
+    def bin(self) -> Path:
+        return self.path / "bin"
+
+    @property
+    def skins(self) -> Path:
+        return self.path / "skins"
+
+    @property
+    def plans(self) -> Path:
+        return self.path / "plans"
+
+    @property
+    def workspace(self) -> Path:
+        return self.path / "workspace"
+
+    @property
+    def child_home(self) -> Path:
+        """HOME of the processes this profile starts, when it keeps them apart."""
+        return self.path / "home"
+
+    @property
+    def pairing(self) -> Path:
+        """The older place as long as something lies in it."""
+        old = self.path / "pairing"
+        return old if _has_entries(old) else self.path / "platforms" / "pairing"
+
+    @property
+    def kanban_db(self) -> Path:
+        """Shared by all profiles."""
+        return self.root / "kanban.db"
+
+    @property
+    def kanban(self) -> Path:
+        """Shared by all profiles."""
+        return self.root / "kanban"
+
+    @property
+    def profiles(self) -> Path:
+        return self.root / "profiles"
+
+    @property
+    def active_profile(self) -> Path:
+        """Holds the name of the profile that is used when none is asked for."""
+        return self.root / "active_profile"
+
+
+def root_of(env: Mapping[str, str]) -> Path:
+    """The directory all profiles share. Raises `ConfigError` when it cannot be one."""
+    root, _ = _root_and_profile(env)
+    _check_folder(root, "the home of Hermes")
+    return root
+
+
+def resolve_home(env: Mapping[str, str], profile: str | None = None) -> Home:
+    """The home to use; creates nothing.
+
+    An asked-for profile wins, then the one HERMES_HOME points at, then the one
+    chosen with `hermes profile use`, then the root itself.
+    """
+    root, implied = root_of(env), _root_and_profile(env)[1]
+    if profile is not None:
+        return home_of(root, profile)
+    if implied is not None:
+        return home_of(root, implied)
+    return home_of(root, sticky_profile(root))
+
+
+def home_of(root: Path, profile: str) -> Home:
+    """The home of a profile that must exist. Raises `ConfigError` naming those that do."""
+    if profile == DEFAULT:
+        return Home(root, root)
+    if not _NAME.fullmatch(profile):
+        raise name_error(profile)
+    path = root / "profiles" / profile
+    if not path.is_dir():
+        raise ConfigError(
+            f"There is no profile named {profile!r}; there are: "
+            + ", ".join([DEFAULT, *named_profiles(root)]),
+            hint=f"Create it with: hermes profile create {profile}",
+        )
+    _check_folder(path, f"the home of profile {profile!r}")
+    return Home(root, path, profile)
+
+
+def named_profiles(root: Path) -> list[str]:
+    """The names of all profiles beside the default one, sorted."""
+    try:
+        entries = list(os.scandir(root / "profiles"))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(f"{root / 'profiles'} cannot be read: {error.strerror}") from error
+    return sorted(e.name for e in entries if _NAME.fullmatch(e.name) and e.is_dir())
+
+
+def sticky_profile(root: Path) -> str:
+    """The profile chosen with `hermes profile use`."""
+    path = root / "active_profile"
+    try:
+        name = path.read_bytes().decode(errors="replace").strip()
+    except FileNotFoundError:
+        return DEFAULT
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if not name or name == DEFAULT:
+        return DEFAULT
+    if not _NAME.fullmatch(name) or not (root / "profiles" / name).is_dir():
+        raise ConfigError(
+            f"{path} chooses the profile {name[:64]!r}, which does not exist; there are: "
+            + ", ".join([DEFAULT, *named_profiles(root)]),
+            hint="Choose one that does with: hermes profile use NAME",
+        )
+    return name
+
+
+def check_new_name(name: str) -> None:
+    """Raises `UsageError` for a name no profile may have."""
+    if not _NAME.fullmatch(name):
+        raise name_error(name)
+    if name in RESERVED:
+        raise UsageError(
+            f"The name {name!r} is reserved", hint="Choose a name that is not a system word."
+        )
+
+
+def name_error(name: str) -> UsageError:
+    return UsageError(
+        f"{name!r} is not a name for a profile",
+        hint="Use up to 64 small letters, digits, - and _, beginning with a letter or digit.",
+    )
+
+
+def ensure_home(home: Home) -> None:
+    """Create what a first run needs; what exists stays as it is."""
+    hint = "Make the directory writable for you, or point HERMES_HOME at another one."
+    try:
+        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in FIRST_FOLDERS:
+            (home.path / name).mkdir(mode=0o700, exist_ok=True)
+        _seed(home.soul, (Path(__file__).parent / "soul.md").read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or home.path} cannot be created: {error.strerror}", hint=hint
+        ) from error
+    if not os.access(home.path, os.W_OK):
+        raise ConfigError(f"{home.path} cannot be written by you", hint=hint)
+
+
+def _seed(path: Path, data: bytes) -> None:
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        return
+
+
+def _root_and_profile(env: Mapping[str, str]) -> tuple[Path, str | None]:
+    """The shared root, and the profile when HERMES_HOME points into `<root>/profiles/`."""
+    path = _given_home(env)
+    if path.parent.name == "profiles" and _NAME.fullmatch(path.name):
+        return path.parent.parent, path.name
+    return path, None
+
+
+def _given_home(env: Mapping[str, str]) -> Path:
+    given = env.get("HERMES_HOME", "").strip()
+    if not given:
+        return user_home(env) / ".hermes"
+    if given == "~" or given.startswith("~/"):
+        return user_home(env) / given[2:]
+    return Path(os.path.abspath(given))  # noqa: PTH100 - drops "..", but follows no link
+
+
+def user_home(env: Mapping[str, str]) -> Path:
+    """The home directory of the person, as the given environment has it."""
+    given = env.get("HOME", "")
+    return Path(given) if given.startswith("/") else Path(pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def _check_folder(path: Path, what: str) -> None:
+    """A folder that is not there yet is fine; one that cannot be used is not."""
+    hint = "Point HERMES_HOME at a directory that you may read."
+    try:
+        is_folder = path.is_dir()
+        if not is_folder and (path.is_symlink() or path.exists()):
+            raise ConfigError(f"{path}, {what}, is not a directory", hint=hint)
+    except OSError as error:
+        raise ConfigError(f"{path}, {what}, cannot be used: {error.strerror}", hint=hint) from error
+    if is_folder and not os.access(path, os.R_OK | os.X_OK):
+        raise ConfigError(f"{path}, {what}, cannot be read by you", hint=hint)
+
+
+def _has_entries(path: Path) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(True for _ in entries)
+    except OSError:
+        return False

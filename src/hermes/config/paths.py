@@ -1,0 +1,57 @@
+"""The way to a setting: `agent.max_turns`, `custom_providers[0].name`, `providers."a.b".model`."""
+
+import re
+from typing import TypeAlias
+
+from hermes.kit.errors import UsageError
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_STEP = re.compile(
+    r"""
+      \[ (?P<index>\d+) \]
+    | (?P<dot>\.?) (?: "(?P<quoted>(?:[^"\\]|\\.)*)" | (?P<plain>[^."\[\]\s][^.\[\]]*) )
+    """,
+    re.VERBOSE,
+)
+_PLAIN = re.compile(r"[^.\"\[\]\s\d][^.\[\]]*")
+
+
+def parse_path(text: str) -> KeyPath:
+    """Dots part the keys, `[0]` or `.0` counts into a list, quotes keep a key with dots whole."""
+    path: list[str | int] = []
+    at = 0
+    while at < len(text):
+        step = _STEP.match(text, at)
+        if step is None or (step["index"] is None and bool(step["dot"]) != bool(path)):
+            raise UsageError(
+                f"{text!r} is not the name of a setting",
+                hint='Part the names with dots: agent.max_turns, providers."a.b".model, list[0]',
+            )
+        path.append(_key(step))
+        at = step.end()
+    if not path or isinstance(path[0], int):
+        raise UsageError(
+            f"{text!r} is not the name of a setting", hint="Give a name such as agent.max_turns."
+        )
+    return tuple(path)
+
+
+def format_path(path: KeyPath) -> str:
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+            continue
+        if not _PLAIN.fullmatch(step):
+            step = '"' + step.replace("\\", "\\\\").replace('"', '\\"') + '"'  # noqa: PLW2901
+        text += f".{step}" if text else step
+    return text
+
+
+def _key(step: re.Match[str]) -> str | int:
+    if step["index"] is not None:
+        return int(step["index"])
+    if step["quoted"] is not None:
+        return re.sub(r"\\(.)", r"\1", step["quoted"])
+    return int(step["plain"]) if step["dot"] and step["plain"].isdecimal() else step["plain"]

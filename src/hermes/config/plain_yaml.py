@@ -1,0 +1,184 @@
+"""The plain part of YAML that most config files keep to, read without loading the YAML library.
+
+`read_plain` answers None for everything it does not surely understand; then the real
+parser reads the file. What it does answer is what the real parser would.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+Line: TypeAlias = tuple[int, str]
+
+_KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_-]{0,99}):(?: +|$)")
+_INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
+_TEXT = re.compile(
+    r"(?:[A-Za-z$/]|\.\.?/|~/|--?[A-Za-z]).*|\."
+    r"|[1-9][0-9]*[A-Za-z][A-Za-z0-9]*|[0-9]+(?:\.[0-9]+){2,}"
+)
+_QUOTED = re.compile(r"'([^']*)'|\"([^\"\\]*)\"")
+_COMMENT = re.compile(r"(?: +#.*| *)")
+_FLOW_TOKEN = re.compile(
+    r" *(?:([\[\]{},])|'([^']*)'|\"([^\"\\]*)\"|([^\s\[\]{},'\"#][^\[\]{},'\"#:]*)) *"
+)
+_FLOW_MARK = re.compile(r" *([\]},])")
+
+_WORDS: Mapping[str, bool | None] = {
+    **dict.fromkeys(["yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
+    **dict.fromkeys(["no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+}
+
+
+class _NotPlain(Exception):
+    pass
+
+
+def read_plain(text: str) -> dict[str, object] | None:
+    """The settings in the text, or None when it takes the real parser to read them."""
+    if not text.replace("\n", "").isprintable():
+        return None
+    try:
+        lines = [_line(raw) for raw in text.split("\n") if raw.strip() and raw.lstrip()[0] != "#"]
+        if not lines:
+            return {}
+        value, after = _mapping(lines, 0, lines[0][0])
+    except (_NotPlain, RecursionError):
+        return None
+    return value if after == len(lines) else None
+
+
+def _line(raw: str) -> Line:
+    content = raw.lstrip(" ")
+    return len(raw) - len(content), content.rstrip(" ")
+
+
+def _mapping(lines: list[Line], at: int, indent: int) -> tuple[dict[str, object], int]:
+    found: dict[str, object] = {}
+    while at < len(lines) and lines[at][0] == indent:
+        key = _KEY.match(lines[at][1])
+        if key is None or key[1] in found or key[1] in _WORDS:
+            raise _NotPlain
+        found[key[1]], at = _value(lines, at, lines[at][1][key.end() :], indent)
+    if at < len(lines) and lines[at][0] > indent:
+        raise _NotPlain
+    return found, at
+
+
+def _value(lines: list[Line], at: int, rest: str, indent: int) -> tuple[object, int]:
+    """What follows a key: something on its line, or a deeper block, or nothing at all."""
+    if rest and rest[0] != "#":
+        value = _inline(rest)
+        if at + 1 < len(lines) and lines[at + 1][0] > indent:
+            raise _NotPlain
+        return value, at + 1
+    at += 1
+    if at == len(lines) or lines[at][0] < indent:
+        return None, at
+    if lines[at][1].startswith("- "):
+        return _sequence(lines, at, lines[at][0])
+    return _mapping(lines, at, lines[at][0]) if lines[at][0] > indent else (None, at)
+
+
+def _sequence(lines: list[Line], at: int, indent: int) -> tuple[list[object], int]:
+    found: list[object] = []
+    while at < len(lines) and lines[at][0] == indent and lines[at][1].startswith("- "):
+        content = lines[at][1][2:].lstrip(" ")
+        if content[0] == "#":
+            raise _NotPlain
+        if _KEY.match(content):
+            lines[at] = (indent + len(lines[at][1]) - len(content), content)
+            value, at = _mapping(lines, at, lines[at][0])
+        else:
+            value, at = _value(lines, at, content, indent)
+        found.append(value)
+    if at < len(lines) and lines[at][0] > indent:
+        raise _NotPlain
+    return found, at
+
+
+def _inline(rest: str) -> object:
+    if rest[0] in "[{":
+        value, end = _flow(rest, 0)
+        _only_comment(rest[end:])
+        return value
+    if rest[0] in "'\"":
+        quoted = _QUOTED.match(rest)
+        if quoted is None:
+            raise _NotPlain
+        _only_comment(rest[quoted.end() :])
+        return quoted[1] if quoted[1] is not None else quoted[2]
+    bare = rest.partition(" #")[0].rstrip(" ")
+    if ": " in bare or bare.endswith(":"):
+        raise _NotPlain
+    return _scalar(bare)
+
+
+def _only_comment(rest: str) -> None:
+    if not _COMMENT.fullmatch(rest):
+        raise _NotPlain
+
+
+def _scalar(bare: str) -> object:
+    if bare in _WORDS:
+        return _WORDS[bare]
+    if _INT.fullmatch(bare):
+        return int(bare)
+    if _FLOAT.fullmatch(bare):
+        return float(bare)
+    if _TEXT.fullmatch(bare):
+        return bare
+    raise _NotPlain
+
+
+def _flow(text: str, at: int) -> tuple[object, int]:
+    """One value between brackets, or a list or mapping in brackets of its own."""
+    token = _FLOW_TOKEN.match(text, at)
+    if token is None:
+        raise _NotPlain
+    mark, single, double, bare = token.groups()
+    if mark == "[":
+        return _flow_list(text, token.end())
+    if mark == "{":
+        return _flow_mapping(text, token.end())
+    if mark:
+        raise _NotPlain
+    if bare is None:
+        return (single if single is not None else double), token.end()
+    return _scalar(bare.rstrip(" ")), token.end()
+
+
+def _flow_list(text: str, at: int) -> tuple[list[object], int]:
+    found: list[object] = []
+    more = text[at : at + 1] != "]"
+    while more:
+        value, at = _flow(text, at)
+        found.append(value)
+        more, at = _more(text, at, "]")
+    return found, at + (not found)
+
+
+def _flow_mapping(text: str, at: int) -> tuple[dict[str, object], int]:
+    found: dict[str, object] = {}
+    more = text[at : at + 1] != "}"
+    while more:
+        key = _KEY.match(text, at)
+        if key is None or key[1] in found or key[1] in _WORDS:
+            raise _NotPlain
+        found[key[1]], at = _flow(text, key.end())
+        more, at = _more(text, at, "}")
+    return found, at + (not found)
+
+
+def _more(text: str, at: int, end: str) -> tuple[bool, int]:
+    """Whether another entry follows, and where; the closing bracket is stepped over."""
+    mark = _FLOW_MARK.match(text, at)
+    if mark is None or mark[1] not in {",", end}:
+        raise _NotPlain
+    if mark[1] == end:
+        return False, mark.end()
+    after = mark.end()
+    while text[after : after + 1] == " ":
+        after += 1
+    return True, after

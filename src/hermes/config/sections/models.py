@@ -1,0 +1,169 @@
+"""Which models are asked, in what order, and with what settings."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
+
+from hermes.config.sections.words import Count, Names, Open, Seconds, Share, Table
+
+PoolStrategy = Literal["fill_first", "round_robin", "random", "least_used"]
+
+SLOT_TIMEOUTS: Mapping[str, float] = {
+    "vision": 120,
+    "web_extract": 360,
+    "compression": 120,
+    "approval": 30,
+    "title_generation": 30,
+    "goal_judge": 60,
+    "curator": 600,
+    "background_review": 120,
+    "triage_specifier": 120,
+    "kanban_decomposer": 180,
+    "profile_describer": 60,
+    "mcp": 30,
+    "skills_hub": 30,
+    "memory_query_rewrite": 8,
+    "tts_audio_tags": 30,
+    "monitor": 60,
+    "moa_reference": 900,
+    "moa_aggregator": 900,
+    "session_search": 120,
+    "flush_memories": 120,
+}
+
+
+class Model(Struct, Open, frozen=True, kw_only=True):
+    """The main model. In the file, a plain name stands for `default` alone."""
+
+    default: str = ""
+    provider: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    api_mode: str = ""
+    context_length: Count | None = None
+    max_tokens: Count | None = None
+    openai_runtime: Literal["auto", "codex_app_server"] = "auto"
+    ollama_num_ctx: Count | None = None
+    auth_mode: str = ""
+
+
+class Provider(Struct, Open, frozen=True, kw_only=True):
+    """A provider by name; `enabled: false` takes it out of every choice."""
+
+    enabled: bool = True
+    name: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    key_env: str = ""
+    api_mode: str = ""
+    model: str = ""
+    models: object = None
+    context_length: Count | None = None
+    rate_limit_delay: Seconds | None = None
+    extra_body: Table = {}
+    ssl_verify: bool = True
+    ssl_ca_cert: str = ""
+
+
+class Fallback(Struct, Open, frozen=True, kw_only=True):
+    """The model to ask when those before it could not answer."""
+
+    provider: str = ""
+    model: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    key_env: str = ""
+    api_mode: str = ""
+
+
+class AuxiliarySlot(Struct, frozen=True, kw_only=True):
+    """The model for one side task; `timeout` is filled in from the slot's own default."""
+
+    provider: str = "auto"
+    model: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    api_mode: str = ""
+    timeout: Seconds | None = None
+    download_timeout: Seconds | None = None
+    extra_body: Table = {}
+    reasoning_effort: str = ""
+    enabled: bool = True
+    language: str = ""
+    max_concurrency: Count | None = None
+
+
+class Auxiliary(Struct, Open, frozen=True, kw_only=True):
+    """Side tasks, each with a model of its own when one is named."""
+
+    transient_retries: Count = 2
+    vision: AuxiliarySlot = AuxiliarySlot()
+    web_extract: AuxiliarySlot = AuxiliarySlot()
+    compression: AuxiliarySlot = AuxiliarySlot()
+    approval: AuxiliarySlot = AuxiliarySlot()
+    title_generation: AuxiliarySlot = AuxiliarySlot()
+    goal_judge: AuxiliarySlot = AuxiliarySlot()
+    curator: AuxiliarySlot = AuxiliarySlot()
+    background_review: AuxiliarySlot = AuxiliarySlot()
+    triage_specifier: AuxiliarySlot = AuxiliarySlot()
+    kanban_decomposer: AuxiliarySlot = AuxiliarySlot()
+    profile_describer: AuxiliarySlot = AuxiliarySlot()
+    mcp: AuxiliarySlot = AuxiliarySlot()
+    skills_hub: AuxiliarySlot = AuxiliarySlot()
+    memory_query_rewrite: AuxiliarySlot = AuxiliarySlot()
+    tts_audio_tags: AuxiliarySlot = AuxiliarySlot()
+    monitor: AuxiliarySlot = AuxiliarySlot()
+    moa_reference: AuxiliarySlot = AuxiliarySlot()
+    moa_aggregator: AuxiliarySlot = AuxiliarySlot()
+    session_search: AuxiliarySlot = AuxiliarySlot()
+    flush_memories: AuxiliarySlot = AuxiliarySlot()
+
+    def __post_init__(self) -> None:
+        for name, timeout in SLOT_TIMEOUTS.items():
+            slot: AuxiliarySlot = getattr(self, name)
+            if slot.timeout is None:
+                force_setattr(self, name, replace(slot, timeout=timeout))
+
+
+class PromptCaching(Struct, frozen=True, kw_only=True):
+    cache_ttl: Literal["5m", "1h"] = "5m"
+
+
+class Compression(Struct, frozen=True, kw_only=True):
+    """When and how a long conversation is summarised."""
+
+    enabled: bool = True
+    threshold: Share = 0.5
+    target_ratio: Share = 0.2
+    protect_last_n: Count = 20
+    protect_first_n: Count = 3
+    hygiene_hard_message_limit: Count = 5000
+    abort_on_summary_failure: bool = False
+    in_place: bool = True
+    codex_gpt55_autoraise: bool = True
+    codex_app_server_auto: str = "native"
+    summary_model: str = ""
+    summary_provider: str = ""
+    summary_base_url: str = ""
+
+
+class Delegation(Struct, frozen=True, kw_only=True):
+    """Subagents: their model and their limits."""
+
+    model: str = ""
+    provider: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    api_mode: str = ""
+    reasoning_effort: str = ""
+    default_toolsets: Names = ()
+    inherit_mcp_toolsets: bool = True
+    max_iterations: Count = 50
+    max_summary_chars: Count = 24000
+    child_timeout_seconds: Seconds = 0
+    max_concurrent_children: Count = 3
+    max_spawn_depth: Count = 1
+    orchestrator_enabled: bool = True
+    subagent_auto_approve: bool = False

@@ -1,0 +1,130 @@
+"""Masking secrets in text: the ones we know by value, and the ones any reader would recognise."""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+
+from msgspec import json
+
+MASK = "[redacted]"
+
+SHORTEST = 6
+"""A shorter secret is not masked by value: it would tear holes into ordinary words."""
+
+# What may not stand before a key, what a key is made of, and the same without - and _.
+_B = r"(?<![A-Za-z0-9_\-])"
+_T = r"[A-Za-z0-9_\-]"
+_W = r"[A-Za-z0-9]"
+
+_HEADER = (
+    r"((?i:authorization)[\"']?\s*[:=]\s*[\"']?(?:(?i:bearer|basic|token|digest)\s+)?)"
+    r"[^\s\"',;}]+"
+)
+_QUERY = (
+    r"([?&](?i:password|passwd|pwd|secret|client_secret|api_?key|key|sig|signature"
+    r"|token|access_token|refresh_token|auth_token)=)[^\s&#\"'<>]+"
+)
+
+_SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("sk-",), rf"({_B}sk-){_T}{{16,}}"),
+    (("k_live_", "k_test_"), rf"({_B}[sr]k_(?:live|test)_){_W}{{10,}}"),
+    (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), rf"({_B}gh[pousr]_){_W}{{20,}}"),
+    (("github_pat_",), rf"({_B}github_pat_)[A-Za-z0-9_]{{20,}}"),
+    (("glpat-",), rf"({_B}glpat-){_T}{{16,}}"),
+    (("xox", "xapp-"), rf"({_B}x(?:ox[a-z]|app)-){_T}{{10,}}"),
+    (("AIza",), rf"({_B}AIza){_T}{{30,}}"),
+    (("ya29.",), rf"({_B}ya29\.)[A-Za-z0-9_\-.]{{20,}}"),
+    (("AKIA", "ASIA"), rf"({_B}A[KS]IA)[A-Z0-9]{{16}}(?!{_W})"),
+    (("hf_",), rf"({_B}hf_){_W}{{20,}}"),
+    (("gsk_",), rf"({_B}gsk_){_W}{{20,}}"),
+    (("xai-",), rf"({_B}xai-){_W}{{20,}}"),
+    (("nvapi-",), rf"({_B}nvapi-){_T}{{20,}}"),
+    (("tvly-",), rf"({_B}tvly-){_T}{{16,}}"),
+    (("npm_",), rf"({_B}npm_){_W}{{30,}}"),
+    (("SG.",), rf"({_B}SG\.){_T}{{16,}}+\.{_T}{{16,}}"),
+    (("eyJ",), rf"({_B}eyJ){_T}{{8,}}+\.{_T}{{8,}}(?:\.{_T}*)?"),
+    ((":AA",), rf"((?<!\d)\d{{6,12}}:)AA{_T}{{30,}}"),
+    (("://",), r"(://[^\s:/@?#]*+:)[^\s@/?#]++(?=@)"),
+    (("uthorization", "UTHORIZATION"), _HEADER),
+    (("earer ", "EARER "), r"(\b(?:[Bb]earer|BEARER) +)[A-Za-z0-9_\-.~+/]{16,}=*"),
+    (("?", "&"), _QUERY),
+    (("PRIVATE KEY-----",), r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*?(?:(?=-----END )|\Z)"),
+)
+
+
+class Redactor:
+    """Masks every known value, also as URL, JSON, hex or base64 carry it, and known key shapes.
+
+    Each form and each shape's mark is searched as a plain substring first, so that
+    a long text without secrets costs little; patterns are compiled when first needed.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        kept = {secret for secret in secrets if len(secret) >= SHORTEST and secret not in MASK}
+        forms = {form for secret in kept for form in _forms(secret)}
+        self._forms = sorted(forms, key=lambda form: (-len(form), form))
+
+    def redact_values(self, text: str) -> str:
+        """Mask only the known values: for text that must stay exact otherwise, such as code."""
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MASK)
+        return text
+
+    def redact(self, text: str) -> str:
+        text = self.redact_values(text)
+        for marks, pattern in _SHAPES:
+            if any(mark in text for mark in marks):
+                text = re.sub(pattern, rf"\1{MASK}", text, flags=re.DOTALL)
+        return text
+
+    def __repr__(self) -> str:
+        return f"Redactor({len(self._forms)} forms)"
+
+
+def _forms(secret: str) -> Iterator[str]:
+    data = secret.encode(errors="surrogatepass")
+    yield secret
+    yield from _percent_encoded(data)
+    yield from _json_escaped(secret)
+    yield data.hex()
+    yield data.hex().upper()
+    for core in _base64_cores(data):
+        yield core
+        yield core.replace("+", "-").replace("/", "_")
+
+
+def _percent_encoded(data: bytes) -> Iterator[str]:
+    strict = "".join(chr(b) if chr(b) in _UNRESERVED else f"%{b:02X}" for b in data)
+    yield strict
+    yield strict.replace("%2F", "/")
+    yield strict.replace("%20", "+")
+    yield re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), strict)
+
+
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+def _json_escaped(secret: str) -> Iterator[str]:
+    try:
+        escaped = json.encode(secret).decode()[1:-1]
+    except UnicodeEncodeError:
+        return
+    yield escaped
+    yield "".join(c if " " <= c <= "~" else _escape(c) for c in escaped)
+    yield escaped.replace("/", "\\/")
+
+
+def _escape(character: str) -> str:
+    """As JSON writes it: beyond the sixteen bits, a pair."""
+    code = character.encode("utf-16-be", errors="surrogatepass").hex()
+    return "".join(f"\\u{code[i : i + 4]}" for i in range(0, len(code), 4))
+
+
+def _base64_cores(data: bytes) -> Iterator[str]:
+    """The part that is the same wherever in a longer text the secret was encoded."""
+    for before in range(3):
+        encoded = b64encode(bytes(before) + data).decode()
+        first = (before * 8 + 5) // 6
+        last = (before + len(data)) * 8 // 6
+        yield encoded[first:last]

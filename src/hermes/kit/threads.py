@@ -1,0 +1,198 @@
+"""Worker threads with an owner, and the way between them and event loops."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Generic, TypeVar, cast
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Closed(Exception):
+    """The mailbox takes no more work."""
+
+
+class Job(Generic[T]):
+    """One piece of work for a thread that owns a `T`, and whoever waits for its outcome.
+
+    `alone` keeps it out of batches; `droppable` lets it fall when nobody waits for it any more.
+    """
+
+    __slots__ = ("_error", "_future", "_loop", "_value", "_work", "alone", "droppable")
+
+    def __init__(self, work: Callable[[T], object], *, alone: bool, droppable: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[object] = self._loop.create_future()
+        self._work = work
+        self._value: object = None
+        self._error: BaseException | None = None
+        self.alone = alone
+        self.droppable = droppable
+
+    @property
+    def forsaken(self) -> bool:
+        return self.droppable and self._future.cancelled()
+
+    def run(self, tool: T) -> None:
+        self._value = self._work(tool)
+
+    def fail(self, error: BaseException) -> None:
+        """A failure wins over a value: work that ran may still not have been kept."""
+        self._error = error
+
+    async def outcome(self) -> object:
+        return await self._future
+
+    def settle(self) -> None:
+        """On the waiter's own loop: hand over the outcome, unless the waiter has left."""
+        if self._future.done():
+            return
+        if self._error is not None:
+            self._future.set_exception(self._error)
+        else:
+            self._future.set_result(self._value)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+
+def deliver(jobs: Iterable[Job[T]]) -> None:
+    """Tell every waiter its outcome, with one crossing per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job[T]]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, settled in by_loop.items():
+        _call(loop, partial(_settle, settled))
+
+
+class Mailbox(Generic[T]):
+    """A bounded queue from any number of event loops to the threads that take from it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._jobs: deque[Job[T]] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        self._no_room: list[asyncio.Future[None]] = []
+        self._closed: Callable[[], Exception] | None = None
+
+    async def ask(
+        self, work: Callable[[T], R], *, alone: bool = False, droppable: bool = False
+    ) -> R:
+        """Have the work done by a thread; waits for room while the queue is full."""
+        job: Job[T] = Job(work, alone=alone, droppable=droppable)
+        while (room := self._offer(job)) is not None:
+            await room
+        return cast("R", await job.outcome())
+
+    def take(self, most: int, wait: float | None = None) -> list[Job[T]]:
+        """The next jobs, at most so many; none when `wait` seconds brought nothing.
+
+        Raises `Closed` once the mailbox is closed and empty.
+        """
+        with self._changed:
+            if not self._jobs and self._closed is None:
+                self._changed.wait(wait)
+            if not self._jobs and self._closed is not None:
+                raise Closed
+            taken = self._next(most)
+            waiting, self._no_room = self._no_room, []
+        _wake(waiting)
+        return taken
+
+    def close(self, reason: Callable[[], Exception]) -> None:
+        """Refuse new work with a new `reason` each time; what is queued is still taken."""
+        with self._changed:
+            self._closed = self._closed or reason
+            self._changed.notify_all()
+
+    def abandon(self, reason: Callable[[], Exception]) -> None:
+        """Nobody will take from here any more: refuse new work and fail what is queued."""
+        self.close(reason)
+        with self._changed:
+            queued, self._jobs = list(self._jobs), deque()
+            waiting, self._no_room = self._no_room, []
+        for job in queued:
+            job.fail(reason())
+        deliver(queued)
+        _wake(waiting)
+
+    def _offer(self, job: Job[T]) -> "asyncio.Future[None] | None":
+        with self._changed:
+            if self._closed is not None:
+                raise self._closed()
+            if len(self._jobs) >= self._limit:
+                room: asyncio.Future[None] = job.loop.create_future()
+                self._no_room.append(room)
+                return room
+            self._jobs.append(job)
+            self._changed.notify()
+        return None
+
+    def _next(self, most: int) -> list[Job[T]]:
+        taken: list[Job[T]] = []
+        while self._jobs and len(taken) < most:
+            if self._jobs[0].alone and taken:
+                break
+            taken.append(self._jobs.popleft())
+            if taken[-1].alone:
+                break
+        return taken
+
+
+class Worker:
+    """A thread that runs `body` until it returns; its owner starts it and waits for its end."""
+
+    def __init__(self, name: str, body: Callable[[], None]) -> None:
+        self._body = body
+        self._lock = threading.Lock()
+        self._ended = False
+        self._watchers: list[asyncio.Future[None]] = []
+        # A daemon, so that an owner who died without closing does not hang the interpreter.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def ended(self) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._watchers.append(watcher)
+        await watcher
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        finally:
+            with self._lock:
+                self._ended = True
+                watchers, self._watchers = self._watchers, []
+            _wake(watchers)
+
+
+def _wake(sleepers: Iterable["asyncio.Future[None]"]) -> None:
+    for sleeper in sleepers:
+        _call(sleeper.get_loop(), partial(_set, sleeper))
+
+
+def _set(sleeper: "asyncio.Future[None]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
+def _settle(jobs: Iterable[Job[T]]) -> None:
+    for job in jobs:
+        job.settle()
+
+
+def _call(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(what)
+    except RuntimeError:
+        # The loop is closed, and with it everybody who waited there is gone.
+        return

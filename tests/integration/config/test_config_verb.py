@@ -1,0 +1,267 @@
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+import yaml
+
+FULL = Path(__file__).parents[2] / "unit" / "config" / "data" / "full.yaml"
+
+
+class Shell:
+    """Runs `hermes` as a process in a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.env = {"HERMES_HOME": str(home), "HOME": str(home.parent), "PATH": os.environ["PATH"]}
+
+    def __call__(self, *words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", "hermes", *words],
+            input=stdin,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def spawn(self, *words: str, **env: str) -> pexpect.spawn:
+        return pexpect.spawn(
+            sys.executable,
+            ["-m", "hermes", *words],
+            env={**self.env, "TERM": "dumb", **env},
+            encoding="utf-8",
+            timeout=60,
+        )
+
+
+@pytest.fixture
+def hermes(tmp_path: Path) -> Shell:
+    return Shell(tmp_path / "home")
+
+
+def test_reading_needs_no_home_and_makes_none(hermes):
+    assert hermes("config", "path").stdout == f"{hermes.home}/config.yaml\n"
+    assert hermes("config", "env-path").stdout == f"{hermes.home}/.env\n"
+    assert hermes("config", "get", "agent.max_turns").stdout == "90\n"
+    checked = hermes("config", "check")
+    assert (checked.returncode, "all settings have their defaults" in checked.stdout) == (0, True)
+    assert not hermes.home.exists()
+
+
+def test_set_get_unset(hermes):
+    assert hermes("config", "set", "agent.max_turns", "12").returncode == 0
+    assert hermes("config", "get", "agent.max_turns").stdout == "12\n"
+    assert hermes("config", "unset", "agent.max_turns").returncode == 0
+    assert hermes("config", "get", "agent.max_turns").stdout == "90\n"
+
+
+def test_a_value_prints_raw_and_a_section_as_yaml_or_json(hermes):
+    hermes.home.mkdir()
+    (hermes.home / "config.yaml").write_text("model: 'a b'\ntoolsets: [x, y]\n")
+    assert hermes("config", "get", "model").stdout == "a b\n"
+    assert hermes("config", "get", "model.default").stdout == "a b\n"
+    assert hermes("config", "get", "toolsets").stdout == "- x\n- y\n"
+    assert json.loads(hermes("config", "get", "toolsets", "--json").stdout) == ["x", "y"]
+    assert hermes("config", "get", "toolsets[1]").stdout == "y\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "message", "hint"),
+    [
+        ("agent.max_turn", "There is no setting named agent.max_turn", "agent.max_turns?"),
+        ("max_live_session", "There is no setting named max_live_session", "max_live_sessions?"),
+        ("max_concurrent_sessions", "max_concurrent_sessions is not set", "hermes config set"),
+        ("OPENAI_API_KEY", "There is no setting named OPENAI_API_KEY", ""),
+    ],
+)
+def test_what_is_not_there_is_an_error_with_a_hint(hermes, key, message, hint):
+    done = hermes("config", "get", key)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+    assert hint in done.stderr
+
+
+def test_secrets_go_to_the_env_file_and_are_never_shown(hermes):
+    secret = "sk-live-canary-0123456789"
+    done = hermes("config", "set", "OPENAI_API_KEY", secret)
+    assert secret not in done.stdout + done.stderr
+    piped = hermes("config", "set", "ANTHROPIC_API_KEY", stdin="piped-canary-42\n")
+    assert piped.returncode == 0
+    hermes("config", "set", "model.base_url", f"http://host/{secret}")
+    hermes("config", "set", "model.api_key", "${ANTHROPIC_API_KEY}")
+    dotenv = hermes.home / ".env"
+    assert dotenv.read_text() == f"OPENAI_API_KEY={secret}\nANTHROPIC_API_KEY=piped-canary-42\n"
+    assert stat.S_IMODE(dotenv.stat().st_mode) == 0o600
+    for words in (["config", "show"], ["config", "show", "model"], ["config", "show", "--json"]):
+        shown = hermes(*words).stdout
+        assert secret not in shown
+        assert "piped-canary-42" not in shown
+        assert "[redacted]" in shown
+    assert hermes("config", "get", "model.api_key").stdout == "piped-canary-42\n"
+    assert hermes("config", "get", "OPENAI_API_KEY").stdout == f"{secret}\n"
+    assert hermes("config", "unset", "OPENAI_API_KEY").returncode == 0
+    assert "OPENAI" not in dotenv.read_text()
+
+
+def test_a_secret_is_asked_for_without_echo(hermes):
+    child = hermes.spawn("config", "set", "OPENAI_API_KEY")
+    child.expect("OPENAI_API_KEY: ")
+    child.sendline("typed-canary")
+    child.expect("is set in")
+    child.expect(pexpect.EOF)
+    assert "typed-canary" not in child.before
+    assert (hermes.home / ".env").read_text() == "OPENAI_API_KEY=typed-canary\n"
+
+
+def test_show_prints_everything_in_effect(hermes):
+    hermes.home.mkdir()
+    (hermes.home / "config.yaml").write_text("agent: {max_turns: 3}\nplugin_of_mine: {a: 1}\n")
+    shown = yaml.safe_load(hermes("config", "show").stdout)
+    assert shown["agent"]["max_turns"] == 3
+    assert shown["agent"]["api_max_retries"] == 3
+    assert shown["plugin_of_mine"] == {"a": 1}
+    section = yaml.safe_load(hermes("config", "show", "agent").stdout)
+    assert section == {"agent": shown["agent"]}
+    assert hermes("config", "show", "agnet").returncode == 1
+
+
+def test_check_lists_warnings_with_zero_and_errors_with_78(hermes):
+    hermes.home.mkdir()
+    config = hermes.home / "config.yaml"
+    config.write_text(FULL.read_text())
+    assert hermes("config", "check").stdout == f"{config} is fine\n"
+    config.write_text("modle: x\n")
+    done = hermes("config", "check")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"warning: {config}, line 1, column 1: modle: there is no such")
+    config.write_text("agent: {max_turns: x}\nmodle: x\n")
+    done = hermes("config", "check")
+    assert done.returncode == 78
+    assert "error: " in done.stdout
+    assert "agent.max_turns: expected a whole number" in done.stdout
+    (hermes.home / ".env").write_text("no sign\n")
+    said = f"error: {hermes.home}/.env: line 1: expected NAME=value, but there is no =\n"
+    assert hermes("config", "check").stdout.startswith(said)
+
+
+def test_check_warns_of_keys_that_others_can_read(hermes):
+    hermes("config", "set", "OPENAI_API_KEY", "x" * 20)
+    assert "others" not in hermes("config", "check").stdout
+    (hermes.home / ".env").chmod(0o644)
+    done = hermes("config", "check")
+    assert (done.returncode, "other people" in done.stdout) == (0, True)
+
+
+def test_a_broken_file_is_one_clear_sentence(hermes):
+    hermes.home.mkdir()
+    (hermes.home / "config.yaml").write_text("a: b: c\n")
+    done = hermes("config", "get", "model")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "config.yaml, line 1, column 5: this is not YAML" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_invalid_set_changes_nothing(hermes):
+    hermes("config", "set", "agent.max_turns", "5")
+    before = (hermes.home / "config.yaml").read_bytes()
+    done = hermes("config", "set", "agent.max_turns", "lots")
+    assert done.returncode == 78
+    assert "Nothing was changed" in done.stderr
+    assert (hermes.home / "config.yaml").read_bytes() == before
+
+
+def editor(tmp_path: Path, *versions: str) -> str:
+    """An editor that writes one version after the other."""
+    for number, text in enumerate(versions):
+        (tmp_path / f"version{number}").write_text(text)
+    script = tmp_path / "editor.sh"
+    script.write_text(
+        f'n=$(cat {tmp_path}/count 2>/dev/null || echo 0)\ncat {tmp_path}/version$n > "$1"\n'
+        f"echo $((n + 1)) > {tmp_path}/count\n"
+    )
+    return f"sh {script}"
+
+
+def test_edit_saves_what_is_right(hermes, tmp_path):
+    done = hermes("config", "edit", EDITOR=editor(tmp_path, "model: edited # mine\n"))
+    assert done.returncode == 0, done.stderr
+    assert (hermes.home / "config.yaml").read_text() == "model: edited # mine\n"
+
+
+def test_edit_keeps_the_old_file_and_the_new_text_when_it_is_wrong(hermes, tmp_path):
+    hermes("config", "set", "model", "old")
+    done = hermes("config", "edit", VISUAL=editor(tmp_path, "agent: {max_turns: x}\n"))
+    assert done.returncode == 78
+    assert (hermes.home / "config.yaml").read_text() == "model: old\n"
+    kept = Path(done.stderr.split("is kept in ")[1].strip())
+    assert kept.read_text() == "agent: {max_turns: x}\n"
+    kept.unlink()
+    kept.parent.rmdir()
+
+
+def test_edit_offers_another_try_at_a_terminal(hermes, tmp_path):
+    versions = editor(tmp_path, "agent: {max_turns: x}\n", "agent: {max_turns: 4}\n")
+    child = hermes.spawn("config", "edit", EDITOR=versions)
+    child.expect("expected a whole number")
+    child.expect(r"Edit again\? \[Y/n\] ")
+    child.sendline("")
+    child.expect("is saved")
+    child.expect(pexpect.EOF)
+    assert (hermes.home / "config.yaml").read_text() == "agent: {max_turns: 4}\n"
+
+
+def test_edit_without_a_change_or_an_editor(hermes, tmp_path):
+    hermes("config", "set", "model", "x")
+    done = hermes("config", "edit", EDITOR=editor(tmp_path, "model: x\n"))
+    assert done.stdout == "Nothing was changed\n"
+    for broken in ("false", "/no/such/editor", "'unclosed"):
+        done = hermes("config", "edit", EDITOR=broken)
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert hermes("config", "edit").returncode == 2
+    assert (hermes.home / "config.yaml").read_text() == "model: x\n"
+
+
+def test_many_writers_lose_nothing(hermes):
+    keys = [f"voice.key{number}" for number in range(8)]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "hermes", "config", "set", key, "1"],
+            env=hermes.env,
+            stdout=subprocess.DEVNULL,
+        )
+        for key in keys
+    ]
+    assert [child.wait(timeout=120) for child in children] == [0] * len(keys)
+    written = yaml.safe_load((hermes.home / "config.yaml").read_text())
+    assert written == {"voice": {key.split(".")[1]: 1 for key in keys}}
+
+
+def test_a_closed_pipe_is_no_traceback(hermes):
+    command = f"{sys.executable} -m hermes config show | head -1"
+    done = subprocess.run(
+        ["sh", "-c", command], env=hermes.env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "_config_version: 0\n"
+    assert done.stderr == ""
+
+
+def test_reading_a_setting_loads_no_heavy_module(hermes):
+    hermes.home.mkdir()
+    (hermes.home / "config.yaml").write_text("agent:\n  max_turns: 7\nmodel: x\n")
+    code = (
+        "import sys; from hermes.cli.main import main\n"
+        "assert main(['config', 'get', 'agent.max_turns']) == 0\n"
+        "heavy = ('aiohttp', 'asyncio', 'anyio', 'ruamel', 'apsw', 'difflib', 'tempfile',"
+        " 'subprocess', 'logging')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=hermes.env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "7\n[]\n"

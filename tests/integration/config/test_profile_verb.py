@@ -1,0 +1,98 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def environment(root: Path) -> dict[str, str]:
+    return {"HERMES_HOME": str(root), "HOME": str(root.parent), "PATH": os.environ["PATH"]}
+
+
+def hermes(root: Path, *words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "hermes", *words],
+        stdin=subprocess.DEVNULL,
+        env=environment(root),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_life_of_a_profile(root):
+    hermes(root, "config", "set", "model", "base")
+    created = hermes(root, "profile", "create", "work", "--clone")
+    assert (created.returncode, "as a copy of default" in created.stdout) == (0, True)
+    assert hermes(root, "-p", "work", "config", "get", "model").stdout == "base\n"
+
+    hermes(root, "-p", "work", "config", "set", "model", "other")
+    assert hermes(root, "config", "get", "model").stdout == "base\n"
+    assert hermes(root, "profile", "use", "work").returncode == 0
+    assert hermes(root, "config", "get", "model").stdout == "other\n"
+    assert hermes(root, "-p", "default", "config", "get", "model").stdout == "base\n"
+
+    assert hermes(root, "profile", "create", "copy", "--clone", "default").returncode == 0
+    assert hermes(root, "-p", "copy", "config", "get", "model").stdout == "base\n"
+    assert hermes(root, "profile", "rename", "work", "job").returncode == 0
+    assert hermes(root, "profile", "list").stdout == (
+        f"  default  {root}\n  copy     {root}/profiles/copy\n* job      {root}/profiles/job\n"
+    )
+    shown = hermes(root, "profile", "show").stdout
+    assert "name       job\n" in shown
+    assert "model      other\n" in shown
+
+    refused = hermes(root, "profile", "delete", "job")
+    assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
+    assert (root / "profiles" / "job").is_dir()
+    assert hermes(root, "profile", "delete", "job", "--yes").returncode == 0
+    assert hermes(root, "profile", "list").stdout.startswith("* default")
+    assert hermes(root, "config", "get", "model").stdout == "base\n"
+
+
+def test_a_profile_that_is_not_there_names_the_others(root):
+    hermes(root, "profile", "create", "work")
+    done = hermes(root, "-p", "wrok", "config", "path")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "there are: default, work" in done.stderr
+    assert "hermes profile create wrok" in done.stderr
+
+
+def test_a_broken_choice_can_be_put_right(root):
+    hermes(root, "profile", "create", "work")
+    (root / "active_profile").write_text("gone\n")
+    assert hermes(root, "config", "path").returncode == 78
+    assert hermes(root, "profile", "list").returncode == 0
+    assert hermes(root, "profile", "use", "work").returncode == 0
+    assert hermes(root, "config", "path").stdout == f"{root}/profiles/work/config.yaml\n"
+
+
+@pytest.mark.parametrize("name", ["Work", "../x", "root", "default"])
+def test_names_that_may_not_be(root, name):
+    done = hermes(root, "profile", "create", name)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+
+
+def test_deleting_at_a_terminal_wants_the_name(root):
+    hermes(root, "profile", "create", "work")
+    for typed, end in (("no", "was not deleted"), ("work", "is deleted")):
+        child = pexpect.spawn(
+            sys.executable,
+            ["-m", "hermes", "profile", "delete", "work"],
+            env={**environment(root), "TERM": "dumb"},
+            encoding="utf-8",
+            timeout=60,
+        )
+        child.expect("Type work to go on: ")
+        child.sendline(typed)
+        child.expect(end)
+        child.expect(pexpect.EOF)
+    assert not (root / "profiles" / "work").exists()

@@ -1,0 +1,446 @@
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hermes.config.change import CannotChange, applied, removed
+from hermes.config.edit import (
+    parse_value,
+    replace_config,
+    replace_whole_config,
+    set_setting,
+    set_variable,
+    unset_setting,
+    unset_variable,
+)
+from hermes.config.home import Home
+from hermes.config.paths import format_path
+from hermes.config.splice import cut_out, rendered, spliced
+from hermes.kit.errors import ConfigError, UsageError
+
+FULL = (Path(__file__).parent / "data" / "full.yaml").read_text()
+WEB = next(line for line in FULL.splitlines(keepends=True) if line.startswith("web:"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path, tmp_path)
+
+
+def changed_lines(old: str, new: str) -> tuple[list[str], list[str]]:
+    """The lines that only one of the two has, between an equal beginning and an equal end."""
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    while before and after and before[0] == after[0]:
+        before, after = before[1:], after[1:]
+    while before and after and before[-1] == after[-1]:
+        before, after = before[:-1], after[:-1]
+    return before, after
+
+
+SETS = {
+    "agent.max_turns": ("12", ["  max_turns: 90\n"], ["  max_turns: 12\n"]),
+    "model.default": (
+        "gpt 5",
+        ["  default: anthropic/claude-opus-4.6     # the one I like\n"],
+        ["  default: gpt 5     # the one I like\n"],
+    ),
+    "web.backend": (
+        "exa",
+        [WEB],
+        [WEB.replace("{backend: ''", "{backend: exa")],
+    ),
+    "custom_providers[0].name": ("lab2", ["  - name: lab\n"], ["  - name: lab2\n"]),
+    "context_file_max_chars": (
+        "500",
+        ["context_file_max_chars:\n"],
+        ["context_file_max_chars: 500\n"],
+    ),
+    "mcp_servers.notes.command": ("npx", [], ["  notes:\n", "    command: npx\n"]),
+    "agent.environment_hint": (
+        "two\nlines",
+        ["  environment_hint: ''\n"],
+        ['  environment_hint: "two\\nlines"\n'],
+    ),
+    "x_search.limit": ("3", [], ["x_search:\n", "  limit: 3\n"]),
+    "platform_toolsets.cli[1]": ("web", [], ["    - web\n"]),
+    "timezone": ("12", ["timezone: Europe/Berlin\n"], ["timezone: '12'\n"]),
+    "toolsets": ("[a, 'b c']", ["toolsets: [hermes-cli]\n"], ["toolsets: [a, b c]\n"]),
+    "goals.max_turns": ("7", ["goals: {max_turns: 20}\n"], ["goals: {max_turns: 7}\n"]),
+    "voice.silence": (
+        "1.5",
+        ["voice: {record_key: ctrl+b, auto_tts: false}\n"],
+        ["voice: {record_key: ctrl+b, auto_tts: false, silence: 1.5}\n"],
+    ),
+    "whatsapp.require_mention": (
+        "true",
+        ["whatsapp: {}\n"],
+        ["whatsapp: {require_mention: true}\n"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_setting_touches_only_its_own_line(home, name):
+    value, gone, come = SETS[name]
+    home.config.write_text(FULL)
+    set_setting(home, {}, name, value)
+    assert changed_lines(FULL, home.config.read_text()) == (gone, come)
+
+
+@pytest.mark.parametrize(
+    "name", ["approvals.mode", "goals", "display.runtime_footer", "reset_triggers", "kanban"]
+)
+def test_unsetting_removes_only_its_own_lines(home, name):
+    home.config.write_text(FULL)
+    unset_setting(home, {}, name)
+    gone, come = changed_lines(FULL, home.config.read_text())
+    assert come == []
+    assert gone[0].strip().startswith(name.split(".")[-1] + ":")
+    expected = removed(yaml.safe_load(FULL), tuple(name.split(".")))
+    assert yaml.safe_load(home.config.read_text()) == expected
+
+
+def test_comments_around_a_removed_key_stay(home):
+    home.config.write_text("# about a\nmodel: x  # gone with it\n# about b\nworktree: true\n")
+    unset_setting(home, {}, "model")
+    assert home.config.read_text() == "# about a\n# about b\nworktree: true\n"
+
+
+def test_a_section_that_becomes_empty_goes_too(home):
+    home.config.write_text("a: 1\ndisplay:\n  runtime_footer:\n    enabled: true\n# end\n")
+    unset_setting(home, {}, "display.runtime_footer.enabled")
+    assert home.config.read_text() == "a: 1\n# end\n"
+
+
+def test_a_new_file_begins_with_the_setting_and_is_private(home):
+    set_setting(home, {}, "display.runtime_footer.enabled", "yes")
+    assert home.config.read_text() == "display:\n  runtime_footer:\n    enabled: yes\n".replace(
+        "yes", "'yes'"
+    )
+    assert home.config.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_existing_file_keeps_its_mode(home):
+    home.config.write_text("model: x\n")
+    home.config.chmod(0o640)
+    set_setting(home, {}, "model", "y")
+    assert home.config.stat().st_mode & 0o777 == 0o640
+
+
+def test_windows_line_ends_and_a_byte_order_mark_stay(home):
+    home.config.write_bytes(b"\xef\xbb\xbf# c\r\nagent:\r\n  max_turns: 3\r\nmodel: x")
+    set_setting(home, {}, "agent.verbose", "true")
+    set_setting(home, {}, "timezone", "UTC")
+    assert home.config.read_bytes() == (
+        b"\xef\xbb\xbf# c\r\nagent:\r\n  max_turns: 3\r\n  verbose: true\r\nmodel: x\r\n"
+        b"timezone: UTC\r\n"
+    )
+
+
+def test_a_bare_model_becomes_a_section_and_a_section_keeps_its_rest(home):
+    home.config.write_text("model: gpt-5 # mine\n")
+    set_setting(home, {}, "model.provider", "openai")
+    assert home.config.read_text() == "model: {default: gpt-5, provider: openai} # mine\n"
+    set_setting(home, {}, "model", "gpt-6")
+    assert home.config.read_text() == "model: {default: gpt-6, provider: openai} # mine\n"
+
+
+def test_an_invalid_value_changes_nothing(home):
+    home.config.write_text(FULL)
+    with pytest.raises(ConfigError) as caught:
+        set_setting(home, {}, "agent.max_turns", "many")
+    assert "agent.max_turns: expected a whole number" in str(caught.value)
+    assert caught.value.hint == f"Nothing was changed in {home.config}."
+    assert home.config.read_text() == FULL
+
+
+def test_one_of_two_old_errors_can_be_put_right(home):
+    home.config.write_text("agent: {max_turns: many}\ngoals: {max_turns: few}\n")
+    set_setting(home, {}, "agent.max_turns", "3")
+    assert home.config.read_text() == "agent: {max_turns: 3}\ngoals: {max_turns: few}\n"
+    with pytest.raises(ConfigError):
+        set_setting(home, {}, "agent.max_turns", "none")
+
+
+def test_a_file_that_is_no_yaml_is_left_alone(home):
+    home.config.write_text("a: [\n")
+    with pytest.raises(ConfigError, match="this is not YAML"):
+        set_setting(home, {}, "model", "x")
+    assert home.config.read_text() == "a: [\n"
+
+
+def test_an_unknown_setting_is_set_with_a_warning(home):
+    edited = set_setting(home, {}, "agent.max_turn", "3")
+    assert [w.message for w in edited.warnings] == [
+        "there is no such setting; did you mean agent.max_turns?"
+    ]
+    assert home.config.read_text() == "agent:\n  max_turn: 3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("timezone: UTC\n", "timezone.x", "timezone is the text 'UTC' and has no 'x' in it"),
+        ("toolsets: [a]\n", "toolsets[3]", "toolsets is a list of 1; 3 is no place in it"),
+        ("toolsets: [a]\n", "toolsets.x", "toolsets is a list of 1; 'x' is no place in it"),
+    ],
+)
+def test_a_way_that_leads_nowhere_is_explained(home, text, name, message):
+    home.config.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        set_setting(home, {}, name, "1")
+    assert str(caught.value) == message
+    assert home.config.read_text() == text
+
+
+def test_what_is_not_set_cannot_be_unset(home):
+    home.config.write_text("model: x\n")
+    with pytest.raises(UsageError, match=r"agent\.max_turns is not set"):
+        unset_setting(home, {}, "agent.max_turns")
+
+
+def test_aliases_are_changed_by_rewriting_the_document(home):
+    text = "# top\nvoice: &v\n    a: 1   # one\nhuman_delay: *v\nmodel: 'x'\n"
+    home.config.write_text(text)
+    set_setting(home, {}, "human_delay.a", "2")
+    assert home.config.read_text() == text.replace("a: 1", "a: 2")
+    unset_setting(home, {}, "human_delay")
+    assert "human_delay" not in home.config.read_text()
+    assert "# top\n" in home.config.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("web.backend", "# c\nweb: {search_backend: 'b', x: 1}  # d\ntoolsets: [p, q,  r]\n"),
+        ("web.x", "# c\nweb: {backend: a, search_backend: 'b'}  # d\ntoolsets: [p, q,  r]\n"),
+        (
+            "toolsets[1]",
+            "# c\nweb: {backend: a, search_backend: 'b', x: 1}  # d\ntoolsets: [p, r]\n",
+        ),
+        (
+            "toolsets[2]",
+            "# c\nweb: {backend: a, search_backend: 'b', x: 1}  # d\ntoolsets: [p, q]\n",
+        ),
+    ],
+)
+def test_an_entry_between_brackets_is_cut_out(home, name, text):
+    home.config.write_text(
+        "# c\nweb: {backend: a, search_backend: 'b', x: 1}  # d\ntoolsets: [p, q,  r]\n"
+    )
+    unset_setting(home, {}, name)
+    assert home.config.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (0, "toolsets: [\n  # first\n  b, # second\n  c ]\n"),
+        (1, "toolsets: [\n  a, # first\n  # second\n  c ]\n"),
+        (2, "toolsets: [\n  a, # first\n  b, # second\n   ]\n"),
+    ],
+)
+def test_comments_between_brackets_stay(home, place, text):
+    home.config.write_text("toolsets: [\n  a, # first\n  b, # second\n  c ]\n")
+    unset_setting(home, {}, f"toolsets[{place}]")
+    assert home.config.read_text() == text
+
+
+def test_whole_edits_are_refused_when_the_file_moved_on(home):
+    home.config.write_text("model: a\n")
+    with pytest.raises(ConfigError, match="changed by somebody else"):
+        replace_whole_config(home, "model: b\n", "model: c\n")
+    replace_whole_config(home, "model: a\n", "model: c\n")
+    assert home.config.read_text() == "model: c\n"
+
+
+def test_the_warnings_of_a_new_text_are_returned(home):
+    (warning,) = replace_config(home, {}, "", "modle: x\n")
+    assert warning.key == "modle"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("12", 12),
+        ("-3", -3),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        ("[a, 2]", ["a", 2]),
+        ("{a: b}", {"a": "b"}),
+        ('"12"', "12"),
+        ("'it'", "it"),
+        ("007", "007"),
+        ("12:30", "12:30"),
+        ("2026-01-31", "2026-01-31"),
+        ("yes", "yes"),
+        ("a: b", "a: b"),
+        ("it's", "it's"),
+        ('"half', '"half'),
+        ("", ""),
+        ("  padded ", "  padded "),
+    ],
+)
+def test_values_are_read_as_people_mean_them(text, value):
+    read = parse_value(text)
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize("text", ["[a", "{a: ", "[a]]"])
+def test_a_half_list_is_refused(text):
+    with pytest.raises(UsageError, match="begins like a list"):
+        parse_value(text)
+
+
+def test_where_text_is_wanted_everything_is_text():
+    assert parse_value("12", ("timezone",)) == "12"
+    assert parse_value("off", ("approvals", "mode")) == "off"
+    assert parse_value("true", ("agent", "verbose")) is True
+    assert parse_value("5", ("providers", "x", "model")) == "5"
+
+
+def test_variables_go_to_a_private_env_file(home):
+    home.dotenv.write_text("# keys\nA=1\nOPENAI_API_KEY='old' # mine\n")
+    home.dotenv.chmod(0o644)
+    set_variable(home, "OPENAI_API_KEY", "sk-new$")
+    assert home.dotenv.read_text() == "# keys\nA=1\nOPENAI_API_KEY='sk-new$' # mine\n"
+    assert home.dotenv.stat().st_mode & 0o777 == 0o600
+    assert unset_variable(home, "OPENAI_API_KEY")
+    assert not unset_variable(home, "OPENAI_API_KEY")
+    assert home.dotenv.read_text() == "# keys\nA=1\n"
+
+
+def test_a_value_that_is_no_text_is_refused(home):
+    with pytest.raises(UsageError, match="UTF-8"):
+        set_variable(home, "A", "\ud800")
+
+
+texts = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), max_size=12)
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**6), 10**6),
+    st.floats(allow_nan=False, allow_infinity=False, width=16),
+    texts,
+    st.sampled_from(["yes", "off", "null", "12", "1:30", "- x", "a: b", "#", "x\ny", "é▉", "!t"]),
+)
+keys = st.from_regex(r"[a-z][a-z_]{0,5}", fullmatch=True)
+trees = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(keys, inner, min_size=0, max_size=3)
+    ),
+    max_leaves=8,
+)
+documents = st.dictionaries(keys, trees, min_size=1, max_size=4)
+
+
+@st.composite
+def yaml_texts(draw) -> str:
+    """A document as people write them: flow or block, with comments and blank lines strewn in."""
+    document = draw(documents)
+    text = yaml.safe_dump(
+        document,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=draw(st.sampled_from([False, None])),
+        indent=draw(st.sampled_from([2, 3, 4])),
+        width=1 << 30,
+    )
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if draw(st.integers(0, 4)) == 0 and not line.startswith(" "):
+            lines.append(draw(st.sampled_from(["# a comment\n", "\n", "  # indented\n"])))
+        lines.append(line)
+    strewn = "".join(lines)
+    assume(yaml.safe_load(strewn) == document)
+    return strewn
+
+
+def paths_in(value: object, path: tuple[str | int, ...] = ()):
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from paths_in(inner, (*path, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from paths_in(inner, (*path, index))
+
+
+@given(yaml_texts(), st.data(), trees)
+@settings(max_examples=60, deadline=None)
+def test_a_cut_says_what_was_meant_and_keeps_every_other_line(text, data, value):
+    path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
+    try:
+        new = spliced(text, path, value)
+    except CannotChange:
+        return
+    assert yaml.safe_load(new) == applied(yaml.safe_load(text), path, value)
+    gone, _ = changed_lines(text, new)
+    start = text.index("".join(gone))
+    assert text[:start] == new[:start]
+    comments = [line for line in text.splitlines() if line.startswith("# a comment")]
+    assert len([li for li in new.splitlines() if li.startswith("# a comment")]) >= len(
+        comments
+    ) - "".join(gone).count("# a comment")
+
+
+@given(yaml_texts(), st.lists(keys, min_size=1, max_size=3), scalars)
+@settings(max_examples=60, deadline=None)
+def test_an_added_setting_only_adds(text, names, value):
+    path = tuple(names)
+    try:
+        expected = applied(yaml.safe_load(text), path, value)
+        new = spliced(text, path, value)
+    except (CannotChange, UsageError):
+        return
+    assert yaml.safe_load(new) == expected
+    document = yaml.safe_load(text)
+    if names[0] not in document:
+        added = iter(new)
+        assert all(character in added for character in text)
+
+
+@given(yaml_texts(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_removal_says_what_was_meant_and_only_takes_away(text, data):
+    path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
+    expected = removed(yaml.safe_load(text), path)
+    try:
+        new = cut_out(text, path)
+    except CannotChange:
+        return
+    assert (yaml.safe_load(new) or {}) == expected
+    kept = iter(text)
+    assert all(character in kept for character in new)
+
+
+@given(yaml_texts(), st.data(), scalars)
+@settings(max_examples=40, deadline=None)
+def test_a_change_is_made_as_meant_or_not_at_all(tmp_path_factory, text, data, value):
+    folder = tmp_path_factory.mktemp("home")
+    home = Home(folder, folder)
+    home.config.write_bytes(text.encode())
+    path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
+    word = rendered([value])[1:-1] if not isinstance(value, str) else f'"{value.encode().hex()}"'
+    try:
+        set_setting(home, {}, format_path(path), word)
+    except ConfigError:
+        assert home.config.read_bytes() == text.encode()
+        return
+    meant = applied(yaml.safe_load(text), path, yaml.safe_load(word))
+    assert yaml.safe_load(home.config.read_text()) == meant
+
+
+@given(trees)
+def test_whatever_is_rendered_reads_back_inside_brackets_and_out(value):
+    assert yaml.safe_load(rendered(value)) == value
+    assert yaml.safe_load(f"[{rendered(value)}, 1]") == [value, 1]
+    assert "\n" not in rendered(value)

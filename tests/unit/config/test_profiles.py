@@ -1,0 +1,215 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from hermes.config.home import FIRST_FOLDERS, Home, ensure_home, home_of, sticky_profile
+from hermes.config.profiles import (
+    create_profile,
+    delete_profile,
+    get_active_profile_name,
+    list_profiles,
+    profiles_to_serve,
+    rename_profile,
+    use_profile,
+)
+from hermes.kit.errors import ConfigError, UsageError
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "root", tmp_path / "root")
+    ensure_home(home)
+    home.config.write_text("model: a\n")
+    home.dotenv.write_text("KEY=1\n")
+    home.soul.write_text("Me.")
+    (home.skills / "notes").mkdir()
+    (home.skills / "notes" / "SKILL.md").write_text("skill")
+    (home.memories / "MEMORY.md").write_text("memory")
+    (home.memories / "USER.md").write_text("user")
+    (home.memories / "other.md").write_text("other")
+    home.state_db.write_text("db")
+    (home.path / "state.db-wal").write_text("wal")
+    home.gateway_pid.write_text("1")
+    (home.sessions / "sessions.json").write_text("{}")
+    (home.cron / "jobs.json").write_text("[]")
+    (home.cron / "executions.db").write_text("db")
+    (home.plugins / "mine").mkdir(parents=True)
+    (home.plugins / "mine" / "plugin.yaml").write_text("name: mine")
+    return home
+
+
+def tree(path: Path) -> set[str]:
+    return {str(p.relative_to(path)) for p in path.rglob("*") if not p.is_dir()}
+
+
+def test_a_new_profile_has_what_a_home_needs(home):
+    made = create_profile(home.root, "work")
+    assert made == home_of(home.root, "work")
+    assert {p.name for p in made.path.iterdir()} == {*FIRST_FOLDERS, "SOUL.md"}
+    assert made.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_clone_takes_settings_soul_skills_and_memory(home):
+    made = create_profile(home.root, "work", clone=home)
+    assert tree(made.path) == {
+        *("config.yaml", ".env", "SOUL.md", "skills/notes/SKILL.md"),
+        *("memories/MEMORY.md", "memories/USER.md"),
+    }
+    assert made.soul.read_text() == "Me."
+    assert made.dotenv.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_clone_leaves_history_state_and_other_profiles(home):
+    create_profile(home.root, "other")
+    use_profile(home.root, "other")
+    made = create_profile(home.root, "work", clone=home, everything=True)
+    assert tree(made.path) == {
+        *("config.yaml", ".env", "SOUL.md", "skills/notes/SKILL.md", "cron/jobs.json"),
+        *("memories/MEMORY.md", "memories/USER.md", "memories/other.md"),
+        "plugins/mine/plugin.yaml",
+    }
+
+
+def test_a_full_clone_keeps_links_as_links_and_leaves_pipes(home, tmp_path):
+    (home.skills / "shared").symlink_to(tmp_path)
+    os.mkfifo(home.path / "pipe")
+    made = create_profile(home.root, "work", clone=home, everything=True)
+    assert (made.skills / "shared").readlink() == tmp_path
+    assert not (made.path / "pipe").exists()
+
+
+def test_the_original_is_independent_of_the_clone(home):
+    made = create_profile(home.root, "work", clone=home)
+    made.config.write_text("model: b\n")
+    assert home.config.read_text() == "model: a\n"
+
+
+def test_a_failed_creation_leaves_nothing(home):
+    (home.root / "profiles").mkdir()
+    broken = Home(home.root, home.root / "nowhere")
+    with pytest.raises(ConfigError, match="could not be created"):
+        create_profile(home.root, "work", clone=broken, everything=True)
+    assert list((home.root / "profiles").iterdir()) == []
+
+
+def test_a_name_is_taken_once(home):
+    create_profile(home.root, "work")
+    with pytest.raises(UsageError, match="already"):
+        create_profile(home.root, "work")
+    with pytest.raises(UsageError, match="reserved"):
+        create_profile(home.root, "default")
+    with pytest.raises(UsageError, match="not a name"):
+        create_profile(home.root, "../up")
+
+
+def test_the_list_marks_the_choice(home):
+    create_profile(home.root, "work")
+    create_profile(home.root, "art")
+    use_profile(home.root, "work")
+    assert [(p.name, p.active) for p in list_profiles(home.root)] == [
+        ("default", False),
+        ("art", False),
+        ("work", True),
+    ]
+    use_profile(home.root, "default")
+    assert list_profiles(home.root)[0].active
+    assert not home.active_profile.exists()
+
+
+def test_only_an_existing_profile_can_be_used(home):
+    with pytest.raises(ConfigError, match="no profile named"):
+        use_profile(home.root, "gone")
+    assert sticky_profile(home.root) == "default"
+
+
+def test_the_active_name_follows_flag_home_and_choice(home):
+    create_profile(home.root, "work")
+    create_profile(home.root, "art")
+    env = {"HERMES_HOME": str(home.root)}
+    assert get_active_profile_name(env) == "default"
+    use_profile(home.root, "work")
+    assert get_active_profile_name(env) == "work"
+    assert get_active_profile_name(env, "art") == "art"
+    inside = {"HERMES_HOME": str(home.root / "profiles" / "art")}
+    assert get_active_profile_name(inside) == "art"
+
+
+def test_whom_a_gateway_serves(home):
+    work = create_profile(home.root, "work")
+    art = create_profile(home.root, "art")
+    (home.root / "profiles" / "not-a-folder").write_text("")
+    (home.root / "profiles" / ".hidden").mkdir()
+    assert profiles_to_serve(False, home) == [("default", home.root)]
+    assert profiles_to_serve(False, work) == [("work", work.path)]
+    everybody = [("default", home.root), ("art", art.path), ("work", work.path)]
+    assert profiles_to_serve(True, home) == everybody
+    assert profiles_to_serve(True, work) == everybody
+
+
+def test_deleting_removes_the_profile_and_its_choice_and_nothing_else(home):
+    create_profile(home.root, "work", clone=home)
+    use_profile(home.root, "work")
+    before = tree(home.root) - {"active_profile"}
+    delete_profile(home.root, "work")
+    assert tree(home.root) == {p for p in before if not p.startswith("profiles/")}
+    assert list((home.root / "profiles").iterdir()) == []
+    assert sticky_profile(home.root) == "default"
+
+
+def test_deleting_another_keeps_the_choice(home):
+    create_profile(home.root, "work")
+    create_profile(home.root, "art")
+    use_profile(home.root, "art")
+    delete_profile(home.root, "work")
+    assert sticky_profile(home.root) == "art"
+
+
+def test_links_are_never_followed_when_deleting(home, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    work = create_profile(home.root, "work")
+    (work.path / "link").symlink_to(outside)
+    (home.root / "profiles" / "linked").symlink_to(outside)
+    with pytest.raises(UsageError, match="symbolic link"):
+        delete_profile(home.root, "linked")
+    with pytest.raises(UsageError, match="symbolic link"):
+        rename_profile(home.root, "linked", "other")
+    delete_profile(home.root, "work")
+    assert (outside / "precious").read_text() == "x"
+
+
+@pytest.mark.parametrize("name", ["default", "../root", "gone", ""])
+def test_what_is_no_named_profile_cannot_be_deleted(home, name):
+    before = tree(home.root)
+    with pytest.raises((UsageError, ConfigError)):
+        delete_profile(home.root, name)
+    assert tree(home.root) == before
+
+
+def test_renaming_takes_the_choice_along(home):
+    create_profile(home.root, "work", clone=home)
+    use_profile(home.root, "work")
+    renamed = rename_profile(home.root, "work", "job")
+    assert renamed == home_of(home.root, "job")
+    assert renamed.config.read_text() == "model: a\n"
+    assert sticky_profile(home.root) == "job"
+
+
+def test_renaming_never_overwrites(home):
+    create_profile(home.root, "work")
+    create_profile(home.root, "art")
+    with pytest.raises(UsageError, match="already"):
+        rename_profile(home.root, "work", "art")
+    with pytest.raises(UsageError, match="default profile"):
+        rename_profile(home.root, "default", "x")
+    assert [p.name for p in list_profiles(home.root)] == ["default", "art", "work"]
+
+
+def test_listing_and_mending_work_while_the_choice_is_broken(home):
+    create_profile(home.root, "work")
+    home.active_profile.write_text("gone")
+    assert [p.name for p in list_profiles(home.root) if p.active] == ["default"]
+    use_profile(home.root, "work")
+    assert sticky_profile(home.root) == "work"

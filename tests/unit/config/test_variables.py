@@ -1,0 +1,163 @@
+import pytest
+
+from hermes.config.masking import masked
+from hermes.config.variables import (
+    VARIABLES,
+    Category,
+    as_optional_env_vars,
+    is_secret,
+    is_variable,
+    secret_values,
+)
+from hermes.kit.redact import MASK, Redactor
+
+EXPECTED = [
+    "OPENROUTER_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "GOOGLE_API_KEY",
+    "GEMINI_API_KEY",
+    "XAI_API_KEY",
+    "GLM_API_KEY",
+    "KIMI_API_KEY",
+    "MINIMAX_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "DASHSCOPE_API_KEY",
+    "HF_TOKEN",
+    "NVIDIA_API_KEY",
+    "LM_API_KEY",
+    "LM_BASE_URL",
+    "OLLAMA_API_KEY",
+    "OLLAMA_BASE_URL",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AZURE_FOUNDRY_API_KEY",
+    "AZURE_FOUNDRY_BASE_URL",
+    "EXA_API_KEY",
+    "TAVILY_API_KEY",
+    "FIRECRAWL_API_KEY",
+    "PARALLEL_API_KEY",
+    "BRAVE_SEARCH_API_KEY",
+    "SEARXNG_URL",
+    "BROWSERBASE_API_KEY",
+    "FAL_KEY",
+    "ELEVENLABS_API_KEY",
+    "VOICE_TOOLS_OPENAI_KEY",
+    "GITHUB_TOKEN",
+    "HONCHO_API_KEY",
+    "MEM0_API_KEY",
+    "GATEWAY_ALLOW_ALL_USERS",
+    "API_SERVER_ENABLED",
+    "API_SERVER_KEY",
+    "API_SERVER_HOST",
+    "API_SERVER_PORT",
+    "API_SERVER_MODEL_NAME",
+    "API_SERVER_CORS_ORIGINS",
+    "GATEWAY_PROXY_URL",
+    "GATEWAY_PROXY_KEY",
+    "WEBHOOK_ENABLED",
+    "WEBHOOK_PORT",
+    "WEBHOOK_SECRET",
+    "SUDO_PASSWORD",
+    "HERMES_PREFILL_MESSAGES_FILE",
+    "HERMES_EPHEMERAL_SYSTEM_PROMPT",
+    "HERMES_INFERENCE_MODEL",
+    "HERMES_INFERENCE_PROVIDER",
+    "HERMES_MAX_ITERATIONS",
+    "HERMES_TIMEZONE",
+    "HERMES_YOLO_MODE",
+    "HERMES_CRON_TIMEOUT",
+    "HERMES_AGENT_TIMEOUT",
+    "HERMES_ACCEPT_HOOKS",
+    "HERMES_GATEWAY_BUSY_INPUT_MODE",
+    "HERMES_GATEWAY_BUSY_ACK_ENABLED",
+    "HERMES_BACKGROUND_NOTIFICATIONS",
+    "HERMES_RESTART_DRAIN_TIMEOUT",
+    "HERMES_REDACT_SECRETS",
+    "TELEGRAM_BOT_TOKEN",
+    "DISCORD_BOT_TOKEN",
+    "SLACK_BOT_TOKEN",
+    "SLACK_APP_TOKEN",
+    "TELEGRAM_GROUP_ALLOWED_CHATS",
+    "QQ_GROUP_ALLOWED_USERS",
+    "EMAIL_HOME_ADDRESS",
+]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_documented_name_is_known(name):
+    assert VARIABLES[name].description
+
+
+@pytest.mark.parametrize("platform", ["TELEGRAM", "DISCORD", "SLACK", "SIGNAL", "MATRIX", "EMAIL"])
+def test_platforms_have_the_regular_names(platform):
+    for suffix in ("ALLOWED_USERS", "ALLOW_ALL_USERS", "HOME_CHANNEL", "HOME_CHANNEL_NAME"):
+        assert VARIABLES[f"{platform}_{suffix}"].category is Category.MESSAGING
+
+
+def test_provider_keys_have_a_base_url_beside_them():
+    keys = [
+        name.removesuffix("_API_KEY")
+        for name, variable in VARIABLES.items()
+        if variable.category is Category.PROVIDER and name.endswith("_API_KEY")
+    ]
+    assert len(keys) > 20
+    assert all(f"{prefix}_BASE_URL" in VARIABLES for prefix in keys)
+
+
+def test_the_registry_in_the_form_of_the_public_system():
+    registry = as_optional_env_vars()
+    assert registry["GATEWAY_PROXY_URL"]["category"] == "messaging"
+    assert registry["GATEWAY_PROXY_URL"]["password"] is False
+    assert registry["GATEWAY_PROXY_KEY"]["category"] == "messaging"
+    assert registry["GATEWAY_PROXY_KEY"]["password"] is True
+    assert all(
+        set(entry) == {"description", "prompt", "url", "password", "category"}
+        for entry in registry.values()
+    )
+
+
+def test_what_ends_like_a_secret_is_one_unless_known_better():
+    assert is_secret("MY_OWN_API_KEY")
+    assert is_secret("OPENAI_API_KEY")
+    assert not is_secret("LANGFUSE_PUBLIC_KEY")
+    assert not is_secret("HERMES_HOME")
+    assert is_variable("MY_OWN_TOKEN")
+    assert is_variable("TELEGRAM_HOME_CHANNEL")
+    assert not is_variable("model")
+    assert not is_variable("agent.max_turns")
+
+
+def test_secret_values_of_an_environment():
+    env = {"OPENAI_API_KEY": "a", "X_TOKEN": "b", "PATH": "/bin", "EMPTY_KEY": ""}
+    assert secret_values(env) == ["a", "b"]
+
+
+def test_secrets_in_settings_are_masked_by_name_and_by_value():
+    settings = {
+        "model": {"default": "gpt", "api_key": "k", "base_url": "http://u:hunter22@h/"},
+        "custom_providers": [{"name": "x", "api_key": "abc", "key_env": "X_KEY"}],
+        "platforms": {"t": {"token": "123", "extra": {"key": "s", "port": 1}}},
+        "mcp_servers": {
+            "m": {"env": {"A_TOKEN": "t", "LANG": "C"}, "headers": {"Authorization": "z"}}
+        },
+        "terminal": {"ssh_key": "~/.ssh/id"},
+        "dashboard": {"basic_auth": {"password_hash": "h"}},
+        "note": "the value is topsecret!",
+        "empty": {"api_key": ""},
+    }
+    assert masked(settings, Redactor(["topsecret"])) == {
+        "model": {"default": "gpt", "api_key": MASK, "base_url": f"http://u:{MASK}@h/"},
+        "custom_providers": [{"name": "x", "api_key": MASK, "key_env": "X_KEY"}],
+        "platforms": {"t": {"token": MASK, "extra": {"key": MASK, "port": 1}}},
+        "mcp_servers": {
+            "m": {"env": {"A_TOKEN": MASK, "LANG": "C"}, "headers": {"Authorization": MASK}}
+        },
+        "terminal": {"ssh_key": "~/.ssh/id"},
+        "dashboard": {"basic_auth": {"password_hash": MASK}},
+        "note": f"the value is {MASK}!",
+        "empty": {"api_key": ""},
+    }

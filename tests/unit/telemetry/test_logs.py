@@ -1,0 +1,173 @@
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes.kit.redact import MASK, Redactor
+from hermes.telemetry.logs import FileLog, LogSettings, level_of, set_up_logs
+from hermes.telemetry.rotation import RotatingFile
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Begins logging into a folder, and gives the root logger back as it was."""
+    root = logging.getLogger()
+    level, begun = root.level, []
+
+    def begin(**settings: object):
+        logs = set_up_logs(tmp_path / "logs", LogSettings(**settings), Redactor(["hunter22"]))
+        begun.append(logs)
+        return tmp_path / "logs"
+
+    yield begin
+    for logs in begun:
+        logs.close()
+    root.setLevel(level)
+
+
+def test_no_file_before_the_first_record(begin):
+    folder = begin()
+    logging.getLogger("hermes.x").debug("below the level")
+    assert not folder.exists()
+    logging.getLogger("hermes.x").info("hello")
+    assert [path.name for path in folder.iterdir()] == ["agent.log"]
+
+
+def test_errors_go_to_both_files(begin):
+    folder = begin()
+    log = logging.getLogger("hermes.x")
+    log.info("fine")
+    log.warning("odd")
+    log.error("bad")
+    lines = (folder / "agent.log").read_text().splitlines()
+    assert [line.split(": ", 1)[1] for line in lines] == ["fine", "odd", "bad"]
+    assert [li.split("]")[1] for li in (folder / "errors.log").read_text().splitlines()] == [
+        " hermes.x: odd",
+        " hermes.x: bad",
+    ]
+
+
+def test_secrets_are_masked_in_messages_arguments_and_tracebacks(begin):
+    folder = begin()
+    log = logging.getLogger("hermes.x")
+    try:
+        int("the key is hunter22")
+    except ValueError:
+        log.exception("with %s and sk-abcdefghijklmnopqrstuvwx", "hunter22")
+    for name in ("agent.log", "errors.log"):
+        text = (folder / name).read_text()
+        assert "hunter22" not in text
+        assert "abcdefghijklmnopqrstuvwx" not in text
+        assert f"'the key is {MASK}'" in text
+
+
+def test_the_files_are_private(begin):
+    folder = begin()
+    logging.getLogger().warning("x")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "agent.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_level_is_obeyed_and_an_unknown_one_is_info(begin):
+    folder = begin(level="warning")
+    logging.getLogger("hermes.x").info("quiet")
+    logging.getLogger("hermes.x").warning("loud")
+    assert "quiet" not in (folder / "agent.log").read_text()
+    assert level_of("debug") == logging.DEBUG
+    assert level_of("chatty") == logging.INFO
+
+
+def test_closing_takes_the_handlers_off(tmp_path):
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    logs = set_up_logs(tmp_path, LogSettings(), Redactor())
+    logs.close()
+    root.setLevel(level)
+    assert root.handlers == before
+
+
+def test_nothing_is_written_to_stdout_and_a_failing_disk_is_told_once(begin, capsys, tmp_path):
+    (tmp_path / "logs").write_text("in the way")
+    begin()
+    for _ in range(3):
+        logging.getLogger("hermes.x").info("lost")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("hermes: cannot write") == 1
+
+
+def test_odd_characters_and_bad_arguments_do_no_harm(tmp_path, capsys):
+    log = FileLog(RotatingFile(tmp_path / "a.log", 0, 0), Redactor(), logging.INFO)
+    for message, given in (("surrogate \ud800", ()), ("%d", ("no number",)), ("after", ())):
+        log.handle(logging.LogRecord("x", logging.INFO, "f", 1, message, given, None))
+    log.close()
+    lines = (tmp_path / "a.log").read_text().splitlines()
+    assert [line.split(": ", 1)[1] for line in lines] == ["surrogate \\ud800", "after"]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_full_file_becomes_an_old_copy_and_the_oldest_goes(tmp_path):
+    file = RotatingFile(tmp_path / "a.log", max_bytes=10, keep=2)
+    for number in range(5):
+        file.append(f"record {number}".encode())
+    file.close()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "a.log": "record 4",
+        "a.log.1": "record 3",
+        "a.log.2": "record 2",
+    }
+
+
+def test_records_share_a_file_until_it_is_full(tmp_path):
+    file = RotatingFile(tmp_path / "a.log", max_bytes=10, keep=1)
+    for record in (b"aaa\n", b"bbb\n", b"ccc\n"):
+        file.append(record)
+    file.close()
+    assert (tmp_path / "a.log").read_bytes() == b"ccc\n"
+    assert (tmp_path / "a.log.1").read_bytes() == b"aaa\nbbb\n"
+
+
+def test_a_record_larger_than_the_file_is_still_written(tmp_path):
+    file = RotatingFile(tmp_path / "a.log", max_bytes=4, keep=1)
+    file.append(b"much too long")
+    file.append(b"x")
+    file.close()
+    assert (tmp_path / "a.log.1").read_bytes() == b"much too long"
+
+
+def test_without_copies_the_file_begins_anew(tmp_path):
+    file = RotatingFile(tmp_path / "a.log", max_bytes=4, keep=0)
+    for record in (b"1234", b"5678"):
+        file.append(record)
+    file.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.log"]
+    assert (tmp_path / "a.log").read_bytes() == b"5678"
+
+
+def test_a_file_turned_by_another_process_is_followed(tmp_path):
+    one = RotatingFile(tmp_path / "a.log", max_bytes=10, keep=5)
+    two = RotatingFile(tmp_path / "a.log", max_bytes=10, keep=5)
+    one.append(b"first..")
+    two.append(b"second.")
+    one.append(b"third..")
+    (tmp_path / "a.log").unlink()
+    one.append(b"fourth.")
+    one.close()
+    two.close()
+    assert (tmp_path / "a.log").read_bytes() == b"fourth."
+    assert (tmp_path / "a.log.2").read_bytes() == b"first.."
+
+
+def test_setting_up_logs_loads_no_handlers_module():
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from hermes.kit.redact import Redactor\n"
+        "from hermes.telemetry.logs import LogSettings, set_up_logs\n"
+        "set_up_logs(Path('/nowhere'), LogSettings(), Redactor(['secret-value']))\n"
+        "print([m for m in ('logging.handlers', 'socket', 'asyncio', 'yaml') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    assert not Path("/nowhere").exists()
