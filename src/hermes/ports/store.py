@@ -69,8 +69,12 @@ class Begin(Struct, frozen=True):
 
 
 class Settle(Struct, frozen=True):
-    """The call's outcome is known (its result is in the transcript)."""
+    """The call's outcome is known (its result is in the transcript).
 
+    A call's id is the provider's and only unique within its session.
+    """
+
+    session: str
     call: str
 
 

@@ -1,0 +1,1 @@
+"""Durable state in one SQLite file, and blobs beside it."""

@@ -1,0 +1,89 @@
+"""Start-up and one-shot runs as a person has them: whole processes, timed from outside."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.report import Number
+
+HERMES = str(Path(sys.executable).parent / "hermes")
+ROUNDS = 15
+
+
+def measure() -> Iterator[Number]:
+    yield from _start_up()
+    yield from _one_shot()
+
+
+def _start_up() -> Iterator[Number]:
+    """Interleaved, so that a noisy neighbour disturbs all of them alike."""
+    commands = {
+        "bare": [sys.executable, "-c", "pass"],
+        "version": [HERMES, "--version"],
+        "help": [HERMES, "--help"],
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(ROUNDS):
+        for name, command in commands.items():
+            times[name].append(_run(command, os.environ.copy())[0])
+    bare = statistics.median(times["bare"])
+    for name, bar in (("version", 2.0), ("help", 2.5)):
+        ratio = statistics.median(times[name]) / bare
+        yield Number(name=f"hermes --{name} / python -c pass", value=ratio, unit="x", bar=bar)
+
+
+def _one_shot() -> Iterator[Number]:
+    with tempfile.TemporaryDirectory() as folder, mock_server(Path(folder)) as (url, log):
+        env = os.environ | {"HERMES_HOME": f"{folder}/home", "HOME": folder}
+        env |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "bench", "HERMES_INFERENCE_MODEL": "mock"}
+        env["HERMES_INFERENCE_PROVIDER"] = "openai"
+        command = [HERMES, "-z", "hi"]
+        _run(command, env)
+        runs = [_run(command, env) for _ in range(ROUNDS)]
+        bare = statistics.median(
+            _run([sys.executable, "-c", "pass"], env)[0] for _ in range(ROUNDS)
+        )
+        seconds = statistics.median(took for took, _ in runs)
+        yield Number(name="hermes -z hi, mock model", value=seconds, unit="s", bar=0.45)
+        yield Number(name="hermes -z hi / python -c pass", value=seconds / bare, unit="x")
+        peak = max(memory for _, memory in runs) / 1024
+        yield Number(name="hermes -z hi, peak memory", value=peak, unit="MB", bar=60)
+        size = len(json.loads(log.read_text().splitlines()[-1])["body"].encode())
+        yield Number(name="request for hi", value=size / 1000, unit="KB", bar=16)
+
+
+def _run(command: Sequence[str], env: dict[str, str]) -> tuple[float, int]:
+    """Seconds, and the peak of its memory in KB."""
+    start = time.perf_counter()
+    quiet = subprocess.DEVNULL
+    child = subprocess.Popen(command, env=env, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE)
+    assert child.stderr is not None
+    errors = child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    took = time.perf_counter() - start
+    child.returncode = os.waitstatus_to_exitcode(status)
+    child.stderr.close()
+    if child.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {errors.decode()}")
+    return took, usage.ru_maxrss
+
+
+@contextmanager
+def mock_server(folder: Path, *extra: str) -> Iterator[tuple[str, Path]]:
+    """A mock model in a process of its own; yields its URL and the log of its requests."""
+    log = folder / "requests.jsonl"
+    command = [sys.executable, "-m", "hermes.testing.mock_openai", "--port", "0"]
+    command += ["--log", str(log), *extra]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip(), log
+        finally:
+            server.terminate()

@@ -1,0 +1,147 @@
+"""Sessions and transcripts as one principal may see them: the wall is in the SQL itself."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from hermes.schema.errors import NotFound
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import Digest, Hit, ModelUse, Session, SessionFilter, Stored
+from hermes.store.connection import Connection
+from hermes.store.engine import Engine
+from hermes.store.rows import DigestRow, MessageRow, SessionRow, UseRow, all_of, micros, one_of
+from hermes.store.search import Finder, Wanted
+from hermes.store.statements import load, unwalled
+from hermes.store.writes import no_session
+
+_THEIRS = load("archive")
+_ALL = unwalled(_THEIRS)
+_DELETE_AT_ONCE = 50
+"""Sessions per transaction, so that a great clear-out does not keep other writes waiting."""
+
+
+class SqliteArchive:
+    def __init__(self, engine: Engine, principal: str) -> None:
+        self._engine = engine
+        self._who = principal
+        self._sql = _ALL if principal == OWNER else _THEIRS
+
+    async def get(self, session: str) -> Session:
+        found = await self._session("get", {"id": session})
+        if found is None:
+            raise no_session(session)
+        return found
+
+    async def find(self, name: str) -> Session:
+        return await self._engine.read(lambda connection: self._find(connection, name))
+
+    async def latest(self, source: str | None = None) -> Session | None:
+        return await self._session("latest", {"source": source})
+
+    async def list(
+        self, where: SessionFilter, limit: int = 50, offset: int = 0
+    ) -> Sequence[Digest]:
+        values = {
+            "who": self._who,
+            "source": where.source,
+            "model": where.model,
+            "title": None if where.title is None else _containing(where.title),
+            "cwd": where.cwd,
+            "started_before": _maybe(where.started_before),
+            "started_after": _maybe(where.started_after),
+            "min_messages": where.min_messages,
+            "max_messages": where.max_messages,
+            "limit": max(limit, 0),
+            "offset": max(offset, 0),
+        }
+
+        def read(connection: Connection) -> list[Digest]:
+            rows = all_of(connection.execute(self._sql["list"], values), DigestRow)
+            return [row.digest() for row in rows]
+
+        return await self._engine.read(read)
+
+    async def messages(self, session: str, after: int = 0) -> Sequence[Stored]:
+        values = {"id": session, "after": after, "who": self._who}
+
+        def read(connection: Connection) -> list[Stored]:
+            rows = all_of(connection.execute(self._sql["messages"], values), MessageRow)
+            return [row.stored() for row in rows]
+
+        return await self._engine.read(read)
+
+    async def search(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
+        finder = Finder(Wanted.parse(query, limit=limit, role=role, principal=self._who))
+        while (hits := await self._engine.read(finder.find)) is None:
+            await self._engine.catch_up(finder.goal or 0)
+        return hits
+
+    async def usage(self, session: str | None = None) -> Sequence[ModelUse]:
+        name = "usage of all" if session is None else "usage of one"
+
+        def read(connection: Connection) -> list[ModelUse]:
+            values = {"id": session, "who": self._who}
+            rows = all_of(connection.execute(self._sql[name], values), UseRow)
+            return [row.use() for row in rows]
+
+        return await self._engine.read(read)
+
+    async def delete(self, sessions: Sequence[str]) -> int:
+        deleted = 0
+        names = list(dict.fromkeys(sessions))
+        for start in range(0, len(names), _DELETE_AT_ONCE):
+            some = names[start : start + _DELETE_AT_ONCE]
+            deleted += await self._engine.write(
+                lambda connection, some=some: self._delete(connection, some)
+            )
+        return deleted
+
+    async def _session(self, statement: str, values: dict[str, str | None]) -> Session | None:
+        def read(connection: Connection) -> Session | None:
+            cursor = connection.execute(self._sql[statement], {**values, "who": self._who})
+            row = one_of(cursor, SessionRow)
+            return row and row.session()
+
+        return await self._engine.read(read)
+
+    def _find(self, connection: Connection, name: str) -> Session:
+        if not name:
+            raise no_session(name)
+        values = {"id": name, "title": name, "name": name, "who": self._who}
+        for statement in ("get", "titled"):
+            exact = one_of(connection.execute(self._sql[statement], values), SessionRow)
+            if exact is not None:
+                return exact.session()
+        some = all_of(connection.execute(self._sql["beginning"], values), SessionRow)
+        match some:
+            case []:
+                raise no_session(name)
+            case [only]:
+                return only.session()
+            case _:
+                raise NotFound(
+                    f"More than one session begins with {name!r}.",
+                    hint="Say more of it: " + ", ".join(row.id for row in some[:5]) + ".",
+                )
+
+    def _delete(self, connection: Connection, sessions: Sequence[str]) -> int:
+        deleted = 0
+        for session in sessions:
+            values = {"id": session, "who": self._who}
+            for row in connection.execute(self._sql["number"], values).fetchall():
+                where = {"n": row[0], "id": session}
+                for name in ("unindex words", "unindex grams", "forget lease", "delete"):
+                    connection.execute(self._sql[name], where)
+                deleted += 1
+        if deleted:
+            # Ids at the end may be given again, so the mark must not lie beyond them.
+            connection.execute(self._sql["trim index"])
+        return deleted
+
+
+def _maybe(at: datetime | None) -> int | None:
+    return None if at is None else micros(at)
+
+
+def _containing(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"

@@ -1,0 +1,73 @@
+-- name: get
+SELECT s.* FROM whole_sessions AS s WHERE s.id = :id AND s.principal = :who;
+
+-- name: titled
+SELECT s.* FROM whole_sessions AS s WHERE s.title = :title AND s.title <> '' AND s.principal = :who
+ORDER BY s.principal = 'owner' DESC, s.last_at DESC, s.n DESC LIMIT 1;
+
+-- name: beginning
+SELECT s.* FROM whole_sessions AS s
+WHERE s.id >= :name AND s.id < :name || char(0x10FFFF) AND s.principal = :who
+ORDER BY s.id LIMIT 6;
+
+-- name: latest
+SELECT s.* FROM whole_sessions AS s
+WHERE (:source IS NULL OR s.source = :source) AND s.principal = :who
+ORDER BY s.last_at DESC, s.n DESC LIMIT 1;
+
+-- name: list
+SELECT s.* FROM whole_sessions AS s
+WHERE (:source IS NULL OR s.source = :source)
+    AND (:model IS NULL OR s.model = :model)
+    AND (:title IS NULL OR s.title LIKE :title ESCAPE '\')
+    AND (:cwd IS NULL OR s.cwd = :cwd)
+    AND (:started_before IS NULL OR s.started_at < :started_before)
+    AND (:started_after IS NULL OR s.started_at > :started_after)
+    AND (:min_messages IS NULL OR s.messages >= :min_messages)
+    AND (:max_messages IS NULL OR s.messages <= :max_messages)
+    AND s.principal = :who
+ORDER BY s.last_at DESC, s.n DESC LIMIT :limit OFFSET :offset;
+
+-- name: messages
+SELECT m.seq, m.at, m.run, m.body FROM messages AS m JOIN sessions AS s ON s.n = m.session
+WHERE s.id = :id AND m.seq > :after AND m.state = 0 AND s.principal = :who
+ORDER BY m.seq;
+
+-- name: usage of one
+SELECT u.model, u.provider, u.calls, u.input, u.output, u.cache_read, u.cache_write, u.reasoning,
+    u.cost, u.unpriced
+FROM uses AS u JOIN sessions AS s ON s.n = u.session
+WHERE s.id = :id AND s.principal = :who
+ORDER BY u.model, u.provider;
+
+-- name: usage of all
+SELECT u.model, u.provider, sum(u.calls), sum(u.input), sum(u.output), sum(u.cache_read),
+    sum(u.cache_write), sum(u.reasoning), sum(u.cost), sum(u.unpriced)
+FROM uses AS u JOIN sessions AS s ON s.n = u.session
+WHERE TRUE AND s.principal = :who
+GROUP BY u.model, u.provider
+ORDER BY u.model, u.provider;
+
+-- name: intents
+SELECT i.call, s.id, i.run, i.tool, i.effect, i.at
+FROM intents AS i JOIN sessions AS s ON s.n = i.session
+WHERE s.id = :id
+ORDER BY i.at, i.call;
+
+-- name: number
+SELECT s.n FROM sessions AS s WHERE s.id = :id AND s.principal = :who;
+
+-- name: unindex words
+DELETE FROM words WHERE rowid IN (SELECT id FROM messages WHERE session = :n);
+
+-- name: unindex grams
+DELETE FROM grams WHERE rowid IN (SELECT id FROM messages WHERE session = :n);
+
+-- name: forget lease
+DELETE FROM leases WHERE session = :id AND holder = '';
+
+-- name: delete
+DELETE FROM sessions WHERE n = :n;
+
+-- name: trim index
+UPDATE indexed SET upto = min(upto, (SELECT coalesce(max(id), 0) FROM messages));

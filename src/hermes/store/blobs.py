@@ -1,0 +1,66 @@
+"""Bytes by content address, as files under one folder."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import anyio
+
+from hermes.kit.files import write_atomic
+from hermes.schema.errors import NotFound, StoreCorrupt, StoreError
+from hermes.schema.messages import Media
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class FileBlobs:
+    """Implements `hermes.ports.blobs.Blobs`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def put(self, data: bytes, media_type: str, name: str = "") -> Media:
+        digest = await anyio.to_thread.run_sync(self._put, data)
+        return Media(digest, media_type, name)
+
+    async def read(self, digest: str) -> bytes:
+        return await anyio.to_thread.run_sync(self._read, digest)
+
+    def _put(self, data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._path(digest)
+        try:
+            if not _is_whole(path, len(data)):
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                write_atomic(path, data, mode=0o600)
+        except OSError as error:
+            raise StoreError(
+                f"A file of {len(data):,} bytes could not be kept: {error.strerror}.",
+                hint=f"Check the space and the permissions of {self._folder}.",
+            ) from error
+        return digest
+
+    def _read(self, digest: str) -> bytes:
+        if not _DIGEST.fullmatch(digest):
+            raise NotFound(f"{digest!r} is not the address of a kept file.")
+        try:
+            data = self._path(digest).read_bytes()
+        except FileNotFoundError:
+            raise NotFound(f"There is no kept file {digest}.") from None
+        except OSError as error:
+            raise StoreError(f"The kept file {digest} cannot be read: {error.strerror}.") from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise StoreCorrupt(
+                f"The kept file {digest} is damaged.", hint="Restore it from a backup."
+            )
+        return data
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / digest[:2] / digest
+
+
+def _is_whole(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,133 @@
+"""Opening the database file: is it ours, is it of a version we know, and how do we talk to it."""
+
+import time
+from pathlib import Path
+
+import apsw
+
+from hermes.schema.errors import StoreError
+from hermes.store.connection import READ_ONLY, READ_WRITE, Connection, begin, connect
+from hermes.store.faults import explain
+from hermes.store.rows import number_of
+from hermes.store.statements import load, migrations
+
+_SQL = load("connect")
+APPLICATION_ID = int.from_bytes(b"Hrms", "big")
+_PUBLIC_TABLES = frozenset({"sessions", "messages", "schema_version"})
+_READER_BUSY_MS = 10_000
+_PATIENCE = 400
+"""How often a newly created file is tried while another process is preparing it."""
+
+
+def open_writer(path: Path) -> Connection:
+    """The one connection that writes; creates the file, or brings it to the current schema."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists()
+    except OSError as error:
+        raise StoreError(f"{path.parent} cannot be used: {error.strerror}.") from error
+    try:
+        connection = connect(path, READ_WRITE)
+        try:
+            _prepare(connection, path, new=new)
+        except BaseException:
+            connection.close()
+            raise
+    except apsw.Error as error:
+        raise explain(error, path) from error
+    return connection
+
+
+def open_reader(path: Path) -> Connection:
+    connection = connect(path, READ_ONLY)
+    connection.set_busy_timeout(_READER_BUSY_MS)
+    connection.execute(_SQL["reader"]).fetchall()
+    return connection
+
+
+def is_ours(connection: Connection) -> bool:
+    return number_of(connection.execute(_SQL["application"])) == APPLICATION_ID
+
+
+def is_public(connection: Connection) -> bool:
+    """Whether this is the database of the public system of the same name."""
+    return not is_ours(connection) and tables(connection) >= _PUBLIC_TABLES
+
+
+def tables(connection: Connection) -> set[str]:
+    return {str(row[0]) for row in connection.execute(_SQL["tables"]).fetchall()}
+
+
+def _prepare(connection: Connection, path: Path, *, new: bool) -> None:
+    # Closing a file that turns out not to be ours must not change it either.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    _identify(connection, path)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    if new:
+        path.chmod(0o600)
+    _patiently_enter_wal(connection)
+    connection.execute(_SQL["writer"]).fetchall()
+    _migrate(connection, path)
+
+
+def _identify(connection: Connection, path: Path) -> None:
+    """Raise unless the file is empty or ours."""
+    if is_ours(connection):
+        return
+    if is_public(connection):
+        raise StoreError(
+            f"{path} belongs to another program of the same name.",
+            hint="Run `hermes sessions adopt` to take its sessions over; the old file is kept.",
+        )
+    if number_of(connection.execute(_SQL["application"])) or tables(connection):
+        raise StoreError(
+            f"{path} is a database of another program.",
+            hint="Move it away, or choose another home with HERMES_HOME.",
+        )
+
+
+def _patiently_enter_wal(connection: Connection) -> None:
+    """SQLite does not wait by itself while two processes change the journal mode at once."""
+    for attempt in range(_PATIENCE):
+        try:
+            connection.execute(_SQL["wal"]).fetchall()
+        except apsw.BusyError:
+            if attempt == _PATIENCE - 1:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _migrate(connection: Connection, path: Path) -> None:
+    steps = migrations()
+    newest = steps[-1][0]
+    version = _version(connection)
+    if version > newest:
+        raise StoreError(
+            f"{path} has schema {version}; this version of Hermes knows {newest}.",
+            hint="Update Hermes, or use another home.",
+        )
+    for number, script in steps:
+        if number > version:
+            _step(connection, number, script.read_text(encoding="utf-8"))
+
+
+def _step(connection: Connection, number: int, script: str) -> None:
+    """One migration in one transaction: a crash leaves the old schema or the new."""
+    begin(connection)
+    try:
+        # Another process may have done it while we waited.
+        if _version(connection) < number:
+            connection.execute(script).fetchall()
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: Connection) -> int:
+    return number_of(connection.execute(_SQL["version"]))

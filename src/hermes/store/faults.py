@@ -1,0 +1,42 @@
+"""What SQLite's complaints mean to the person who can act on them."""
+
+from pathlib import Path
+
+import apsw
+
+from hermes.schema.errors import StoreCorrupt, StoreError
+
+
+def explain(error: apsw.Error | UnicodeEncodeError, path: Path) -> StoreError:
+    """The same trouble in our own words; the original stays its cause."""
+    explained = _explain(error, path)
+    explained.__cause__ = error
+    return explained
+
+
+def _explain(error: apsw.Error | UnicodeEncodeError, path: Path) -> StoreError:
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreCorrupt(
+                f"{path} is damaged or not a database ({error}). Nothing more is written to it.",
+                hint="Stop every Hermes process, then restore a backup or move the file away.",
+            )
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreError(
+                f"Another process keeps {path} locked.",
+                hint="Wait for it or end it, then try again.",
+            )
+        case apsw.FullError():
+            return StoreError(
+                f"The disk is full: {path} could not be written.",
+                hint="Free some space, then try again. Nothing that was confirmed is lost.",
+            )
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
+            return StoreError(
+                f"{path} cannot be opened for writing ({error}).",
+                hint="Check who owns the file and its folder, and their permissions.",
+            )
+        case UnicodeEncodeError():
+            return StoreError(f"Text that is not valid Unicode cannot be stored ({error.reason}).")
+        case _:
+            return StoreError(f"{path} could not be read or written: {error}")

@@ -1,0 +1,49 @@
+"""Text as the search sees it: no case, no accents, and each CJK sign a word of its own."""
+
+import re
+import unicodedata
+
+_ACCENTS = "[\u0300-\u036f]"
+_SIGNS = (
+    "\u2190-\u2bff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7a3\uf900-\ufaff\U0001f000-\U0001faff\U00020000-\U0003ffff"
+)
+"""Scripts written without spaces, Hangul (whose words carry their particles), and emoji."""
+# Compiled at first use: here it would cost as much as all of the store's imports together.
+_SIGN = f"[{_SIGNS}]"
+_TOKEN = f"[{_SIGNS}]|[^\\W_{_SIGNS}]+"
+
+
+def fold(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return unicodedata.normalize("NFC", re.sub(_ACCENTS, "", decomposed))
+
+
+def spaced(folded: str) -> str:
+    """Each sign becomes a word, so that one sign, or any two neighbours, can be looked up."""
+    return folded if folded.isascii() else re.sub(_SIGN, r" \g<0> ", folded)
+
+
+def tokens(folded: str) -> list[str]:
+    return re.findall(_TOKEN, folded)
+
+
+def has_words(folded: str) -> bool:
+    """Whether the index of words knows anything in it."""
+    return any(_is_word_part(unicodedata.category(char)) for char in folded)
+
+
+def _is_word_part(category: str) -> bool:
+    return category[0] in "LN" or category in ("Co", "So")
+
+
+def is_sign(token: str) -> bool:
+    return re.fullmatch(_SIGN, token) is not None
+
+
+def origins(text: str) -> list[int]:
+    """For every place in the folded text, and its end, the place in `text` it comes from."""
+    places = [index for index, char in enumerate(text) for _ in fold(char)]
+    return [*places, len(text)]

@@ -1,0 +1,123 @@
+"""The durable inbox and outbox: parcels that wait, are claimed for a while, and are settled."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Raw, Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.holder import is_surely_dead
+from hermes.ports.store import Parcel
+from hermes.schema.errors import NotFound
+from hermes.store.connection import Connection
+from hermes.store.engine import Engine
+from hermes.store.rows import all_of, micros, moment, number_of
+from hermes.store.statements import load
+from hermes.store.writes import post
+
+_SQL = load("lanes")
+
+
+class _ParcelRow(Struct, array_like=True, frozen=True):
+    n: int
+    key: str
+    lane: str
+    topic: str
+    body: bytes
+    due: int | None
+    attempts: int
+
+    def parcel(self) -> Parcel:
+        return Parcel(
+            key=self.key,
+            lane=self.lane,
+            topic=self.topic,
+            body=Raw(self.body),
+            due=None if self.due is None else moment(self.due),
+            attempts=self.attempts,
+        )
+
+
+class _ParkedRow(_ParcelRow, array_like=True, frozen=True):
+    reason: str
+
+
+class Parked(Struct, frozen=True):
+    """A parcel that was given up on, and why."""
+
+    parcel: Parcel
+    reason: str
+
+
+class SqliteLanes:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def put(self, parcel: Parcel) -> bool:
+        return await self._engine.write(lambda connection: post(connection, parcel))
+
+    async def claim(
+        self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
+    ) -> Sequence[Parcel]:
+        now = self._clock.now()
+        values = {
+            "lane": lane,
+            "topic": topic,
+            "holder": holder,
+            "now": micros(now),
+            "until": micros(now + lease),
+            "limit": max(limit, 0),
+        }
+        statement = _SQL["claim any" if topic is None else "claim topic"]
+
+        def claim(connection: Connection) -> list[Parcel]:
+            _bury_the_dead(connection, lane, micros(now))
+            rows = all_of(connection.execute(statement, values), _ParcelRow)
+            return [row.parcel() for row in sorted(rows, key=lambda row: row.n)]
+
+        return await self._engine.write(claim, droppable=True)
+
+    async def retry(self, key: str, at: datetime, reason: str) -> None:
+        values = {"key": key, "due": micros(at), "reason": reason}
+        await self._engine.write(lambda connection: _settle(connection, "retry", values))
+
+    async def park(self, key: str, reason: str) -> None:
+        values = {"key": key, "reason": reason}
+        await self._engine.write(lambda connection: _settle(connection, "park", values))
+
+    async def parked(self, lane: str, limit: int = 100) -> Sequence[Parked]:
+        """What waits for somebody to act, oldest first."""
+
+        def read(connection: Connection) -> list[Parked]:
+            values = {"lane": lane, "limit": limit}
+            rows = all_of(connection.execute(_SQL["parked"], values), _ParkedRow)
+            return [Parked(row.parcel(), row.reason) for row in rows]
+
+        return await self._engine.read(read)
+
+    async def forget(self, before: datetime) -> int:
+        """Drop the keys of parcels that were done before then: they could be accepted again."""
+        total = 0
+        while gone := await self._engine.write(lambda connection: _forget(connection, before)):
+            total += gone
+        return total
+
+
+def _forget(connection: Connection, before: datetime) -> int:
+    connection.execute(_SQL["forget"], {"before": micros(before)})
+    return connection.changes()
+
+
+def _bury_the_dead(connection: Connection, lane: str, now: int) -> None:
+    """What a process held that is surely gone need not wait for its lease to lapse."""
+    values = {"lane": lane, "now": now}
+    for (holder,) in connection.execute(_SQL["holders"], values).fetchall():
+        if is_surely_dead(str(holder)):
+            connection.execute(_SQL["lapse"], {**values, "holder": holder})
+
+
+def _settle(connection: Connection, statement: str, values: Mapping[str, str | int]) -> None:
+    connection.execute(_SQL[statement], values)
+    if connection.changes() == 0 and not number_of(connection.execute(_SQL["known"], values)):
+        raise NotFound(f"There is no parcel {values['key']!r}.")

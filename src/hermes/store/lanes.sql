@@ -1,0 +1,44 @@
+-- name: holders
+SELECT DISTINCT holder FROM parcels WHERE lane = :lane AND state = 1 AND until > :now;
+
+-- name: lapse
+UPDATE parcels SET until = :now
+WHERE lane = :lane AND holder = :holder AND state = 1 AND until > :now;
+
+-- name: claim any
+UPDATE parcels
+SET attempts = attempts + (state = 1), state = 1, holder = :holder, until = :until
+WHERE n IN (
+    SELECT n FROM parcels WHERE lane = :lane AND state < 2
+        AND iif(state = 1, until <= :now, coalesce(due, :now) <= :now)
+    ORDER BY n LIMIT :limit)
+RETURNING n, key, lane, topic, body, due, attempts;
+
+-- name: claim topic
+UPDATE parcels
+SET attempts = attempts + (state = 1), state = 1, holder = :holder, until = :until
+WHERE n IN (
+    SELECT n FROM parcels WHERE lane = :lane AND topic = :topic AND state < 2
+        AND iif(state = 1, until <= :now, coalesce(due, :now) <= :now)
+    ORDER BY n LIMIT :limit)
+RETURNING n, key, lane, topic, body, due, attempts;
+
+-- name: known
+SELECT count(*) FROM parcels WHERE key = :key;
+
+-- name: retry
+UPDATE parcels
+SET attempts = attempts + 1, state = 0, due = :due, reason = :reason, holder = '', until = NULL
+WHERE key = :key AND state <> 2;
+
+-- name: park
+UPDATE parcels SET state = 3, reason = :reason, holder = '', until = NULL
+WHERE key = :key AND state <> 2;
+
+-- name: parked
+SELECT n, key, lane, topic, body, due, attempts, reason FROM parcels
+WHERE lane = :lane AND state = 3 ORDER BY n LIMIT :limit;
+
+-- name: forget
+DELETE FROM parcels WHERE n IN
+    (SELECT n FROM parcels WHERE state = 2 AND settled < :before LIMIT 5000);

@@ -1,0 +1,73 @@
+"""One runner per session: a row says who, until when, and for the how-manieth time."""
+
+from datetime import timedelta
+
+from msgspec import Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.holder import is_surely_dead
+from hermes.schema.errors import SessionBusy
+from hermes.store.connection import Connection
+from hermes.store.engine import Engine
+from hermes.store.rows import micros, number_of, one_of
+from hermes.store.statements import load
+
+_SQL = load("leases")
+
+
+class _Held(Struct, array_like=True, frozen=True):
+    holder: str
+    until: int
+
+
+class SqliteLeases:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
+        now = self._clock.now()
+        values = {"session": session, "holder": holder, "until": micros(now + ttl)}
+
+        def hold(connection: Connection) -> int:
+            held = one_of(connection.execute(_SQL["held"], values), _Held)
+            if held is not None and _is_anothers(held, holder, micros(now)):
+                raise _busy(session, held.holder)
+            return number_of(connection.execute(_SQL["hold"], values))
+
+        return await self._engine.write(hold, droppable=True)
+
+    async def renew(self, session: str, generation: int, ttl: timedelta) -> bool:
+        values = {
+            "session": session,
+            "generation": generation,
+            "until": micros(self._clock.now() + ttl),
+        }
+
+        def renew(connection: Connection) -> bool:
+            connection.execute(_SQL["renew"], values)
+            return connection.changes() > 0
+
+        return await self._engine.write(renew)
+
+    async def release(self, session: str, generation: int) -> None:
+        values = {"session": session, "generation": generation}
+
+        def release(connection: Connection) -> None:
+            connection.execute(_SQL["release"], values)
+
+        await self._engine.write(release)
+
+
+def _is_anothers(held: _Held, holder: str, now: int) -> bool:
+    return held.holder not in ("", holder) and held.until > now and not is_surely_dead(held.holder)
+
+
+def _busy(session: str, holder: str) -> SessionBusy:
+    host, _, rest = holder.partition("/")
+    pid = rest.split("/")[1] if rest.count("/") == 2 else ""
+    who = f"process {pid} on {host}" if pid else holder
+    return SessionBusy(
+        f"Session {session} is being run by {who}.",
+        hint="Wait until its turn is over, or start a new session.",
+    )

@@ -1,0 +1,265 @@
+"""Rows of the public system's database, read as they are and told in our words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.ids import new_id
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    Trust,
+    User,
+)
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import Session
+from hermes.store.connection import Connection, Value
+from hermes.store.statements import load
+
+T = TypeVar("T")
+Moment: TypeAlias = float | str | None
+_SQL = load("public")
+_JSON_MARKS = ("\x00json:", "\x01json:")
+"""How the public system marks content that is a list of parts."""
+_LOCAL = frozenset({"", "cli", "tui", "acp", "desktop", "cron"})
+_STOPS = {
+    "tool_calls": Stop.TOOLS,
+    "length": Stop.LENGTH,
+    "content_filter": Stop.REFUSED,
+}
+
+
+class OldSession(Struct, frozen=True):
+    id: str
+    source: str | None = None
+    user_id: str | None = None
+    session_key: str | None = None
+    model: str | None = None
+    billing_provider: str | None = None
+    system_prompt: str | None = None
+    parent_session_id: str | None = None
+    started_at: Moment = None
+    ended_at: Moment = None
+    end_reason: str | None = None
+    cwd: str | None = None
+    title: str | None = None
+
+    @property
+    def principal(self) -> str:
+        """Whose it is: a chat's own person, or the owner of the house."""
+        source = self.source or ""
+        return OWNER if source in _LOCAL or not self.user_id else f"{source}:{self.user_id}"
+
+    def session(self, title: str, now: datetime) -> Session:
+        return Session(
+            id=self.id,
+            started_at=moment_of(self.started_at) or now,
+            source=self.source or "cli",
+            principal=self.principal,
+            key=self.session_key or "",
+            title=title,
+            model=self.model or "",
+            provider=self.billing_provider or "",
+            system=self.system_prompt or "",
+            cwd=self.cwd or "",
+            ended_at=moment_of(self.ended_at),
+            end_reason=self.end_reason or "",
+        )
+
+
+class OldMessage(Struct, frozen=True):
+    id: int
+    session_id: str
+    role: str
+    content: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: str | None = None
+    timestamp: Moment = None
+    finish_reason: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    active: int | None = 1
+    compacted: int | None = 0
+
+    @property
+    def state(self) -> int:
+        """As in the table `messages`: live, compacted, or taken back."""
+        if self.active or self.active is None:
+            return 0
+        return 1 if self.compacted else 2
+
+    def message(self) -> Message:
+        name = f"msg_public_{self.id}"
+        parts = _texts(self.content)
+        match self.role:
+            case "user":
+                return User(name, parts)
+            case "assistant":
+                return self._answer(name, parts)
+            case "tool":
+                return Result(name, self.tool_call_id or "", parts)
+            case _:
+                return User(name, parts, Trust.HOUSE)
+
+    def _answer(self, name: str, said: tuple[Text, ...]) -> Assistant:
+        thought = self.reasoning_content or self.reasoning
+        calls = _calls(self.tool_calls)
+        usual = Stop.TOOLS if calls else Stop.END
+        return Assistant(
+            name,
+            (*((Reasoning(thought),) if thought else ()), *said, *calls),
+            _STOPS.get(self.finish_reason or "", usual),
+        )
+
+
+class OldUse(Struct, frozen=True):
+    """Tokens of one model in one session; their cached part is counted apart from `input`."""
+
+    session_id: str
+    model: str | None = None
+    billing_provider: str | None = None
+    api_call_count: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    estimated_cost_usd: float | None = None
+    actual_cost_usd: float | None = None
+    cost_status: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.api_call_count or self.input_tokens or self.output_tokens)
+
+    def row(self) -> dict[str, Value]:
+        read, written = self.cache_read_tokens or 0, self.cache_write_tokens or 0
+        cost = self.actual_cost_usd or self.estimated_cost_usd or 0.0
+        known = cost > 0 or self.cost_status not in (None, "", "unknown")
+        return {
+            "id": self.session_id,
+            "model": self.model or "",
+            "provider": self.billing_provider or "",
+            "calls": self.api_call_count or 0,
+            "input": (self.input_tokens or 0) + read + written,
+            "output": self.output_tokens or 0,
+            "cache_read": read,
+            "cache_write": written,
+            "reasoning": self.reasoning_tokens or 0,
+            "cost": cost,
+            "unpriced": 0 if known else max(self.api_call_count or 0, 1),
+        }
+
+
+def sessions(old: Connection) -> Iterator[OldSession]:
+    """All of them, and one for every session that only its messages speak of."""
+    yield from _read(old, "sessions", OldSession, _columns(old, "sessions"))
+    yield from _read(old, "orphans", OldSession, ["id", "started_at"])
+
+
+def messages(old: Connection, session: str) -> Iterator[OldMessage]:
+    return _read(old, "messages", OldMessage, _columns(old, "messages"), {"id": session})
+
+
+def uses(old: Connection, tables: set[str]) -> Iterator[OldUse]:
+    """Per model where it was counted so, else what the session itself adds up to."""
+    counted: set[str] = set()
+    if "session_model_usage" in tables:
+        columns = _columns(old, "session_model_usage")
+        for use in _read(old, "session_model_usage", OldUse, columns):
+            counted.add(use.session_id)
+            yield use
+    for use in _read(old, "totals", OldUse, [*_columns(old, "sessions"), "session_id"]):
+        if use.session_id not in counted:
+            yield use
+
+
+def moment_of(at: Moment) -> datetime | None:
+    if at is None or at == "":
+        return None
+    try:
+        return datetime.fromtimestamp(float(at), UTC)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        read = datetime.fromisoformat(str(at))
+    except ValueError:
+        return None
+    return read.astimezone(UTC) if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+def _columns(old: Connection, table: str) -> list[str]:
+    """Told by the file itself, because each of their releases may have other ones."""
+    return [str(row[0]) for row in old.execute(_SQL["columns"], {"table": table}).fetchall()]
+
+
+def _read(
+    old: Connection,
+    statement: str,
+    kind: type[T],
+    columns: Sequence[str],
+    values: Mapping[str, Value] | None = None,
+) -> Iterator[T]:
+    for row in old.execute(_SQL[statement], values):
+        told = {name: _text(value) for name, value in zip(columns, row, strict=True)}
+        yield msgspec.convert(told, kind, strict=False)
+
+
+def _text(value: Value) -> str | int | float | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _texts(content: str | None) -> tuple[Text, ...]:
+    if not content:
+        return ()
+    if not content.startswith(_JSON_MARKS):
+        return (Text(content),)
+    try:
+        parts = msgspec.json.decode(content[6:], type=list[_Part])
+    except msgspec.MsgspecError:
+        return (Text(content[6:]),)
+    return tuple(Text(part.text or f"[{part.type}]") for part in parts)
+
+
+class _Part(Struct, frozen=True):
+    type: str = "part"
+    text: str = ""
+
+
+class _Function(Struct, frozen=True):
+    name: str = ""
+    arguments: str | Raw = "{}"
+
+
+class _Call(Struct, frozen=True):
+    id: str = ""
+    function: _Function = _Function()
+
+
+def _calls(text: str | None) -> list[ToolCall]:
+    if not text:
+        return []
+    try:
+        calls = msgspec.json.decode(text, type=list[_Call])
+    except msgspec.MsgspecError:
+        return [ToolCall(new_id("call"), "unreadable", Raw(b"{}"), text)]
+    return [_call(call) for call in calls]
+
+
+def _call(call: _Call) -> ToolCall:
+    """The arguments are JSON inside a string; what is not stays beside an empty object."""
+    args = call.function.arguments
+    raw = args.encode() if isinstance(args, str) else bytes(args)
+    try:
+        msgspec.json.decode(raw, type=dict[str, Raw])
+    except msgspec.MsgspecError:
+        return ToolCall(call.id, call.function.name, Raw(b"{}"), raw.decode("utf-8", "replace"))
+    return ToolCall(call.id, call.function.name, Raw(raw))

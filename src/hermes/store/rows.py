@@ -1,0 +1,189 @@
+"""Rows of the database as typed data, and back."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from hermes.ports.store import Intent
+from hermes.schema.errors import StoreError
+from hermes.schema.messages import Message, Usage
+from hermes.schema.sessions import Digest, ModelUse, Session, Stored
+from hermes.schema.tools import Effect
+from hermes.store.connection import Rows
+
+T = TypeVar("T")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class SessionRow(Struct, array_like=True, frozen=True):
+    """The leading columns of the view `whole_sessions`."""
+
+    id: str
+    started_at: int
+    source: str
+    principal: str
+    key: str
+    title: str
+    model: str
+    provider: str
+    system: str | None
+    parent: str | None
+    cwd: str
+    ended_at: int | None
+    end_reason: str
+
+    def session(self) -> Session:
+        return Session(
+            id=self.id,
+            started_at=moment(self.started_at),
+            source=self.source,
+            principal=self.principal,
+            key=self.key,
+            title=self.title,
+            model=self.model,
+            provider=self.provider,
+            system=self.system or "",
+            parent=self.parent,
+            cwd=self.cwd,
+            ended_at=None if self.ended_at is None else moment(self.ended_at),
+            end_reason=self.end_reason,
+        )
+
+
+class DigestRow(SessionRow, array_like=True, frozen=True):
+    """All columns of the view `whole_sessions`."""
+
+    last_at: int
+    messages: int
+    tool_calls: int
+    preview: str
+    model_calls: int
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+    cost: float
+    unpriced: int
+
+    def digest(self) -> Digest:
+        return Digest(
+            session=self.session(),
+            messages=self.messages,
+            tool_calls=self.tool_calls,
+            model_calls=self.model_calls,
+            usage=Usage(self.input, self.output, self.cache_read, self.cache_write, self.reasoning),
+            cost=None if self.unpriced else self.cost,
+            last_at=moment(self.last_at),
+            preview=self.preview,
+        )
+
+
+class UseRow(Struct, array_like=True, frozen=True):
+    model: str
+    provider: str
+    calls: int
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+    cost: float
+    unpriced: int
+
+    def use(self) -> ModelUse:
+        return ModelUse(
+            model=self.model,
+            provider=self.provider,
+            calls=self.calls,
+            usage=Usage(self.input, self.output, self.cache_read, self.cache_write, self.reasoning),
+            cost=None if self.unpriced else self.cost,
+        )
+
+
+class MessageRow(Struct, array_like=True, frozen=True):
+    seq: int
+    at: int
+    run: str
+    body: bytes
+
+    def stored(self) -> Stored:
+        return Stored(self.seq, moment(self.at), self.run, decode(self.body))
+
+
+class IntentRow(Struct, array_like=True, frozen=True):
+    call: str
+    session: str
+    run: str
+    tool: str
+    effect: Effect
+    at: int
+
+    def intent(self) -> Intent:
+        return Intent(
+            call=self.call,
+            session=self.session,
+            run=self.run,
+            tool=self.tool,
+            effect=self.effect,
+            at=moment(self.at),
+        )
+
+
+def micros(at: datetime) -> int:
+    if at.tzinfo is None:
+        raise StoreError("A time without a time zone cannot be stored.")
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def moment(at: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at)
+
+
+def all_of(cursor: Rows, kind: type[T]) -> list[T]:
+    return [msgspec.convert(row, kind) for row in cursor.fetchall()]
+
+
+def one_of(cursor: Rows, kind: type[T]) -> T | None:
+    """The first row. All are fetched, because a statement left half-way stays open."""
+    for row in cursor.fetchall():
+        return msgspec.convert(row, kind)
+    return None
+
+
+def number_of(cursor: Rows) -> int:
+    """The single number of a statement that always has a row."""
+    number = number_or_none(cursor)
+    if number is None:
+        raise StoreError("A number is missing from the database.")
+    return number
+
+
+def number_or_none(cursor: Rows) -> int | None:
+    for row in cursor.fetchall():
+        return msgspec.convert(row[0], int)
+    return None
+
+
+def encode(message: Message) -> bytes:
+    """The message's exact bytes. Raises when they could not be read back."""
+    try:
+        body = msgspec.json.encode(message)
+        if b'"tool_call"' in body:
+            decode(body)
+    except msgspec.MsgspecError as error:
+        raise StoreError(
+            f"Message {message.id} cannot be stored: {error}.",
+            hint="The arguments of its tool calls must be JSON.",
+        ) from error
+    return body
+
+
+_decoder = msgspec.json.Decoder(Message)
+
+
+def decode(body: bytes) -> Message:
+    return _decoder.decode(body)

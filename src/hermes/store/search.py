@@ -1,0 +1,160 @@
+"""Finding messages: by words first, then by parts of words, newest among equals."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+
+from hermes.schema.errors import StoreError
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import Hit, Session
+from hermes.store.connection import Connection
+from hermes.store.folding import fold
+from hermes.store.index import findable, is_behind, newest, owner_tag, role_tag
+from hermes.store.query import Kind, Term, parse
+from hermes.store.rows import SessionRow, all_of, decode, moment, one_of
+from hermes.store.snippet import snippet
+from hermes.store.statements import load, unwalled
+
+_THEIRS = load("search")
+_ALL = unwalled(_THEIRS)
+
+RANKED = 400
+"""Of how many of the newest matches the best are chosen."""
+LOOKED_AT = 2_000
+"""How many messages are read when only reading them tells."""
+_EVEN = 60
+"""The usual constant of reciprocal rank fusion: how little the very first ranks stand out."""
+_WEIGHT_OF_NEWNESS = 0.5
+
+
+class _Found(Struct, array_like=True, frozen=True):
+    id: int
+    seq: int
+    at: int
+    role: str
+    session: int
+    body: bytes
+
+
+class _Scored(Struct, array_like=True, frozen=True):
+    """SQLite's score is the better the lower it is."""
+
+    id: int
+    score: float
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    terms: Sequence[Term]
+    limit: int
+    role: str | None
+    principal: str
+
+    @classmethod
+    def parse(cls, query: str, *, limit: int, role: str | None, principal: str) -> "Wanted":
+        return cls(terms=parse(query), limit=limit, role=role, principal=principal)
+
+
+class Finder:
+    """One search, made to be run on a thread that reads."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._sql: Mapping[str, str] = _ALL if wanted.principal == OWNER else _THEIRS
+        self.goal: int | None = None
+        """The newest message when the search began; what comes later may be found or not."""
+        self._values = {"role": wanted.role, "who": wanted.principal}
+
+    def find(self, connection: Connection) -> list[Hit] | None:
+        """None while the indexes are behind the goal."""
+        if not self._wanted.terms or self._wanted.limit < 1:
+            return []
+        if self.goal is None:
+            self.goal = newest(connection)
+        if is_behind(connection, self.goal):
+            return None
+        sessions: dict[int, Session] = {}
+        return [
+            self._hit(connection, found, sessions)
+            for found in islice(self._all(connection), self._wanted.limit)
+        ]
+
+    def _all(self, connection: Connection) -> Iterator[_Found]:
+        seen: set[int] = set()
+        for found in self._by_words(connection):
+            seen.add(found.id)
+            yield found
+        for found in islice(self._by_parts(connection, seen), LOOKED_AT):
+            if self._occurs(found):
+                yield found
+
+    def _by_words(self, connection: Connection) -> Iterator[_Found]:
+        match = self._match()
+        if not match:
+            return
+        values = {"match": match, "limit": max(RANKED, self._wanted.limit)}
+        rows = all_of(connection.execute(self._sql["words"], values), _Scored)
+        for number in _best(rows):
+            cursor = connection.execute(self._sql["message"], {**self._values, "id": number})
+            found = one_of(cursor, _Found)
+            if found is not None:
+                yield found
+
+    def _by_parts(self, connection: Connection, seen: set[int]) -> Iterator[_Found]:
+        """Whatever may contain the terms; whether it does is still to be looked at."""
+        terms = self._wanted.terms
+        if all(term.kind is not Kind.WORD for term in terms):
+            return
+        grams = sorted({gram for term in terms for gram in term.grams()})
+        if grams:
+            match = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in grams)
+            statement, values = "grams", {**self._values, "match": match}
+        elif any(term.has_words for term in terms):
+            return
+        else:
+            statement, values = "newest", {**self._values, "limit": LOOKED_AT}
+        for row in connection.execute(self._sql[statement], values):
+            if row[0] not in seen:
+                yield msgspec.convert(row, _Found)
+
+    def _match(self) -> str:
+        """All terms, and the tags that keep roles and principals apart inside the index."""
+        terms = [term.as_match() for term in self._wanted.terms if term.has_words]
+        if not terms:
+            return ""
+        match = f"text : ({' AND '.join(terms)})"
+        if self._wanted.role is not None:
+            match += f' AND tags : "{role_tag(self._wanted.role)}"'
+        if self._wanted.principal != OWNER:
+            match += f' AND tags : "{owner_tag(self._wanted.principal)}"'
+        return match
+
+    def _occurs(self, found: _Found) -> bool:
+        text = fold(findable(decode(found.body)))
+        return all(term.occurs_in(text) for term in self._wanted.terms)
+
+    def _hit(self, connection: Connection, found: _Found, sessions: dict[int, Session]) -> Hit:
+        if found.session not in sessions:
+            cursor = connection.execute(self._sql["session"], {"n": found.session})
+            row = one_of(cursor, SessionRow)
+            if row is None:
+                raise StoreError(f"Message {found.id} has no session.")
+            sessions[found.session] = row.session()
+        return Hit(
+            session=sessions[found.session],
+            seq=found.seq,
+            at=moment(found.at),
+            role=found.role,
+            snippet=snippet(findable(decode(found.body)), self._wanted.terms),
+        )
+
+
+def _best(rows: Sequence[_Scored]) -> list[int]:
+    """Ids, newest first, put in the order of fit and newness together."""
+    by_fit = sorted(range(len(rows)), key=lambda place: rows[place].score)
+    points = [_WEIGHT_OF_NEWNESS / (_EVEN + place) for place in range(len(rows))]
+    for rank, place in enumerate(by_fit):
+        points[place] += 1 / (_EVEN + rank)
+    order = sorted(range(len(rows)), key=lambda place: -points[place])
+    return [rows[place].id for place in order]

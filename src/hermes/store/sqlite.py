@@ -1,0 +1,99 @@
+"""The store on one SQLite file."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from hermes.kit.clock import Clock
+from hermes.ports.store import Intent, Write
+from hermes.store.archive import SqliteArchive
+from hermes.store.connect import open_writer
+from hermes.store.connection import Connection
+from hermes.store.engine import Engine
+from hermes.store.lanes import SqliteLanes
+from hermes.store.leases import SqliteLeases
+from hermes.store.rows import IntentRow, all_of, micros
+from hermes.store.statements import load
+from hermes.store.upkeep import Stats, Upkeep
+from hermes.store.writes import apply
+
+_INTENTS = load("archive")["intents"]
+
+
+class SqliteStore:
+    """Implements `hermes.ports.store.Store`; safe to use from several event loops at once."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._upkeep = Upkeep(engine)
+        self._lanes = SqliteLanes(engine, clock)
+        self._leases = SqliteLeases(engine, clock)
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock) -> "SqliteStore":
+        """Raises `StoreError` when the file is not ours, or of a newer version."""
+        connection = await anyio.to_thread.run_sync(open_writer, path)
+        return cls(Engine(connection, path), clock)
+
+    async def close(self) -> None:
+        """Writes that were asked for are done first."""
+        await self._engine.close()
+
+    @property
+    def path(self) -> Path:
+        return self._engine.path
+
+    @property
+    def lanes(self) -> SqliteLanes:
+        return self._lanes
+
+    @property
+    def leases(self) -> SqliteLeases:
+        return self._leases
+
+    def seen_by(self, principal: str) -> SqliteArchive:
+        return SqliteArchive(self._engine, principal)
+
+    async def commit(self, *writes: Write) -> None:
+        if writes:
+            now = micros(self._clock.now())
+            await self._engine.write(lambda connection: apply(connection, writes, now))
+
+    async def open_intents(self, session: str) -> Sequence[Intent]:
+        def read(connection: Connection) -> list[Intent]:
+            rows = all_of(connection.execute(_INTENTS, {"id": session}), IntentRow)
+            return [row.intent() for row in rows]
+
+        return await self._engine.read(read)
+
+    async def stats(self) -> Stats:
+        return await self._upkeep.stats()
+
+    async def integrity(self) -> Sequence[str]:
+        """What is wrong with the file; empty when nothing is."""
+        return await self._upkeep.integrity()
+
+    async def optimize(self) -> None:
+        """Merge the search indexes, refresh what the query planner knows, shrink the journal."""
+        await self._upkeep.optimize()
+
+    async def vacuum(self) -> None:
+        """Give the space of deleted sessions back to the disk."""
+        await self._upkeep.vacuum()
+
+    async def backup(self, to: Path) -> None:
+        """Copy the database as it is now, while others go on writing."""
+        await self._upkeep.backup(to)
+
+
+@asynccontextmanager
+async def open_store(path: Path, clock: Clock) -> AsyncGenerator[SqliteStore]:
+    store = await SqliteStore.open(path, clock)
+    try:
+        yield store
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store.close()

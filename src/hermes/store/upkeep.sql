@@ -1,0 +1,18 @@
+-- name: sources
+SELECT source, count(*), sum(messages) FROM sessions GROUP BY source ORDER BY source;
+
+-- name: messages
+SELECT count(*) FROM messages;
+
+-- name: parcels
+SELECT coalesce(sum(state < 2), 0), coalesce(sum(state = 3), 0) FROM parcels WHERE state <> 2;
+
+-- name: pages
+SELECT page_count * page_size, freelist_count * page_size
+FROM pragma_page_count, pragma_page_size, pragma_freelist_count;
+
+-- name: integrity
+SELECT * FROM pragma_integrity_check;
+
+-- name: foreign keys
+SELECT DISTINCT "table" FROM pragma_foreign_key_check;

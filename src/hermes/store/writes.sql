@@ -1,0 +1,110 @@
+-- name: open
+INSERT INTO sessions (id, started_at, source, principal, key, title, model, provider, parent, cwd,
+    ended_at, end_reason, last_at)
+VALUES (:id, :started_at, :source, :principal, :key, :title, :model, :provider, :parent, :cwd,
+    :ended_at, :end_reason, :started_at)
+RETURNING n;
+
+-- name: number
+SELECT n FROM sessions WHERE id = :id;
+
+-- name: prompt
+INSERT INTO prompts (session, system) VALUES (:n, :value)
+ON CONFLICT (session) DO UPDATE SET system = excluded.system;
+
+-- name: set title
+UPDATE sessions SET title = :value WHERE n = :n;
+
+-- name: set model
+UPDATE sessions SET model = :value WHERE n = :n;
+
+-- name: set provider
+UPDATE sessions SET provider = :value WHERE n = :n;
+
+-- name: set cwd
+UPDATE sessions SET cwd = :value WHERE n = :n;
+
+-- name: set ended_at
+UPDATE sessions SET ended_at = :value WHERE n = :n;
+
+-- name: set end_reason
+UPDATE sessions SET end_reason = :value WHERE n = :n;
+
+-- name: tally
+UPDATE sessions SET
+    last_seq = last_seq + :count,
+    messages = messages + :count,
+    tool_calls = tool_calls + :calls,
+    last_at = max(last_at, :at),
+    preview_seq = iif(preview = '' AND :preview <> '', last_seq + :preview_at, preview_seq),
+    preview = iif(preview = '', :preview, preview)
+WHERE id = :id
+RETURNING n, last_seq;
+
+-- name: append
+INSERT INTO messages (session, seq, run, role, at, calls, state, body)
+VALUES (?, ?, ?, ?, ?, ?, 0, ?);
+
+-- name: unindex words
+DELETE FROM words WHERE rowid IN
+    (SELECT id FROM messages WHERE session = :n AND seq >= :seq AND state = 0);
+
+-- name: unindex grams
+DELETE FROM grams WHERE rowid IN
+    (SELECT id FROM messages WHERE session = :n AND seq >= :seq AND state = 0);
+
+-- name: untally
+UPDATE sessions SET
+    messages = messages - gone.count,
+    tool_calls = tool_calls - gone.calls,
+    preview = iif(preview_seq >= :seq, '', preview)
+FROM (SELECT count(*) AS count, coalesce(sum(calls), 0) AS calls
+    FROM messages WHERE session = :n AND seq >= :seq AND state = 0) AS gone
+WHERE n = :n;
+
+-- name: hide
+UPDATE messages SET state = 2 WHERE session = :n AND seq >= :seq AND state = 0;
+
+-- name: begin
+INSERT OR REPLACE INTO intents (session, call, run, tool, effect, at)
+VALUES (:n, :call, :run, :tool, :effect, :at);
+
+-- name: settle
+DELETE FROM intents
+WHERE call = :call AND session = (SELECT n FROM sessions WHERE id = :session);
+
+-- name: meter session
+UPDATE sessions SET
+    model_calls = model_calls + 1,
+    input = input + :input,
+    output = output + :output,
+    cache_read = cache_read + :cache_read,
+    cache_write = cache_write + :cache_write,
+    reasoning = reasoning + :reasoning,
+    cost = cost + :cost,
+    unpriced = unpriced + :unpriced
+WHERE n = :n;
+
+-- name: meter model
+INSERT INTO uses (session, model, provider, calls, input, output, cache_read, cache_write,
+    reasoning, cost, unpriced)
+VALUES (:n, :model, :provider, 1, :input, :output, :cache_read, :cache_write,
+    :reasoning, :cost, :unpriced)
+ON CONFLICT (session, model, provider) DO UPDATE SET
+    calls = calls + 1,
+    input = input + excluded.input,
+    output = output + excluded.output,
+    cache_read = cache_read + excluded.cache_read,
+    cache_write = cache_write + excluded.cache_write,
+    reasoning = reasoning + excluded.reasoning,
+    cost = cost + excluded.cost,
+    unpriced = unpriced + excluded.unpriced;
+
+-- name: post
+INSERT INTO parcels (key, lane, topic, body, due, attempts)
+VALUES (:key, :lane, :topic, :body, :due, :attempts)
+ON CONFLICT (key) DO NOTHING;
+
+-- name: done
+UPDATE parcels SET state = 2, body = x'', holder = '', until = NULL, settled = :now
+WHERE key = :key AND state <> 2;

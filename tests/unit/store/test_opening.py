@@ -1,0 +1,168 @@
+"""What is opened, what is refused, and what is left as it was."""
+
+import hashlib
+from pathlib import Path
+
+import apsw
+import pytest
+
+from hermes.ports.store import Append, OpenSession
+from hermes.schema.errors import StoreCorrupt, StoreError
+from hermes.schema.scope import OWNER
+from hermes.store.connect import APPLICATION_ID
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.statements import migrations
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import asked, session
+
+pytestmark = pytest.mark.anyio
+
+
+def other(path: Path, *statements: str) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    for statement in statements:
+        connection.execute(statement)
+    return connection
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+async def test_a_new_file_is_ours_private_and_durable(path: Path, clock: FakeClock):
+    async with open_store(path, clock) as store:
+        await store.commit(OpenSession(session(clock, "s1")))
+        check = other(path)
+        assert check.pragma("application_id") == APPLICATION_ID
+        assert check.pragma("user_version") == migrations()[-1][0]
+        assert check.pragma("journal_mode") == "wal"
+        check.close()
+        for file in (path, path.with_name("state.db-wal")):
+            assert file.stat().st_mode & 0o777 == 0o600
+    async with open_store(path, clock) as store:
+        assert (await store.seen_by(OWNER).get("s1")).id == "s1"
+    assert not path.with_name("state.db-wal").exists()
+
+
+async def test_the_folder_is_made(tmp_path: Path, clock: FakeClock):
+    async with open_store(tmp_path / "a" / "b" / "state.db", clock):
+        assert (tmp_path / "a" / "b" / "state.db").exists()
+
+
+async def test_the_public_database_is_refused_and_untouched(path: Path, clock: FakeClock):
+    other(
+        path,
+        "PRAGMA journal_mode = WAL",
+        "CREATE TABLE sessions (id TEXT)",
+        "CREATE TABLE messages (id INTEGER)",
+        "CREATE TABLE schema_version (version INTEGER)",
+    ).close()
+    before = digest(path)
+    with pytest.raises(StoreError, match="another program of the same name") as caught:
+        await SqliteStore.open(path, clock)
+    assert "hermes sessions adopt" in caught.value.hint
+    assert digest(path) == before
+
+
+async def test_a_running_public_database_is_untouched(path: Path, clock: FakeClock):
+    """Its journal is not folded in by somebody who only had a look."""
+    running = other(
+        path,
+        "PRAGMA journal_mode = WAL",
+        "CREATE TABLE sessions (id TEXT)",
+        "CREATE TABLE messages (id INTEGER)",
+        "CREATE TABLE schema_version (version INTEGER)",
+    )
+    with pytest.raises(StoreError):
+        await SqliteStore.open(path, clock)
+    running.execute("INSERT INTO sessions VALUES ('x')")
+    assert running.execute("SELECT count(*) FROM sessions").get == 1
+    running.close()
+
+
+async def test_another_programs_database_is_refused(path: Path, clock: FakeClock):
+    other(path, "CREATE TABLE cats (name TEXT)").close()
+    before = digest(path)
+    with pytest.raises(StoreError, match="another program"):
+        await SqliteStore.open(path, clock)
+    assert digest(path) == before
+
+
+async def test_a_newer_schema_is_refused(path: Path, clock: FakeClock):
+    async with open_store(path, clock):
+        pass
+    other(path, "PRAGMA user_version = 999").close()
+    with pytest.raises(StoreError, match="999") as caught:
+        await SqliteStore.open(path, clock)
+    assert "Update" in caught.value.hint
+
+
+async def test_what_is_no_database_is_refused(path: Path, clock: FakeClock):
+    path.write_bytes(b"this is not a database at all, though long enough to be one" * 50)
+    before = digest(path)
+    with pytest.raises(StoreCorrupt) as caught:
+        await SqliteStore.open(path, clock)
+    assert caught.value.hint
+    assert digest(path) == before
+
+
+async def test_an_empty_file_becomes_ours(path: Path, clock: FakeClock):
+    path.touch()
+    async with open_store(path, clock) as store:
+        await store.commit(OpenSession(session(clock, "s1")))
+
+
+async def test_a_folder_is_no_database(tmp_path: Path, clock: FakeClock):
+    with pytest.raises(StoreError):
+        await SqliteStore.open(tmp_path, clock)
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError):
+        await SqliteStore.open(tmp_path / "file" / "state.db", clock)
+
+
+async def test_after_damage_nothing_more_is_written(path: Path, clock: FakeClock):
+    """SQLite itself reports the damage, on a page that only the write needs."""
+    async with open_store(path, clock) as store:
+        await store.commit(OpenSession(session(clock, "s1")))
+        breaker = other(path)
+        breaker.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        breaker.execute("PRAGMA writable_schema = ON")
+        breaker.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'messages_place'")
+        breaker.pragma("schema_version", breaker.pragma("schema_version") + 1)
+        breaker.close()
+        with pytest.raises(StoreCorrupt) as caught:
+            await store.commit(Append("s1", "r", asked("hello"), clock.now()))
+        assert caught.value.hint
+        with pytest.raises(StoreCorrupt):
+            await store.commit(OpenSession(session(clock, "s2")))
+        with pytest.raises(StoreCorrupt):
+            await store.leases.release("s1", 1)
+
+
+async def test_damage_that_a_reader_meets_stops_the_writer(path: Path, clock: FakeClock):
+    async with open_store(path, clock) as store:
+        await store.commit(OpenSession(session(clock, "s1")))
+        breaker = other(path)
+        breaker.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        breaker.execute("PRAGMA writable_schema = ON")
+        breaker.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'uses'")
+        breaker.pragma("schema_version", breaker.pragma("schema_version") + 1)
+        breaker.close()
+        with pytest.raises(StoreCorrupt):
+            await store.seen_by(OWNER).usage()
+        with pytest.raises(StoreCorrupt):
+            await store.commit(OpenSession(session(clock, "s2")))
+
+
+async def test_migrations_are_numbered_without_gaps():
+    assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+async def test_a_closed_store_says_so(path: Path, clock: FakeClock):
+    store = await SqliteStore.open(path, clock)
+    await store.close()
+    with pytest.raises(StoreError, match="closed"):
+        await store.commit(OpenSession(session(clock, "s1")))
+    with pytest.raises(StoreError, match="closed"):
+        await store.seen_by(OWNER).latest()
+    await store.close()

@@ -1,0 +1,140 @@
+"""Search from the inside: no text breaks it, and what was said is found."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes.kit.ids import new_id
+from hermes.ports.store import Append, OpenSession
+from hermes.schema.messages import Text, User
+from hermes.schema.scope import OWNER
+from hermes.store.connect import open_writer
+from hermes.store.connection import Connection
+from hermes.store.folding import fold, origins, tokens
+from hermes.store.index import PRODUCED, findable, index_some, is_behind, newest
+from hermes.store.query import MOST_TERMS, Kind, Term, parse
+from hermes.store.search import Finder, Wanted
+from hermes.store.snippet import CLOSE, OPEN, snippet
+from hermes.store.writes import apply
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import asked, result_of, session
+
+LETTERS = "abcdeéßŁÖñ東京タワ한국🎉_-./:()\"'*%^+&|~ \n\t019"
+words = st.text(LETTERS, max_size=60)
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    opened = open_writer(tmp_path_factory.mktemp("search") / "state.db")
+    apply(opened, [OpenSession(session(FakeClock(), "s1"))], 0)
+    yield opened
+    opened.close()
+
+
+def find(connection: Connection, query: str, limit: int = 400) -> list[str]:
+    finder = Finder(Wanted.parse(query, limit=limit, role=None, principal=OWNER))
+    while (hits := finder.find(connection)) is None:
+        index_some(connection)
+    return [hit.snippet for hit in hits]
+
+
+def say(connection: Connection, text: str) -> None:
+    apply(connection, [Append("s1", "r", asked(text), FakeClock().now())], 0)
+
+
+@settings(deadline=None, max_examples=300)
+@given(query=st.one_of(st.text(max_size=80), words))
+def test_no_query_raises(connection: Connection, query: str):
+    find(connection, query, limit=5)
+
+
+@settings(deadline=None, max_examples=150)
+@given(text=words, data=st.data())
+def test_every_word_and_every_part_of_one_finds_its_message(
+    connection: Connection, text: str, data: st.DataObject
+):
+    mark = new_id("mark")
+    say(connection, f"{text} {mark}")
+    for token in tokens(fold(text)):
+        assert len(find(connection, f"{token} {mark}")) == 1, token
+    pieces = [piece for piece in text.replace('"', " ").split() if len(piece) > 3]
+    if pieces:
+        piece = data.draw(st.sampled_from(pieces))
+        start = data.draw(st.integers(0, len(piece) - 3))
+        part = piece[start : start + 3]
+        if not part.endswith("*"):
+            assert len(find(connection, f"{part} {mark}")) == 1, part
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=st.one_of(words, st.text(max_size=300)), query=words)
+def test_a_snippet_is_the_text_with_marks(text: str, query: str):
+    shown = snippet(text, parse(query))
+    plain = shown.replace(OPEN, "").replace(CLOSE, "").replace("…", "")
+    flat = "".join(text.replace(OPEN, "").replace(CLOSE, "").replace("…", "").split())
+    assert "".join(plain.split()) in flat
+    assert shown.count(OPEN) >= shown.count(CLOSE)
+
+
+@given(text=st.text(max_size=50))
+def test_folded_places_lead_back(text: str):
+    places = origins(text)
+    assert places == sorted(places)
+    assert places[-1] == len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("Crème BRÛLÉE", "creme brulee"),
+        ("Straße", "strasse"),
+        ("İstanbul", "istanbul"),
+        ("\uff26\uff35\uff2c\uff2c", "full"),
+        ("ガギグ", "ガギグ"),
+        ("ｶﾞ", "ガ"),
+        ("한국", "한국"),
+        ("ﬁn", "fin"),
+    ],
+)
+def test_folding(text: str, folded: str):
+    assert fold(text) == folded
+
+
+def test_what_a_query_means():
+    assert parse('Fox "Brown  Dog" conf* - ->') == [
+        Term("fox", Kind.WORD),
+        Term("brown dog", Kind.PHRASE),
+        Term("conf", Kind.BEGINNING),
+    ]
+    assert parse("=>") == [Term("=>", Kind.WORD)]
+    assert parse("fox fox FOX") == [Term("fox", Kind.WORD)]
+    assert len(parse(" ".join(f"w{number}" for number in range(100)))) == MOST_TERMS
+
+
+def test_the_best_of_the_newest_comes_first(connection: Connection):
+    say(connection, "walrus " + "filler " * 50)
+    say(connection, "walrus walrus walrus")
+    say(connection, "walrus " + "filler " * 50)
+    assert find(connection, "walrus")[0].count(OPEN) == 3
+
+
+def test_only_the_beginning_of_a_tools_output_is_findable():
+    assert len(findable(result_of("c", "x" * (PRODUCED + 5)))) == PRODUCED
+    assert len(findable(User("u", (Text("x" * (PRODUCED + 5)),)))) == PRODUCED + 5
+
+
+def test_indexing_goes_in_short_steps(tmp_path: Path):
+    connection = open_writer(tmp_path / "state.db")
+    clock = FakeClock()
+    apply(connection, [OpenSession(session(clock, "s1"))], 0)
+    texts = ["lorem ipsum " * 5_000 for _ in range(10)]
+    apply(connection, [Append("s1", "r", asked(text), clock.now()) for text in texts], 0)
+    steps = 1
+    while index_some(connection):
+        steps += 1
+    assert steps == 4
+    assert not is_behind(connection, newest(connection))
+    connection.close()

@@ -1,0 +1,135 @@
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import apsw
+import pytest
+from msgspec import Raw
+
+from hermes.ports.store import Append, Done, OpenSession, Parcel
+from hermes.schema.errors import StoreError
+from hermes.schema.scope import OWNER
+from hermes.store.lanes import Parked
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.upkeep import Source
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import asked, session
+
+pytestmark = pytest.mark.anyio
+
+
+def parcel(key: str) -> Parcel:
+    return Parcel(key=key, lane="outbox", topic="s", body=Raw(b"1"))
+
+
+async def test_stats_count_by_source(store: SqliteStore, clock: FakeClock):
+    for name, source in (("s1", "cli"), ("s2", "cron"), ("s3", "cron")):
+        await store.commit(
+            OpenSession(session(clock, name, source=source)),
+            Append(name, "r", asked("x"), clock.now()),
+        )
+    await store.lanes.put(parcel("k1"))
+    await store.lanes.put(parcel("k2"))
+    await store.lanes.park("k2", "why")
+    stats = await store.stats()
+    assert (stats.sessions, stats.messages) == (3, 3)
+    assert stats.sources == [Source("cli", 1, 1), Source("cron", 2, 2)]
+    assert (stats.waiting, stats.parked) == (1, 1)
+    assert stats.size > 0
+
+
+async def test_parked_parcels_can_be_seen(store: SqliteStore):
+    await store.lanes.put(parcel("k1"))
+    await store.lanes.park("k1", "no such chat")
+    assert await store.lanes.parked("outbox") == [Parked(parcel("k1"), "no such chat")]
+    assert await store.lanes.parked("inbox") == []
+
+
+async def test_keys_of_done_parcels_are_forgotten_in_time(store: SqliteStore, clock: FakeClock):
+    await store.lanes.put(parcel("k1"))
+    await store.commit(Done("k1"))
+    await clock.advance(3600)
+    await store.lanes.put(parcel("k2"))
+    assert await store.lanes.forget(clock.now() - timedelta(hours=2)) == 0
+    assert await store.lanes.forget(clock.now()) == 1
+    assert await store.lanes.put(parcel("k1"))
+    assert not await store.lanes.put(parcel("k2"))
+
+
+async def test_a_backup_is_made_while_others_write(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path
+):
+    await store.commit(OpenSession(session(clock, "s1")))
+    to = tmp_path / "backup.db"
+    to.write_text("an older backup")
+
+    async def keep_writing() -> None:
+        for _ in range(50):
+            await store.commit(Append("s1", "r", asked("pear"), clock.now()))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(keep_writing)
+        await store.backup(to)
+    assert to.stat().st_mode & 0o777 == 0o600
+    assert not list(tmp_path.glob(".*"))
+    async with open_store(to, clock) as copy:
+        assert (await copy.seen_by(OWNER).get("s1")).id == "s1"
+        assert list(await copy.integrity()) == []
+
+
+async def test_a_backup_that_cannot_be_is_told(store: SqliteStore, path: Path, tmp_path: Path):
+    with pytest.raises(StoreError):
+        await store.backup(path)
+    with pytest.raises(StoreError):
+        await store.backup(tmp_path / "nowhere" / "backup.db")
+
+
+async def test_space_is_given_back(store: SqliteStore, clock: FakeClock):
+    for number in range(20):
+        await store.commit(
+            OpenSession(session(clock, f"s{number}")),
+            *(Append(f"s{number}", "r", asked("pear " * 500), clock.now()) for _ in range(20)),
+        )
+    await store.optimize()
+    before = await store.stats()
+    await store.seen_by(OWNER).delete([f"s{number}" for number in range(1, 20)])
+    await store.optimize()
+    await store.vacuum()
+    after = await store.stats()
+    assert after.size < before.size / 3
+    assert len(await store.seen_by(OWNER).search("pear", limit=50)) == 20
+    assert list(await store.integrity()) == []
+
+
+async def test_damage_is_found(path: Path, clock: FakeClock):
+    async with open_store(path, clock) as store:
+        await store.commit(OpenSession(session(clock, "s1")))
+    breaker = apsw.Connection(str(path))
+    breaker.execute("PRAGMA foreign_keys = OFF")
+    breaker.execute("INSERT INTO prompts VALUES (99, 'nobody')")
+    breaker.close()
+    async with open_store(path, clock) as store:
+        assert list(await store.integrity()) == ["prompts refers to rows that are gone"]
+
+
+async def test_no_lock_is_lost_by_any_call(store: SqliteStore, clock: FakeClock, tmp_path: Path):
+    """Opening the file behind SQLite's back would drop this process's locks on it."""
+    await store.commit(OpenSession(session(clock, "s1")))
+    archive = store.seen_by(OWNER)
+    await archive.latest()
+
+    def locks() -> set[str]:
+        inode = str(store.path.stat().st_ino)
+        lines = Path("/proc/locks").read_text().splitlines()
+        return {line.split(":", 1)[1] for line in lines if f":{inode} " in line}
+
+    before = locks()
+    assert before
+    await store.commit(Append("s1", "r", asked("pear"), clock.now()))
+    await archive.search("pear")
+    await store.stats()
+    await store.integrity()
+    await store.backup(tmp_path / "copy.db")
+    await store.optimize()
+    await store.vacuum()
+    assert before <= locks()

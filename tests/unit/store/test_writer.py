@@ -1,0 +1,322 @@
+"""Group commit: who shares a transaction, who fails alone, who may leave."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import apsw
+import pytest
+from msgspec import Raw
+
+from hermes.ports.store import Append, ChangeSession, OpenSession, Parcel, Write
+from hermes.schema.errors import NotFound, StoreError
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionChange, SessionFilter
+from hermes.store import writer as writing
+from hermes.store.connection import Connection
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import asked, session
+
+pytestmark = pytest.mark.anyio
+
+
+class Gate:
+    """Holds the writing thread, so that what comes meanwhile must wait and share."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._engine = store._engine
+        self._open = threading.Event()
+        self._entered = threading.Event()
+
+    async def close(self, group: anyio.abc.TaskGroup) -> None:
+        def hold(_connection: object) -> None:
+            self._entered.set()
+            self._open.wait()
+
+        group.start_soon(self._engine.alone, hold)
+        await anyio.to_thread.run_sync(self._entered.wait)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def settle() -> None:
+    await anyio.wait_all_tasks_blocked()
+
+
+async def test_what_waits_shares_one_transaction(store: SqliteStore, clock: FakeClock, path: Path):
+    seen: list[int] = []
+    connection = apsw.Connection(str(path))
+
+    def look() -> None:
+        seen.append(connection.execute("SELECT count(*) FROM sessions").get)
+
+    gate = Gate(store)
+    async with anyio.create_task_group() as group:
+        await gate.close(group)
+
+        async def write(number: int) -> None:
+            await store.commit(OpenSession(session(clock, f"s{number}")))
+            look()
+
+        for number in range(20):
+            group.start_soon(write, number)
+        await settle()
+        look()
+        gate.open()
+    assert seen[0] == 0
+    assert set(seen[1:]) == {20}
+
+
+async def test_a_unit_that_fails_fails_alone(store: SqliteStore, clock: FakeClock):
+    failed: list[int] = []
+    gate = Gate(store)
+
+    async def write(number: int) -> None:
+        extra: list[Write] = [Append("nobody", "r", asked("x"), clock.now())] if number % 3 else []
+        try:
+            await store.commit(OpenSession(session(clock, f"s{number}")), *extra)
+        except NotFound:
+            failed.append(number)
+
+    async with anyio.create_task_group() as group:
+        await gate.close(group)
+        for number in range(9):
+            group.start_soon(write, number)
+        await settle()
+        gate.open()
+    assert sorted(failed) == [1, 2, 4, 5, 7, 8]
+    kept = await store.seen_by(OWNER).list(SessionFilter())
+    assert {row.session.id for row in kept} == {"s0", "s3", "s6"}
+
+
+async def test_a_waiter_may_leave_without_harm(store: SqliteStore, clock: FakeClock):
+    gate = Gate(store)
+    async with anyio.create_task_group() as group:
+        await gate.close(group)
+        async with anyio.create_task_group() as leaving:
+            leaving.start_soon(store.commit, OpenSession(session(clock, "left")))
+            await settle()
+            leaving.cancel_scope.cancel()
+        group.start_soon(store.commit, OpenSession(session(clock, "stayed")))
+        await settle()
+        gate.open()
+    kept = await store.seen_by(OWNER).list(SessionFilter())
+    assert {row.session.id for row in kept} == {"left", "stayed"}
+
+
+async def test_nobody_claims_for_somebody_who_left(store: SqliteStore):
+    await store.lanes.put(Parcel(key="k", lane="inbox", topic="s", body=Raw(b"1")))
+    minute = timedelta(minutes=1)
+    gate = Gate(store)
+    async with anyio.create_task_group() as group:
+        await gate.close(group)
+        async with anyio.create_task_group() as leaving:
+            leaving.start_soon(store.lanes.claim, "inbox", None, "gone", minute)
+            leaving.start_soon(store.leases.hold, "s", "gone", minute)
+            await settle()
+            leaving.cancel_scope.cancel()
+        gate.open()
+    assert len(await store.lanes.claim("inbox", None, "here", minute)) == 1
+    assert await store.leases.hold("s", "here", minute) == 1
+
+
+async def test_a_full_queue_makes_askers_wait(store: SqliteStore, clock: FakeClock):
+    gate = Gate(store)
+    total = writing.WAITING + 50
+    async with anyio.create_task_group() as group:
+        await gate.close(group)
+        for number in range(total):
+            group.start_soon(store.commit, OpenSession(session(clock, f"s{number}")))
+        await settle()
+        assert len(store._engine._writer._mailbox._jobs) == writing.WAITING
+        gate.open()
+    stats = await store.stats()
+    assert stats.sessions == total
+
+
+async def test_an_error_of_our_own_making_reaches_who_asked(store: SqliteStore, clock: FakeClock):
+    def broken(_connection: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await store._engine.write(broken)
+    await store.commit(OpenSession(session(clock, "s1")))
+
+
+async def test_text_that_is_not_unicode_is_refused(store: SqliteStore, clock: FakeClock):
+    await store.commit(OpenSession(session(clock, "s1")))
+    with pytest.raises(StoreError, match="Unicode"):
+        await store.commit(ChangeSession("s1", SessionChange(title="\ud800")))
+    with pytest.raises(StoreError, match="Unicode"):
+        await store.seen_by(OWNER).get("\ud800")
+
+
+async def test_a_transaction_lost_on_the_way_fails_its_whole_group(
+    store: SqliteStore, clock: FakeClock
+):
+    """As a full disk does it: SQLite takes back everything, and nobody is told otherwise."""
+
+    def lose(connection: apsw.Connection) -> None:
+        connection.execute("ROLLBACK")
+        raise apsw.FullError("database or disk is full")
+
+    outcomes: dict[str, str] = {}
+    gate = Gate(store)
+
+    async def attempt(name: str) -> None:
+        try:
+            if name == "full":
+                await store._engine.write(lose)
+            else:
+                await store.commit(OpenSession(session(clock, name)))
+            outcomes[name] = "kept"
+        except StoreError as error:
+            outcomes[name] = str(error)
+
+    async with anyio.create_task_group() as group:
+        await gate.close(group)
+        for name in ("before", "full", "after"):
+            group.start_soon(attempt, name)
+            await settle()
+        gate.open()
+    assert all("disk is full" in text for text in outcomes.values()), outcomes
+    assert list(await store.seen_by(OWNER).list(SessionFilter())) == []
+    await store.commit(OpenSession(session(clock, "later")))
+
+
+async def test_a_full_disk_is_told_and_costs_nothing_confirmed(
+    store: SqliteStore, clock: FakeClock
+):
+    def limit(pages: int) -> Callable[[Connection], object]:
+        return lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+
+    await store.commit(OpenSession(session(clock, "s1")))
+    await store._engine.alone(limit(1))
+    with pytest.raises(StoreError, match="disk is full") as caught:
+        await store.commit(Append("s1", "r", asked("long " * 100_000), clock.now()))
+    assert caught.value.hint
+    assert list(await store.seen_by(OWNER).messages("s1")) == []
+    await store._engine.alone(limit(1_000_000))
+    await store.commit(Append("s1", "r", asked("short"), clock.now()))
+    assert [row.seq for row in await store.seen_by(OWNER).messages("s1")] == [1]
+
+
+async def test_a_search_ends_while_others_keep_writing(store: SqliteStore, clock: FakeClock):
+    """It waits for what was there when it began, not for what comes after."""
+    await store.commit(OpenSession(session(clock, "s1")))
+    found = anyio.Event()
+    written = 0
+
+    async def keep_writing() -> None:
+        nonlocal written
+        while not found.is_set():
+            await store.commit(Append("s1", "r", asked("pear"), clock.now()))
+            written += 1
+
+    async with anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(keep_writing)
+        for _ in range(20):
+            before = written
+            assert len(await store.seen_by(OWNER).search("pear", limit=100_000)) >= before
+        found.set()
+
+
+async def test_used_from_several_event_loops_at_once(path: Path, clock: FakeClock):
+    async with open_store(path, clock) as store:
+        await store.commit(OpenSession(session(clock, "s1")))
+
+        async def append(loop: int) -> None:
+            for number in range(20):
+                await store.commit(Append("s1", f"r{loop}", asked(f"{number}"), clock.now()))
+                await store.seen_by(OWNER).messages("s1")
+
+        def on_a_loop_of_its_own(loop: int) -> None:
+            asyncio.run(append(loop))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(append, 0)
+            for loop in range(1, 4):
+                group.start_soon(anyio.to_thread.run_sync, on_a_loop_of_its_own, loop)
+        stored = await store.seen_by(OWNER).messages("s1")
+    assert [row.seq for row in stored] == list(range(1, 81))
+    assert {row.run for row in stored} == {"r0", "r1", "r2", "r3"}
+
+
+async def test_a_loop_that_died_takes_nobody_along(store: SqliteStore, clock: FakeClock):
+    gate = Gate(store)
+
+    def die() -> None:
+        async def ask() -> None:
+            await store.commit(OpenSession(session(clock, "orphan")))
+
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(ask())
+        loop.call_later(0, loop.stop)
+        loop.run_forever()
+        task.cancel()
+        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+        loop.close()
+
+    async with anyio.create_task_group() as group:
+        await gate.close(group)
+        await anyio.to_thread.run_sync(die)
+        group.start_soon(store.commit, OpenSession(session(clock, "s1")))
+        await settle()
+        gate.open()
+    assert (await store.seen_by(OWNER).get("s1")).id == "s1"
+
+
+async def test_a_writer_that_dies_fails_everybody(
+    path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+):
+    class Fatal(BaseException):
+        pass
+
+    def kill(_connection: object) -> None:
+        raise Fatal
+
+    store = await SqliteStore.open(path, clock)
+    gate = Gate(store)
+    failed: list[str] = []
+
+    async def attempt(name: str) -> None:
+        try:
+            if name == "kill":
+                await store._engine.alone(kill)
+            else:
+                await store.commit(OpenSession(session(clock, name)))
+        except StoreError as error:
+            failed.append(str(error))
+
+    async with anyio.create_task_group() as group:
+        await gate.close(group)
+        for name in ("kill", "one", "two"):
+            group.start_soon(attempt, name)
+            await settle()
+        gate.open()
+    assert len(failed) == 3
+    assert "died" in caplog.text
+    with pytest.raises(StoreError, match="stopped"):
+        await store.commit(OpenSession(session(clock, "three")))
+    await store.close()
+
+
+async def test_closing_finishes_what_was_asked(path: Path, clock: FakeClock):
+    store = await SqliteStore.open(path, clock)
+    gate = Gate(store)
+    async with anyio.create_task_group() as group:
+        await gate.close(group)
+        for number in range(10):
+            group.start_soon(store.commit, OpenSession(session(clock, f"s{number}")))
+        await settle()
+        group.start_soon(store.close)
+        await settle()
+        gate.open()
+    async with open_store(path, clock) as again:
+        assert (await again.stats()).sessions == 10
