@@ -20,6 +20,7 @@ $(VENV)/.python:
 $(VENV)/.run: $(VENV)/.python requirements/run.txt pyproject.toml
 	$(PIP) install --require-hashes --no-deps -r requirements/run.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q src/hermes
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt

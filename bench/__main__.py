@@ -7,8 +7,8 @@ from bench.report import show
 
 
 def main() -> int:
-    verdicts = [show(number) for part in (processes, turns) for number in part.measure()]
-    store.main()
+    parts = (processes, turns, store)
+    verdicts = [show(number) for part in parts for number in part.measure()]
     return 0 if all(verdicts) else 1
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from bench.report import Number
 
+ENV = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""As people have it: compiled modules are kept."""
 HERMES = str(Path(sys.executable).parent / "hermes")
 ROUNDS = 15
 
@@ -32,7 +34,7 @@ def _start_up() -> Iterator[Number]:
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(ROUNDS):
         for name, command in commands.items():
-            times[name].append(_run(command, os.environ.copy())[0])
+            times[name].append(_run(command, ENV)[0])
     bare = statistics.median(times["bare"])
     for name, bar in (("version", 2.0), ("help", 2.5)):
         ratio = statistics.median(times[name]) / bare
@@ -40,8 +42,8 @@ def _start_up() -> Iterator[Number]:
 
 
 def _one_shot() -> Iterator[Number]:
-    with tempfile.TemporaryDirectory() as folder, mock_server(Path(folder)) as (url, log):
-        env = os.environ | {"HERMES_HOME": f"{folder}/home", "HOME": folder}
+    with tempfile.TemporaryDirectory() as folder, mock_server(Path(folder) / "log") as url:
+        env = ENV | {"HERMES_HOME": f"{folder}/home", "HOME": folder}
         env |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "bench", "HERMES_INFERENCE_MODEL": "mock"}
         env["HERMES_INFERENCE_PROVIDER"] = "openai"
         command = [HERMES, "-z", "hi"]
@@ -55,7 +57,7 @@ def _one_shot() -> Iterator[Number]:
         yield Number(name="hermes -z hi / python -c pass", value=seconds / bare, unit="x")
         peak = max(memory for _, memory in runs) / 1024
         yield Number(name="hermes -z hi, peak memory", value=peak, unit="MB", bar=60)
-        size = len(json.loads(log.read_text().splitlines()[-1])["body"].encode())
+        size = len(json.loads((Path(folder) / "log").read_text().splitlines()[-1])["body"].encode())
         yield Number(name="request for hi", value=size / 1000, unit="KB", bar=16)
 
 
@@ -76,14 +78,13 @@ def _run(command: Sequence[str], env: dict[str, str]) -> tuple[float, int]:
 
 
 @contextmanager
-def mock_server(folder: Path, *extra: str) -> Iterator[tuple[str, Path]]:
-    """A mock model in a process of its own; yields its URL and the log of its requests."""
-    log = folder / "requests.jsonl"
+def mock_server(log: Path | None = None) -> Iterator[str]:
+    """A mock model in a process of its own; yields its URL and writes its requests to `log`."""
     command = [sys.executable, "-m", "hermes.testing.mock_openai", "--port", "0"]
-    command += ["--log", str(log), *extra]
+    command += ["--log", str(log)] if log else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
-            yield server.stdout.readline().strip(), log
+            yield server.stdout.readline().strip()
         finally:
             server.terminate()

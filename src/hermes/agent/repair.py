@@ -6,7 +6,7 @@ sent to the provider, and with them its prompt cache, stay the same.
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -35,18 +35,52 @@ _Place: TypeAlias = tuple[int, int]
 
 def valid_history(messages: Sequence[Message]) -> list[Message]:
     """Every call is followed by its result, nothing is empty, roles alternate, a user begins."""
-    merged: list[Message] = []
-    for message in _paired(messages):
-        last = merged[-1] if merged else None
-        if isinstance(message, User) and isinstance(last, User):
-            merged[-1] = _join_users(last, message)
-        elif isinstance(message, Assistant) and isinstance(last, Assistant):
-            merged[-1] = _join_answers(last, message)
-        else:
-            merged.append(message)
-    if merged and not isinstance(merged[0], User):
-        merged.insert(0, User("msg_opening", (Text(_OPENING),), Trust.HOUSE))
-    return merged
+    return History(messages).valid()
+
+
+class History(Sequence[Message]):
+    """What was said, and its valid form: every request pays only for what is new.
+
+    What is added between two requests must be whole: an answer, then all of its results.
+    """
+
+    def __init__(self, past: Sequence[Message] = ()) -> None:
+        self.call_ids: set[str] = set()
+        self._said: list[Message] = list(past)
+        self._valid: list[Message] = []
+        self._done = 0
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Message]: ...
+    def __getitem__(self, place: int | slice) -> Message | list[Message]:
+        return self._said[place]
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def add(self, message: Message) -> None:
+        self._said.append(message)
+
+    def valid(self) -> list[Message]:
+        for message in _paired(self._said[self._done :], self.call_ids):
+            self._take(message)
+        self._done = len(self._said)
+        return list(self._valid)
+
+    def _take(self, message: Message) -> None:
+        last = self._valid[-1] if self._valid else None
+        match last, message:
+            case User(), User():
+                self._valid[-1] = join_users(last, message)
+            case Assistant(), Assistant():
+                self._valid[-1] = _join_answers(last, message)
+            case None, Assistant() | Result():
+                opening = User("msg_opening", (Text(_OPENING),), Trust.HOUSE)
+                self._valid += [opening, message]
+            case _:
+                self._valid.append(message)
 
 
 def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:
@@ -57,9 +91,12 @@ def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:
             waiting.pop(message.call, None)
         elif isinstance(message, Assistant):
             for call in message.calls:
-                waiting.pop(call.id, None)
                 waiting[call.id] = call.name
     return list(waiting.items())
+
+
+def says_something(message: User) -> bool:
+    return _solid(message.parts) is not None
 
 
 def with_own_call_ids(answer: Assistant, taken: set[str]) -> Assistant:
@@ -81,10 +118,9 @@ def _own_id(part: Text | Reasoning | ToolCall, taken: set[str]) -> Text | Reason
     return part if own == part.id else replace(part, id=own)
 
 
-def _paired(messages: Sequence[Message]) -> Iterator[Message]:
+def _paired(messages: Sequence[Message], taken: set[str]) -> Iterator[Message]:
     """Put each result behind its call; drop what says nothing or answers nothing."""
     results = _results_by_place(messages)
-    taken: set[str] = set()
     for place, message in enumerate(messages):
         match message:
             case User():
@@ -178,7 +214,7 @@ def _lost(call: ToolCall) -> Result:
     return Result(f"{call.id}_lost", call.id, (Text(INTERRUPTED),), failed=True)
 
 
-def _join_users(first: User, second: User) -> User:
+def join_users(first: User, second: User) -> User:
     """Neighbouring texts become one, so that no provider runs their words together."""
     left, right = first.parts[-1], second.parts[0]
     if isinstance(left, Text) and isinstance(right, Text):

@@ -16,13 +16,13 @@ from hermes.agent.calls import Calls, Ended, failed
 from hermes.agent.cancelling import cancelled_from_outside
 from hermes.agent.guard import LoopGuard
 from hermes.agent.plan import Plan
-from hermes.agent.repair import valid_history, with_own_call_ids
-from hermes.kit.ids import new_id
+from hermes.agent.repair import History, says_something, with_own_call_ids
+from hermes.agent.stream import AnswerStream
 from hermes.ports.model import Request
 from hermes.ports.sink import Emit
-from hermes.schema.errors import HermesError, ModelError, PolicyRefused
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said, StreamReset, TextDelta
-from hermes.schema.messages import Assistant, Message, Stop, Text, ToolCall, Usage, User
+from hermes.schema.errors import HermesError, ModelError, PolicyRefused, UsageError
+from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said
+from hermes.schema.messages import Assistant, Message, ToolCall, Usage, User
 from hermes.schema.tools import ToolSpec
 
 log = logging.getLogger(__name__)
@@ -60,13 +60,9 @@ class _Turn:
     def __init__(self, plan: Plan, emit: Emit) -> None:
         self._plan = plan
         self._emit = emit
-        self._messages: list[Message] = list(plan.history)
-        self._call_ids = {
-            call.id
-            for message in plan.history
-            if isinstance(message, Assistant)
-            for call in message.calls
-        }
+        past = plan.history
+        self._history = past if isinstance(past, History) else History(past)
+        self._history.valid()
         self._guard = LoopGuard(plan.guard)
         # A steady order keeps the beginning of each request the same for the provider's cache.
         self._specs = [plan.tools[name].spec for name in sorted(plan.tools)]
@@ -138,7 +134,7 @@ class _Turn:
         return _Ending(Outcome.EXHAUSTED, reason, "steps")
 
     async def _say(self, message: Message) -> None:
-        self._messages.append(message)
+        self._history.add(message)
         await self.tell(Said(message))
 
     async def _leave(self, calls: Sequence[ToolCall], why: str) -> None:
@@ -147,10 +143,10 @@ class _Turn:
 
     async def _hear(self) -> bool:
         """Take in what people said meanwhile."""
-        steering = await self._plan.steer()
-        for message in steering:
+        heard = [message for message in await self._plan.steer() if says_something(message)]
+        for message in heard:
             await self._say(message)
-        return bool(steering)
+        return bool(heard)
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
         async def tell(ended: Ended) -> None:
@@ -162,58 +158,27 @@ class _Turn:
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
         # Shielded work may have hidden that somebody wants an end: no request is begun then.
         await anyio.lowlevel.checkpoint_if_cancelled()
+        history = self._history.valid()
+        if not history or isinstance(history[-1], Assistant):
+            raise UsageError("There is nothing to answer.", hint="Say something first.")
         self.steps += 1
-        answer = await self._stream(
-            Request(
-                self._plan.system,
-                valid_history(self._messages),
-                specs,
-                self._plan.max_output,
-                self._plan.effort,
-            )
-        )
-        await self._take(answer)
-        return answer
+        plan = self._plan
+        stream = AnswerStream(plan.model, self._emit)
+        request = Request(plan.system, history, specs, plan.max_output, plan.effort)
+        try:
+            answer = await stream.listen(request)
+        except BaseException:
+            if heard := stream.heard():
+                answer = await self._take(heard)
+                await self._leave(answer.calls, "the turn was interrupted before this call")
+            raise
+        return await self._take(answer)
 
-    async def _take(self, answer: Assistant) -> None:
+    async def _take(self, answer: Assistant) -> Assistant:
+        answer = with_own_call_ids(answer, set(self._history.call_ids))
         self.usage += answer.usage
         await self._say(answer)
-
-    async def _stream(self, request: Request) -> Assistant:
-        """Pass deltas on; whatever ends it, keep the words that people have already read."""
-        model = self._plan.model
-        heard: list[str] = []
-        answer: Assistant | None = None
-        try:
-            async with model.stream(request) as chunks:
-                async for chunk in chunks:
-                    if isinstance(chunk, Assistant):
-                        answer = with_own_call_ids(chunk, self._call_ids)
-                        break
-                    if isinstance(chunk, TextDelta):
-                        heard.append(chunk.text)
-                    elif isinstance(chunk, StreamReset):
-                        heard.clear()
-                    await self._emit(chunk)
-        except BaseException:
-            await self._keep(answer, "".join(heard))
-            raise
-        if answer is None:
-            await self._keep(None, "".join(heard))
-            raise ModelError(f"{model.name} ended its stream without an answer.", hint="Try again.")
         return answer
-
-    async def _keep(self, answer: Assistant | None, heard: str) -> None:
-        """Record what there is of an answer that will not be followed up."""
-        model = self._plan.model
-        if answer is not None:
-            await self._take(answer)
-            await self._leave(answer.calls, "the turn was interrupted before this call started")
-        elif heard.strip():
-            words = (Text(heard),)
-            await self._say(
-                Assistant(new_id("msg"), words, Stop.CANCELLED, Usage(), model.name, model.provider)
-            )
 
 
 def _gave_up(verdict: Verdict) -> _Ending:

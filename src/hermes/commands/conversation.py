@@ -30,12 +30,12 @@ async def _resume(context: Context, words: str) -> Reply:
 
 
 async def _retry(context: Context, words: str) -> Reply:
-    (question,) = await context.conversation.undo(1)
+    question = await context.conversation.again()
     return Ask(question.parts)
 
 
 async def _undo(context: Context, words: str) -> Reply:
-    if words and not words.isdigit():
+    if words and not (words.isascii() and words.isdigit() and int(words)):
         raise UsageError("/undo takes a number of turns.", hint="For example: /undo 2")
     taken = await context.conversation.undo(int(words or 1))
     first = one_line(text_of(taken[0]), 60)
@@ -70,5 +70,5 @@ COMMANDS = (
     Command(name="undo", usage="[turns]", summary="Take back the last turns.", run=_undo),
     Command(name="title", usage="[text]", summary="Show or set this session's title.", run=_title),
     Command(name="stop", summary="End the turn that is running.", run=_stop),
-    Command(name="quit", aliases=("exit", "q"), summary="Leave.", run=_quit),
+    Command(name="quit", aliases=("exit",), summary="Leave.", run=_quit),
 )

@@ -1,26 +1,34 @@
 """Commands that look and choose: the model, the state of the session, what it has cost."""
 
 from hermes.commands.command import Command, Context, Reply, Told
-from hermes.kit.text import one_line
+from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
 from hermes.schema.sessions import ModelUse
 from hermes.session.conversation import recap
 
 
 async def _model(context: Context, words: str) -> Reply:
-    rest = words.split()
-    everywhere = "--global" in rest
-    rest = [word for word in rest if word not in {"--global", "--session"}]
-    provider: str | None = None
-    if "--provider" in rest:
-        place = rest.index("--provider")
-        if place + 1 >= len(rest):
-            raise UsageError("--provider needs a name.")
-        provider = rest[place + 1]
-        del rest[place : place + 2]
-    if not rest:
+    if not words:
         return Told(f"The model is {context.models.current()}. `hermes model` lists others.")
-    return Told(await context.models.switch(rest[0], provider, everywhere=everywhere))
+    rest = words.split()
+    provider = _take_provider(rest)
+    everywhere = "--global" in rest
+    names = [word for word in rest if word not in {"--global", "--session"}]
+    if len(names) != 1 or names[0].startswith("--"):
+        raise UsageError("/model takes one name.", hint="/help model shows how it is written.")
+    return Told(await context.models.switch(names[0], provider, everywhere=everywhere))
+
+
+def _take_provider(words: list[str]) -> str | None:
+    """Take `--provider name` out of the words."""
+    if "--provider" not in words:
+        return None
+    place = words.index("--provider")
+    if place + 1 >= len(words):
+        raise UsageError("--provider needs a name.", hint="/help model shows how it is written.")
+    provider = words[place + 1]
+    del words[place : place + 2]
+    return provider
 
 
 async def _status(context: Context, words: str) -> Reply:
@@ -49,7 +57,7 @@ def _use_line(use: ModelUse) -> str:
     tokens = use.usage
     cached = f", {tokens.cache_read:,} from cache" if tokens.cache_read else ""
     return (
-        f"  {use.provider}/{use.model}: {use.calls} calls, "
+        f"  {use.provider}/{use.model}: {plural(use.calls, 'call')}, "
         f"{tokens.input:,} tokens in{cached}, {tokens.output:,} out, {cost}"
     )
 

@@ -50,13 +50,19 @@ class ChatCompletions:
     """Implements `ports.model.Model`. The endpoint belongs to whoever made it."""
 
     def __init__(
-        self, endpoint: Endpoint, served: Served, images: Images, clock: Clock, key: str = ""
+        self,
+        endpoint: Endpoint,
+        served: Served,
+        images: Images,
+        clock: Clock,
+        key: str = "",
+        codec: ChatRequestCodec | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._served = served
         self._images = images
         self._clock = clock
-        self._codec = ChatRequestCodec(
+        self._codec = codec or ChatRequestCodec(
             served.model, served.provider, served.profile, served.max_output, served.extra
         )
         self._decoder = msgspec.json.Decoder(StreamChunk, strict=False)
@@ -83,7 +89,9 @@ class ChatCompletions:
 
     def keyed(self, key: str) -> "ChatCompletions":
         """The same model asked with another key, over the same connections."""
-        return ChatCompletions(self._endpoint, self._served, self._images, self._clock, key)
+        return ChatCompletions(
+            self._endpoint, self._served, self._images, self._clock, key, self._codec
+        )
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:

@@ -341,7 +341,7 @@ class _Resolver:
             return structs.replace(target, window=chosen, local=True, source="found running")
         raise NothingConfigured(
             "no model provider is set up: there is no key and no local server",
-            hint="Run: hermes setup. Or set a key: hermes config set OPENROUTER_API_KEY <key>. "
+            hint="Set a key: hermes config set OPENROUTER_API_KEY <key>. "
             "Or start a local server such as Ollama.",
         )
 

@@ -1,11 +1,11 @@
 """What the agent may do in the world."""
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from msgspec import Raw, Struct
 
-from hermes.schema.messages import Media, Text
+from hermes.schema.messages import Media, Message, Text
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 
@@ -35,3 +35,10 @@ class Tool(Protocol):
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         """Raise `ToolError` for a failure the model should read."""
         ...
+
+
+@runtime_checkable
+class Restores(Protocol):
+    """A tool whose state lives in the transcript and is read back from it before a turn."""
+
+    def restore(self, session: str, messages: Sequence[Message]) -> None: ...

@@ -1,18 +1,20 @@
 """One person's talk with the agent, as a surface sees it: say, retry, undo, start anew, resume."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 import anyio
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from hermes.agent.plan import Steer, no_steering
+from hermes.agent.repair import join_users, says_something
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
 from hermes.ports.sink import Emit
-from hermes.ports.store import Archive, ChangeSession, Hide, Store
-from hermes.schema.errors import NotFound, UsageError
+from hermes.ports.store import Append, Archive, ChangeSession, Done, Hide, OpenSession, Store
+from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Outcome
-from hermes.schema.messages import Assistant, Media, Text, Trust, User, text_of
+from hermes.schema.messages import Assistant, Media, Message, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored
 from hermes.session.runner import Runner, Turn
@@ -38,6 +40,7 @@ class Conversation:
         self._origin = origin
         self._archive: Archive = store.seen_by(origin.principal)
         self._scope: anyio.CancelScope | None = None
+        self._replaces: int | None = None
         self._new = True
         self.session = self._fresh()
 
@@ -48,12 +51,21 @@ class Conversation:
     async def say(
         self, parts: Sequence[Text | Media], listen: Emit, steer: Steer = no_steering
     ) -> Outcome:
-        """One turn. It can be ended from outside with `interrupt`."""
+        """One turn. It can be ended from outside with `interrupt`.
+
+        Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
+        """
+        asked = User(new_id("msg"), tuple(parts), Trust.OWNER)
+        if not says_something(asked):
+            raise UsageError("There is nothing to answer.", hint="Say something first.")
+        self._refuse_while_running()
+        replaces, self._replaces = self._replaces, None
         turn = Turn(
             session=self.session,
-            asked=User(new_id("msg"), tuple(parts), Trust.OWNER),
+            asked=asked,
             listen=listen,
             new=self._new,
+            replaces=replaces,
             steer=steer,
         )
         with anyio.CancelScope() as scope:
@@ -74,12 +86,10 @@ class Conversation:
         return True
 
     def start_new(self) -> None:
-        self._new = True
-        self.session = self._fresh()
+        self._enter(self._fresh(), new=True)
 
     async def resume(self, name: str) -> Session:
-        self.session = await self._archive.find(name)
-        self._new = False
+        self._enter(await self._archive.find(name), new=False)
         return self.session
 
     async def resume_latest(self, source: str | None = None) -> Session:
@@ -88,6 +98,23 @@ class Conversation:
             raise NotFound("There is no session to continue yet.", hint="Just start talking.")
         return await self.resume(latest.id)
 
+    async def exists(self, session: str) -> bool:
+        try:
+            await self._archive.get(session)
+        except NotFound:
+            return False
+        return True
+
+    async def begin_with(self, messages: Sequence[Message], session: str | None = None) -> None:
+        """Start a session, under a given id, that goes on from what was said elsewhere."""
+        fresh = self._fresh()
+        if session:
+            fresh = structs.replace(fresh, id=session)
+        if messages:
+            said = [Append(fresh.id, "", message, fresh.started_at) for message in messages]
+            await self._store.commit(OpenSession(fresh), *said)
+        self._enter(fresh, new=not messages)
+
     async def messages(self) -> Sequence[Stored]:
         return [] if self._new else await self._archive.messages(self.session.id)
 
@@ -95,27 +122,70 @@ class Conversation:
         return [] if self._new else await self._archive.usage(self.session.id)
 
     async def undo(self, turns: int = 1) -> list[User]:
-        """Take back the last turns; returns what was asked in them, oldest first."""
-        asked = [row for row in await self.messages() if _is_question(row)]
-        taken = asked[-turns:] if turns > 0 else []
-        if not taken:
-            raise UsageError("There is nothing to take back.")
-        await self._store.commit(Hide(self.session.id, taken[0].seq))
-        return [row.message for row in taken if isinstance(row.message, User)]
+        """Take back the last turns; returns what was asked in each, oldest first."""
+        self._refuse_while_running()
+        async with self._runner.holding(self.session.id):
+            taken = await self._last_turns(turns)
+            # What was taken back must not be taken up again as unanswered.
+            settled = [Done(row.message.id) for rows in taken for row in rows]
+            await self._store.commit(Hide(self.session.id, taken[0][0].seq), *settled)
+        self._replaces = None
+        return [_question(rows) for rows in taken]
+
+    async def again(self) -> User:
+        """The last question; what is said next takes its place, and that of its answer."""
+        (rows,) = await self._last_turns(1)
+        self._replaces = rows[0].seq
+        return _question(rows)
 
     async def retry(self, listen: Emit, steer: Steer = no_steering) -> Outcome:
-        """Take the last question back and ask it again."""
-        (question,) = await self.undo(1)
-        return await self.say(question.parts, listen, steer)
+        """Ask the last question again, as if it had not been answered."""
+        return await self.say((await self.again()).parts, listen, steer)
 
     async def change(self, change: SessionChange) -> None:
         """Set fields of the session: at once when it is on disk, else with its first message."""
-        if self._new:
-            wanted = {name: value for name, value in structs.asdict(change).items() if value}
-            self.session = structs.replace(self.session, **wanted)
+        if not self._new:
+            await self._store.commit(ChangeSession(self.session.id, change))
+            await self._reload()
             return
-        await self._store.commit(ChangeSession(self.session.id, change))
-        await self._reload()
+        if change.title:
+            await self._refuse_taken(change.title)
+        fields = structs.asdict(change).items()
+        wanted = {name: value for name, value in fields if value is not UNSET}
+        self.session = structs.replace(self.session, **wanted)
+
+    async def _last_turns(self, count: int) -> list[list[Stored]]:
+        turns: list[list[Stored]] = []
+        for row in filter(_is_question, await self.messages()):
+            if turns and row.run and turns[-1][0].run == row.run:
+                turns[-1].append(row)
+            else:
+                turns.append([row])
+        if count < 1 or not turns:
+            raise UsageError("There is nothing to take back.")
+        return turns[-count:]
+
+    async def _refuse_taken(self, title: str) -> None:
+        try:
+            found = await self._archive.find(title)
+        except NotFound:
+            return
+        if found.title == title:
+            raise UsageError(
+                f"Another session is already called {title!r}.", hint="Choose another title."
+            )
+
+    def _refuse_while_running(self) -> None:
+        if self._scope is not None:
+            raise SessionBusy(
+                f"Session {self.session.id} is in the middle of a turn.",
+                hint="Wait for its end, or stop it with /stop.",
+            )
+
+    def _enter(self, session: Session, *, new: bool) -> None:
+        self.session = session
+        self._new = new
+        self._replaces = None
 
     async def _reload(self) -> None:
         try:
@@ -141,6 +211,12 @@ class Conversation:
 def _is_question(row: Stored) -> bool:
     message = row.message
     return isinstance(message, User) and message.trust is not Trust.HOUSE
+
+
+def _question(rows: Sequence[Stored]) -> User:
+    """Everything that was asked in one turn, as one message."""
+    asked = [row.message for row in rows if isinstance(row.message, User)]
+    return reduce(join_users, asked)
 
 
 def recap(rows: Sequence[Stored], exchanges: int) -> list[tuple[str, str]]:

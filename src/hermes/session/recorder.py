@@ -22,17 +22,29 @@ class Recorder:
         self._scope = scope
 
     def sink(self, answered: Sequence[str], listen: Emit) -> Emit:
-        """An `emit` that records, then tells `listen`; the end settles the `answered` parcels."""
+        """An `emit` that records, then tells `listen`.
+
+        The end settles those of the `answered` parcels that came into the transcript.
+        """
+        recorded: set[str] = set()
 
         async def emit(event: Event) -> None:
-            writes = self._writes(event, answered)
-            if writes:
+            if isinstance(event, RunEnded):
+                # The last word is heard even where nothing can be written any more.
+                try:
+                    await self._store.commit(*[Done(key) for key in answered if key in recorded])
+                finally:
+                    await listen(event)
+                return
+            if writes := self._writes(event):
                 await self._store.commit(*writes)
+            if isinstance(event, Said):
+                recorded.add(event.message.id)
             await listen(event)
 
         return emit
 
-    def _writes(self, event: Event, answered: Sequence[str]) -> list[Write]:
+    def _writes(self, event: Event) -> list[Write]:
         match event:
             case Said(message=message):
                 return self._message(message)
@@ -49,8 +61,6 @@ class Recorder:
                         )
                     )
                 ]
-            case RunEnded():
-                return [Done(key) for key in answered]
             case _:
                 return []
 
@@ -58,7 +68,7 @@ class Recorder:
         session, run, now = self._scope.session, self._scope.run, self._clock.now()
         writes: list[Write] = [Append(session, run, message, now)]
         if isinstance(message, Result):
-            writes.append(Settle(message.call))
+            writes.append(Settle(session, message.call))
         elif isinstance(message, Assistant) and message.usage != Usage():
             cost = self._price(message.model, message.provider, message.usage)
             meter = Meter(session, run, message.model, message.provider, message.usage, cost, now)

@@ -21,11 +21,12 @@ async def close_lost_calls(
     writes: list[Write] = []
     results: list[Message] = []
     for call, _ in lost:
+        # What has no intent was a reader or had not begun: nothing was changed either way.
         intent = begun.get(call)
         effect = intent.effect if intent else Effect.READ
         result = interrupted(call, effect, started=True)
         results.append(result)
         run = intent.run if intent else ""
-        writes += [Append(session, run, result, clock.now()), Settle(call)]
+        writes += [Append(session, run, result, clock.now()), Settle(session, call)]
     await store.commit(*writes)
     return [*history, *results]

@@ -1,7 +1,9 @@
 """Run one turn of a session: durable in, one runner at a time, durable out."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Protocol
 
@@ -10,17 +12,19 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.agent.plan import Plan, Steer, no_steering
+from hermes.agent.repair import History
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import Clock
 from hermes.kit.holder import this_process
 from hermes.kit.ids import new_id
 from hermes.ports.sink import Emit
-from hermes.ports.store import ChangeSession, Done, OpenSession, Parcel, Post, Store, Write
-from hermes.schema.errors import StoreError
+from hermes.ports.store import ChangeSession, Done, Hide, OpenSession, Parcel, Post, Store, Write
+from hermes.schema.errors import SessionBusy, StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Scope
-from hermes.schema.sessions import Session, SessionChange
+from hermes.schema.sessions import Session, SessionChange, Stored
+from hermes.session.recall import Recall
 from hermes.session.recorder import Price, Recorder
 from hermes.session.recovery import close_lost_calls
 
@@ -39,12 +43,16 @@ class Planner(Protocol):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """One request to run: `new` says that the session's row is still to be written."""
+    """One request to run: `new` says that the session's row is still to be written.
+
+    `replaces` takes back every message from that place on, once this one is accepted.
+    """
 
     session: Session
     asked: User
     listen: Emit
     new: bool = False
+    replaces: int | None = None
     steer: Steer = no_steering
     later: bool = True
 
@@ -58,16 +66,32 @@ class Runner:
         self._planner = planner
         self._price = price
         self._profile = profile
+        self._held: set[str] = set()
+        self._recall = Recall()
 
     async def run(self, turn: Turn) -> Outcome:
         """Accept the message, then answer it. Raises `SessionBusy` before anything is accepted."""
-        session = turn.session
-        generation = await self._store.leases.hold(session.id, this_process(), LEASE)
-        try:
+        async with self.holding(turn.session.id) as generation:
             return await self._run_held(turn, generation)
+
+    @asynccontextmanager
+    async def holding(self, session: str) -> AsyncGenerator[int]:
+        """Keep everybody else, also in this process, from changing the session."""
+        if session in self._held:
+            raise SessionBusy(
+                f"Session {session} is in the middle of a turn.",
+                hint="Wait for its end, or stop it.",
+            )
+        self._held.add(session)
+        try:
+            generation = await self._store.leases.hold(session, this_process(), LEASE)
+            try:
+                yield generation
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._store.leases.release(session, generation)
         finally:
-            with anyio.CancelScope(shield=True):
-                await self._store.leases.release(session.id, generation)
+            self._held.discard(session)
 
     async def _run_held(self, turn: Turn, generation: int) -> Outcome:
         session = turn.session
@@ -79,41 +103,59 @@ class Runner:
             principal=session.principal,
             later=turn.later,
         )
-        archive = self._store.seen_by(session.principal)
-        stored = await archive.messages(session.id)
-        history = [row.message for row in stored]
-        history = await close_lost_calls(self._store, self._clock, session.id, history)
+        history, known = await self._history(turn, generation)
         plan = await self._planner.plan(session, scope, history)
         plan = msgspec.structs.replace(plan, steer=turn.steer)
-        asked, keys = await self._accept(turn, plan, history)
+        asked: list[User] = []
+        # Once it is accepted the turn starts, and says how it ends: also if it is stopped now.
+        with anyio.CancelScope(shield=True):
+            asked = await self._accept(turn, plan, known)
         recorder = Recorder(self._store, self._clock, self._price, scope)
-        return await self._beating(
-            session.id, generation, plan, asked, recorder.sink(keys, turn.listen)
-        )
+        emit = recorder.sink([user.id for user in asked], turn.listen)
+        outcome = await self._beating(session.id, generation, plan, asked, emit)
+        self._recall.keep(session.id, generation, history)
+        return outcome
 
-    async def _accept(
-        self, turn: Turn, plan: Plan, history: Sequence[Message]
-    ) -> tuple[list[User], list[str]]:
-        """Make the message durable; with it come those that a crash left unanswered."""
+    async def _history(self, turn: Turn, generation: int) -> tuple[History, set[str]]:
+        """What was said so far, with an end for every call, and the ids of all there is."""
+        session = turn.session
+        history = self._recall.take(session.id, generation)
+        if history is not None and turn.replaces is None:
+            return history, {message.id for message in history}
+        stored = await self._store.seen_by(session.principal).messages(session.id)
+        kept = [row.message for row in stored if not _is_replaced(row, turn)]
+        whole = await close_lost_calls(self._store, self._clock, session.id, kept)
+        return History(whole), {row.message.id for row in stored}
+
+    async def _accept(self, turn: Turn, plan: Plan, known: AbstractSet[str]) -> list[User]:
+        """Make the message durable; with it come those that a crash kept from being heard."""
         session = turn.session
         body = Raw(msgspec.json.encode(turn.asked))
         writes: list[Write] = [
             *([OpenSession(session)] if turn.new else []),
+            *([Hide(session.id, turn.replaces)] if turn.replaces is not None else []),
             Post(Parcel(key=turn.asked.id, lane="inbox", topic=session.id, body=body)),
             *_changes(session, plan),
         ]
         await self._store.commit(*writes)
+        waiting = await self._waiting(session.id)
+        told = [Done(user.id) for user in waiting if user.id in known]
+        await self._store.commit(*told)
+        return [user for user in waiting if user.id not in known]
+
+    async def _waiting(self, session: str) -> list[User]:
         # The session's own lease keeps others away, so the lane's may lapse at once.
         parcels = await self._store.lanes.claim(
-            "inbox", session.id, this_process(), timedelta(0), WAITING
+            "inbox", session, this_process(), timedelta(0), WAITING
         )
-        known = {message.id for message in history}
-        waiting = [msgspec.json.decode(parcel.body, type=User) for parcel in parcels]
-        told = [Done(user.id) for user in waiting if user.id in known]
-        if told:
-            await self._store.commit(*told)
-        asked = [user for user in waiting if user.id not in known]
-        return asked, [user.id for user in asked]
+        users: list[User] = []
+        for parcel in parcels:
+            try:
+                users.append(msgspec.json.decode(parcel.body, type=User))
+            except msgspec.DecodeError as error:
+                log.warning("inbox parcel %s cannot be read: %s", parcel.key, error)
+                await self._store.lanes.park(parcel.key, f"It cannot be read: {error}")
+        return users
 
     async def _beating(
         self, session: str, generation: int, plan: Plan, asked: Sequence[User], emit: Emit
@@ -126,11 +168,10 @@ class Runner:
 
             async def beat() -> None:
                 nonlocal lost
-                while True:
+                while not lost:
                     await self._clock.sleep(HEARTBEAT)
-                    if not await self._store.leases.renew(session, generation, LEASE):
-                        lost = True
-                        group.cancel_scope.cancel()
+                    lost = not await self._renew(session, generation)
+                group.cancel_scope.cancel()
 
             group.start_soon(beat)
             try:
@@ -139,16 +180,35 @@ class Runner:
                 failure = error
             group.cancel_scope.cancel()
         if failure is not None:
+            log.error("the turn %s broke", plan.scope.run, exc_info=failure)
             raise failure
         if lost:
-            raise StoreError("Another process took over this session while the turn was running.")
+            raise StoreError(
+                "Another process took over this session while the turn was running.",
+                hint="Look at what it did before going on.",
+            )
         return outcome
+
+    async def _renew(self, session: str, generation: int) -> bool:
+        try:
+            return await self._store.leases.renew(session, generation, LEASE)
+        except StoreError as error:
+            # Not knowing is no loss: whether it is ours still will show at the next beat.
+            log.warning("the lease of session %s could not be renewed: %s", session, error)
+            return True
+
+
+def _is_replaced(row: Stored, turn: Turn) -> bool:
+    return turn.replaces is not None and row.seq >= turn.replaces
 
 
 def _changes(session: Session, plan: Plan) -> list[Write]:
     """Remember prompt and model with the session, so that the next turn repeats their bytes."""
     model, provider = plan.model.name, plan.model.provider
-    if (session.system, session.model, session.provider) == (plan.system, model, provider):
+    same = (session.system, session.model, session.provider) == (plan.system, model, provider)
+    if same and session.ended_at is None:
         return []
-    change = SessionChange(system=plan.system, model=model, provider=provider, ended_at=None)
+    change = SessionChange(
+        system=plan.system, model=model, provider=provider, ended_at=None, end_reason=""
+    )
     return [ChangeSession(session.id, change)]

@@ -273,3 +273,13 @@ def test_arguments_are_sent_as_they_came(args: dict[str, object], indent: int | 
     call = Assistant("a", (ToolCall("c", "look", Raw(raw.encode())),), Stop.TOOLS)
     sent = json.loads(codec().body(Request("", [call])))["messages"][0]["tool_calls"][0]
     assert sent["function"]["arguments"] == raw
+
+
+@given(first=steps(), second=steps(), shared=st.integers(0, 6))
+def test_what_was_sent_before_does_not_show_in_the_next_body(
+    first: list[Message], second: list[Message], shared: int
+):
+    used = codec()
+    used.body(Request("sys", first))
+    then = Request("sys", first[:shared] + second)
+    assert used.body(then) == codec().body(then)

@@ -91,12 +91,32 @@ class ChatRequestCodec:
         self._max_output = max_output
         self._extra = dict(extra or {})
         self._encoder = msgspec.json.Encoder()
+        self._sent: Sequence[Message] = ()
+        self._written: list[bytes] = []
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
         """The whole body; `images` holds what `images_in` names, as far as it could be found."""
         encode = self._encoder.encode
-        messages = self.messages(request, images or {})
-        return b'%b,"messages":%b}' % (encode(self._head(request))[:-1], encode(messages))
+        head = encode(self._head(request))[:-1]
+        if self.images_in(request.messages):
+            return b'%b,"messages":%b}' % (head, encode(self.messages(request, images or {})))
+        pieces = [encode(SystemMessage(request.system))] if request.system else []
+        pieces += filter(None, self._rewritten(request.messages))
+        return b'%b,"messages":[%b]}' % (head, b",".join(pieces))
+
+    def _rewritten(self, messages: Sequence[Message]) -> list[bytes]:
+        """Each message as JSON; those the last request began with are not written again."""
+        same = 0
+        for old, new in zip(self._sent, messages, strict=False):
+            if old is not new:
+                break
+            same += 1
+        written = self._written[:same]
+        for message in messages[same:]:
+            one = self._one(message, {})
+            written.append(self._encoder.encode(one) if one else b"")
+        self._sent, self._written = messages, written
+        return written
 
     def messages(self, request: Request, images: Urls) -> list[WireMessage]:
         written: list[WireMessage] = [SystemMessage(request.system)] if request.system else []
@@ -105,20 +125,24 @@ class ChatRequestCodec:
             if shown and not isinstance(message, Result):
                 written.append(self._shown(shown, images))
                 shown = []
-            match message:
-                case User():
-                    written.append(UserMessage(self._content(message.parts, images)))
-                case Assistant():
-                    if message.parts and (answer := self._answer(message)):
-                        written.append(answer)
-                case Result():
-                    shown += self._images(message.parts)
-                    written.append(ToolMessage(self._call_id(message.call), self._told(message)))
-                case _:
-                    assert_never(message)
+            if isinstance(message, Result):
+                shown += self._images(message.parts)
+            if one := self._one(message, images):
+                written.append(one)
         if shown:
             written.append(self._shown(shown, images))
         return written
+
+    def _one(self, message: Message, images: Urls) -> WireMessage | None:
+        match message:
+            case User():
+                return UserMessage(self._content(message.parts, images))
+            case Assistant():
+                return self._answer(message) if message.parts else None
+            case Result():
+                return ToolMessage(self._call_id(message.call), self._told(message))
+            case _:
+                assert_never(message)
 
     def images_in(self, messages: Iterable[Message]) -> list[Media]:
         """The images whose bytes `body` will need."""

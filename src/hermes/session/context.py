@@ -1,0 +1,147 @@
+"""The mirror of a turn's scope for code that is not ours: plugins, foreign tools, old programs.
+
+Our own code takes the `Scope`; nothing here decides anything for it. In a task that never
+bound anything, a variable is what the process was started with; in one whose turn is over
+it is empty. A task inherits what its starter had bound, so each handler begins with
+`reset_session_vars`.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum, auto
+from typing import Final, Literal, TypeAlias
+
+from hermes.config.env import process_value
+from hermes.schema.scope import Scope
+from hermes.schema.sessions import Session
+
+
+class _Never(Enum):
+    BOUND = auto()
+
+
+_Value: TypeAlias = str | Literal[_Never.BOUND]
+Tokens: TypeAlias = Sequence[object]
+"""What binding gives back. Kept for old callers: clearing does not need it."""
+
+
+def _variables(prefix: str, *names: str) -> dict[str, ContextVar[_Value]]:
+    return {
+        prefix + name: ContextVar[_Value](prefix + name, default=_Never.BOUND) for name in names
+    }
+
+
+_TURN: Final[Mapping[str, ContextVar[_Value]]] = _variables(
+    "HERMES_SESSION_",
+    "PLATFORM", "SOURCE", "CHAT_ID", "CHAT_NAME", "THREAD_ID", "USER_ID", "USER_NAME",
+    "KEY", "ID", "MESSAGE_ID", "PROFILE", "CWD",
+)  # fmt: skip
+_CRON: Final[Mapping[str, ContextVar[_Value]]] = _variables(
+    "HERMES_CRON_AUTO_DELIVER_", "PLATFORM", "CHAT_ID", "THREAD_ID"
+)
+_ALL: Final[Mapping[str, ContextVar[_Value]]] = {**_TURN, **_CRON}
+_LATER: Final = ContextVar[bool]("HERMES_SESSION_ASYNC_DELIVERY", default=True)
+
+
+class _Latch:
+    """Whether this process ever bound a session; once it has, it stays so."""
+
+    engaged = False
+
+
+def session_context_engaged() -> bool:
+    return _Latch.engaged
+
+
+def set_session_vars(
+    *,
+    session_key: str = "",
+    session_id: str = "",
+    async_delivery: bool = True,
+    **others: str,
+) -> Tokens:
+    """Bind this context to a session; what is not named is bound to nothing.
+
+    The others are platform, source, chat_id, chat_name, thread_id, user_id, user_name,
+    message_id, profile and cwd. `async_delivery` says whether something that ends after the
+    turn can still be told to the session.
+    """
+    given = {"HERMES_SESSION_KEY": session_key, "HERMES_SESSION_ID": session_id}
+    given |= {f"HERMES_SESSION_{name.upper()}": value for name, value in others.items()}
+    unknown = [name for name in given if name not in _TURN]
+    if unknown:
+        raise TypeError(f"unknown session variables: {', '.join(sorted(unknown))}")
+    _Latch.engaged = True
+    tokens: list[object] = [_LATER.set(bool(async_delivery))]
+    tokens += [variable.set(given.get(name) or "") for name, variable in _TURN.items()]
+    return tokens
+
+
+def clear_session_vars(tokens: Tokens = ()) -> None:
+    """The turn is over: every variable is empty here, whatever the process was started with."""
+    for variable in _TURN.values():
+        variable.set("")
+    _LATER.set(True)
+
+
+def reset_session_vars() -> None:
+    """Forget what was inherited from the starter of this task, as if nothing were bound."""
+    for variable in _ALL.values():
+        variable.set(_Never.BOUND)
+    _LATER.set(True)
+
+
+def set_current_session_id(session_id: str) -> None:
+    """The conversation in this context moved on to another session."""
+    _TURN["HERMES_SESSION_ID"].set(session_id)
+
+
+def set_cron_delivery(platform: str = "", chat_id: str = "", thread_id: str = "") -> None:
+    """Where the result of the scheduled job in this context goes by itself."""
+    for name, value in zip(_CRON, (platform, chat_id, thread_id), strict=True):
+        _CRON[name].set(value)
+
+
+def get_session_env(name: str, default: str = "") -> str:
+    """The value bound here; where nothing ever was, the one of the process."""
+    variable = _ALL.get(name)
+    value = variable.get() if variable is not None else _Never.BOUND
+    return process_value(name, default) if value is _Never.BOUND else value
+
+
+def async_delivery_supported() -> bool:
+    """False only while a channel that cannot deliver later has bound this context."""
+    return _LATER.get()
+
+
+def session_env() -> dict[str, str]:
+    """What is bound here, by name, for a child process of foreign code."""
+    bound = {name: variable.get() for name, variable in _ALL.items()}
+    return {name: value for name, value in bound.items() if value is not _Never.BOUND and value}
+
+
+@contextmanager
+def mirrored(scope: Scope, session: Session) -> Generator[None]:
+    """Bind this context to a turn of ours for as long as the block runs."""
+    address = scope.address
+    before = [(variable, variable.get()) for variable in _ALL.values()]
+    later = _LATER.get()
+    set_session_vars(
+        session_key=session.key,
+        session_id=session.id,
+        async_delivery=scope.later,
+        platform=address.channel if address else session.source,
+        source=session.source,
+        chat_id=address.chat if address else "",
+        thread_id=(address.thread if address else None) or "",
+        user_id=scope.principal,
+        profile=scope.profile,
+        cwd=scope.workspace,
+    )
+    try:
+        yield
+    finally:
+        for variable, value in before:
+            variable.set(value)
+        _LATER.set(later)

@@ -1,0 +1,61 @@
+"""Transcripts that were just used, so that the next turn need not read them again.
+
+A kept transcript is right as long as nobody else held the session in between, and the
+lease tells: its next generation then follows directly on the kept one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from hermes.agent.repair import History
+from hermes.schema.messages import Media, Message, Reasoning, Text, ToolCall
+
+LIMIT = 32_000_000
+"""How many characters are kept in all."""
+
+
+class _Kept(Struct, frozen=True):
+    generation: int
+    history: History
+    size: int
+
+
+class Recall:
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._size = 0
+
+    def take(self, session: str, generation: int) -> History | None:
+        """The transcript as of now, to be given back by `keep`; None when it must be read."""
+        kept = self._kept.pop(session, None)
+        if kept is None:
+            return None
+        self._size -= kept.size
+        return kept.history if kept.generation + 1 == generation else None
+
+    def keep(self, session: str, generation: int, history: History) -> None:
+        """Remember it; the ones that were not used for longest make room."""
+        self.take(session, -1)
+        size = _size(history)
+        self._kept[session] = _Kept(generation, history, size)
+        self._size += size
+        while self._size > self._limit:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= oldest.size
+
+
+def _size(messages: Sequence[Message]) -> int:
+    return sum(_length(part) for message in messages for part in message.parts) + len(messages)
+
+
+def _length(part: Text | Reasoning | Media | ToolCall) -> int:
+    match part:
+        case Text(text=text) | Reasoning(text=text):
+            return len(text)
+        case ToolCall(args=args):
+            return len(bytes(args))
+        case Media(digest=digest):
+            return len(digest)

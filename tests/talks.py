@@ -1,0 +1,90 @@
+"""A conversation on a real store, with a scripted model behind it."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from hermes.agent.plan import Plan
+from hermes.kit.clock import Clock
+from hermes.ports.model import Model
+from hermes.ports.tool import Tool
+from hermes.schema.errors import ConfigError
+from hermes.schema.events import Notice, Outcome
+from hermes.schema.messages import Message, Text, Usage
+from hermes.schema.scope import OWNER, Scope
+from hermes.schema.sessions import Session, SessionFilter, Stored
+from hermes.session.conversation import Conversation, Origin
+from hermes.session.runner import Runner
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import Pause, Script, ScriptedModel
+from workbench import Ear, FakeTool
+
+HANGS: Script = [Notice("one moment"), Pause.FOREVER]
+"""A model that has heard the question and never answers."""
+
+
+class ScriptedPlanner:
+    """The same model and tools for every turn; `broken` makes it fail as a bad setting would."""
+
+    def __init__(self, model: Model, tools: Mapping[str, Tool]) -> None:
+        self.model = model
+        self._tools = tools
+        self.broken = ""
+
+    async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
+        if self.broken:
+            raise ConfigError(self.broken)
+        system = session.system or f"Be good in {session.id}."
+        return Plan(
+            scope=scope, model=self.model, system=system, history=history, tools=self._tools
+        )
+
+
+def half_a_cent(model: str, provider: str, usage: Usage) -> float | None:
+    return None if model == "unknown" else 0.005
+
+
+class Talk:
+    """One conversation and everything around it."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        clock: Clock,
+        scripts: Sequence[Script] = (),
+        tools: Sequence[FakeTool] = (),
+        *,
+        source: str = "cli",
+    ) -> None:
+        self.store = store
+        self.model = ScriptedModel(*scripts)
+        self.planner = ScriptedPlanner(self.model, {tool.spec.name: tool for tool in tools})
+        self.runner = Runner(store, clock, self.planner, half_a_cent, "default")
+        self.conversation = Conversation(
+            store, clock, self.runner, Origin(source=source, cwd="/work")
+        )
+        self.ear = Ear()
+
+    async def say(self, text: str, ear: Ear | None = None) -> Outcome:
+        return await self.conversation.say([Text(text)], ear or self.ear)
+
+    async def until_it_hangs(self) -> None:
+        await self.ear.until(lambda event: isinstance(event, Notice))
+
+    async def rows(self) -> list[Stored]:
+        """What is on disk, whoever asks."""
+        return list(await self.store.seen_by(OWNER).messages(self.conversation.session.id))
+
+    async def sessions(self) -> list[str]:
+        found = await self.store.seen_by(OWNER).list(SessionFilter())
+        return [digest.session.id for digest in found]
+
+
+@asynccontextmanager
+async def talk(
+    path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), clock: Clock | None = None
+) -> AsyncGenerator[Talk]:
+    clock = clock or FakeClock()
+    async with open_store(path / "state.db", clock) as store:
+        yield Talk(store, clock, scripts, tools)

@@ -1,0 +1,263 @@
+"""Running the calls of one answer: together or alone, always in order, always answered."""
+
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from hermes.agent.calls import PARALLEL
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import StoreError, ToolError
+from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolProgress, ToolStarted
+from hermes.schema.messages import Media, Result, Text, ToolCall, text_of
+from hermes.schema.tools import Effect
+from hermes.testing.scripted import ScriptedModel, Step, says
+from workbench import Ear, FakeTool, Gates, answer, call, plan_for, run_script, running
+
+pytestmark = pytest.mark.anyio
+
+
+def told(event: Event, call: ToolCall) -> bool:
+    return isinstance(event, Said) and getattr(event.message, "call", None) == call.id
+
+
+async def test_readers_overlap() -> None:
+    gates = Gates()
+    look = FakeTool("look", gates)
+    calls = [call("look", gate=str(n)) for n in range(3)]
+    ear = Ear()
+    async with running(plan_for(ScriptedModel([answer(*calls)], says("ok")), look), ear):
+        await gates.reached("0", "1", "2")
+        assert look.now == 3
+        for n in range(3):
+            gates.open(str(n))
+    assert ear.ended.outcome is Outcome.DONE
+
+
+async def test_no_more_readers_than_the_limit_run_at_once() -> None:
+    gates = Gates()
+    look = FakeTool("look", gates)
+    many = PARALLEL * 2
+    calls = [call("look", gate=str(n)) for n in range(many)]
+    async with running(plan_for(ScriptedModel([answer(*calls)], says("ok")), look), Ear()):
+        for n in range(many):
+            await gates.reached(str(n))
+            gates.open(str(n))
+    assert look.most == PARALLEL
+    assert len(look.asked) == many
+
+
+async def test_results_are_told_in_order_however_they_end() -> None:
+    gates = Gates()
+    calls = [call("look", gate=str(n)) for n in range(4)]
+    ear = Ear()
+    model = ScriptedModel([answer(*calls)], says("ok"))
+    async with running(plan_for(model, FakeTool("look", gates)), ear):
+        await gates.reached("0", "1", "2", "3")
+        gates.open("2")
+        gates.open("1")
+        await anyio.wait_all_tasks_blocked()
+        assert ear.results == []
+        gates.open("0")
+        await ear.until(lambda event: told(event, calls[2]))
+        assert [r.call for r in ear.results] == [c.id for c in calls[:3]]
+        gates.open("3")
+    assert [r.call for r in ear.results] == [c.id for c in calls]
+    assert [text_of(r) for r in ear.results] == [f"through {n}" for n in range(4)]
+
+
+async def test_a_slow_listener_does_not_mix_up_the_order() -> None:
+    """The next result ends while the one before it is still being told."""
+    gates = Gates()
+    calls = [call("look", gate=str(n)) for n in range(3)]
+    hold = anyio.Event()
+
+    class Slow(Ear):
+        async def __call__(self, event: Event) -> None:
+            if told(event, calls[0]):
+                await hold.wait()
+            await super().__call__(event)
+
+    ear = Slow()
+    model = ScriptedModel([answer(*calls)], says("ok"))
+    async with running(plan_for(model, FakeTool("look", gates)), ear):
+        for n in range(3):
+            gates.open(str(n))
+        await anyio.wait_all_tasks_blocked()
+        told_early = list(ear.results)
+        hold.set()
+    assert told_early == []
+    assert [r.call for r in ear.results] == [c.id for c in calls]
+
+
+@pytest.mark.parametrize("effect", [Effect.WRITE, Effect.OUTSIDE])
+async def test_everything_that_changes_something_runs_alone(effect: Effect) -> None:
+    """Readers before a writer are told before it starts; readers after it wait for it."""
+    gates = Gates()
+    look, change = FakeTool("look", gates), FakeTool("change", gates, effect=effect)
+    calls = [
+        call("look", gate="a"),
+        call("look", gate="b"),
+        call("change", gate="c"),
+        call("change", gate="d"),
+        call("look", gate="e"),
+    ]
+    ear = Ear()
+    model = ScriptedModel([answer(*calls)], says("ok"))
+    async with running(plan_for(model, look, change), ear):
+        await gates.reached("a", "b")
+        await anyio.wait_all_tasks_blocked()
+        assert change.asked == []
+        gates.open("a")
+        gates.open("b")
+        await gates.reached("c")
+        await anyio.wait_all_tasks_blocked()
+        assert (look.now, change.now) == (0, 1)
+        assert [r.call for r in ear.results] == [c.id for c in calls[:2]]
+        gates.open("c")
+        await gates.reached("d")
+        assert (look.now, change.now) == (0, 1)
+        gates.open("d")
+        await gates.reached("e")
+        gates.open("e")
+    assert change.most == 1
+    assert [r.call for r in ear.results] == [c.id for c in calls]
+
+
+async def test_a_start_is_told_before_the_tool_runs() -> None:
+    seen: list[bool] = []
+    ear = Ear()
+
+    async def body(args: dict[str, Any], context: ToolContext) -> str:
+        seen.append(any(isinstance(event, ToolStarted) for event in ear.events))
+        return "ok"
+
+    model = ScriptedModel([answer(call("act"))], says("ok"))
+    async with running(plan_for(model, FakeTool("act", body, effect=Effect.OUTSIDE)), ear):
+        pass
+    assert seen == [True]
+    (start,) = [event for event in ear.events if isinstance(event, ToolStarted)]
+    assert start.effect is Effect.OUTSIDE
+
+
+async def test_progress_and_what_is_shown_pass_through() -> None:
+    picture = Media("0" * 64, "image/png")
+
+    async def body(args: dict[str, Any], context: ToolContext) -> Output:
+        await context.progress("half way")
+        return Output((Text("words"), picture), shown="+ a line", failed=True)
+
+    asked = call("draw")
+    _, ear = await run_script([answer(asked)], says("ok"), tools=[FakeTool("draw", body)])
+    assert ToolProgress(asked.id, "half way") in ear.events
+    (drawn,) = ear.results
+    assert drawn == Result(drawn.id, asked.id, (Text("words"), picture), True, "+ a line")
+
+
+async def test_the_tool_knows_its_call_and_scope() -> None:
+    seen: list[ToolContext] = []
+
+    async def body(args: dict[str, Any], context: ToolContext) -> str:
+        seen.append(context)
+        return "ok"
+
+    asked = call("look")
+    await run_script([answer(asked)], says("ok"), tools=[FakeTool("look", body)])
+    assert (seen[0].call, seen[0].scope.session) == (asked.id, "s1")
+
+
+async def _forever(args: dict[str, Any], context: ToolContext) -> str:
+    await anyio.sleep_forever()
+    raise AssertionError("never")
+
+
+async def _crash(args: dict[str, Any], context: ToolContext) -> str:
+    raise KeyError("secret detail")
+
+
+async def _refuse(args: dict[str, Any], context: ToolContext) -> str:
+    raise ToolError("No such file.", hint="List the folder first.")
+
+
+async def _own_timeout(args: dict[str, Any], context: ToolContext) -> str:
+    raise TimeoutError
+
+
+async def _leaked_cancel(args: dict[str, Any], context: ToolContext) -> str:
+    raise anyio.get_cancelled_exc_class()
+
+
+@pytest.mark.parametrize(
+    ("body", "effect", "words", "without"),
+    [
+        (_forever, Effect.READ, "took longer than 0.01 s", "stays done"),
+        (_forever, Effect.OUTSIDE, "stays done", "?"),
+        (_crash, Effect.READ, "fake failed with an internal error", "secret"),
+        (_crash, Effect.WRITE, "stays done", "secret"),
+        (_refuse, Effect.OUTSIDE, "No such file. List the folder first.", "stays"),
+        (_own_timeout, Effect.READ, "internal error", "longer"),
+        (_leaked_cancel, Effect.READ, "internal error", "Interrupted"),
+        (_leaked_cancel, Effect.OUTSIDE, "internal error", "Interrupted"),
+    ],
+)
+@pytest.mark.parametrize("beside", [0, 2])
+async def test_a_tool_that_fails_is_a_failed_result(
+    body: Any, effect: Effect, words: str, without: str, beside: int
+) -> None:
+    """Also when others run beside it, which are not touched by its failure."""
+    fake, look = FakeTool("fake", body, effect=effect, timeout=0.01), FakeTool("look")
+    others = [call("look", at=n) for n in range(beside)]
+    _, ear = await run_script([answer(call("fake"), *others)], says("ok"), tools=[fake, look])
+    assert ear.ended.outcome is Outcome.DONE
+    failed, *fine = ear.results
+    assert failed.failed
+    assert words in text_of(failed)
+    assert without not in text_of(failed)
+    assert [r.failed for r in fine] == [False] * beside
+
+
+async def test_an_unknown_tool_is_told_with_those_there_are() -> None:
+    _, ear = await run_script(
+        [answer(call("lok"))], says("ok"), tools=[FakeTool("look"), FakeTool("act")]
+    )
+    assert text_of(ear.results[0]) == "There is no tool named 'lok'. Tools: act, look."
+    assert ear.started == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (ToolCall("c1", "look", Raw(b"{}"), '{"path": "a'), "not complete JSON"),
+        (ToolCall("c1", "look", Raw(b'["a"]')), "must be a JSON object"),
+        (ToolCall("c1", "look", Raw(b"null")), "must be a JSON object"),
+        (ToolCall("c1", "look", Raw(b"")), "must be a JSON object"),
+    ],
+)
+async def test_broken_arguments_run_nothing(broken: ToolCall, words: str) -> None:
+    look = FakeTool("look")
+    _, ear = await run_script([answer(broken)], says("ok"), tools=[look])
+    assert look.asked == []
+    assert ear.started == []
+    assert words in text_of(ear.results[0])
+    assert ear.results[0].failed
+
+
+@pytest.mark.parametrize("kind", [ToolStarted, Said])
+@pytest.mark.parametrize("beside", [0, 3])
+async def test_a_sink_that_breaks_inside_a_batch_ends_the_turn_with_its_own_error(
+    kind: type[Event], beside: int
+) -> None:
+    class Broken(Ear):
+        async def __call__(self, event: Event) -> None:
+            await super().__call__(event)
+            if isinstance(event, kind) and self.started:
+                raise StoreError("The disk is full.")
+
+    ear = Broken()
+    calls = [call("look", at=n) for n in range(1 + beside)]
+    script: list[Step] = [answer(*calls)]
+    async with running(plan_for(ScriptedModel(script), FakeTool("look")), ear):
+        pass
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "store")
+    assert sum(isinstance(event, RunEnded) for event in ear.events) == 1

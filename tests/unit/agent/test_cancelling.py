@@ -1,0 +1,273 @@
+"""Ending a turn from outside, at every place where it can wait."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from hermes.agent.turn import run_turn
+from hermes.ports.model import Chunk, Request
+from hermes.ports.tool import ToolContext
+from hermes.schema.events import (
+    Event,
+    Notice,
+    Outcome,
+    ReasoningDelta,
+    RunEnded,
+    RunStarted,
+    Said,
+    StreamReset,
+    TextDelta,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Result, Stop, Usage, User, text_of
+from hermes.schema.tools import Effect
+from hermes.testing.scripted import Pause, ScriptedModel, says
+from workbench import Ear, FakeTool, Gates, answer, call, plan_for, running, user
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_cancel_while_waiting_for_the_first_word() -> None:
+    ear, model = Ear(), ScriptedModel([Pause.FOREVER])
+    async with running(plan_for(model), ear) as scope:
+        await ear.until(lambda event: isinstance(event, Said))
+        await anyio.wait_all_tasks_blocked()
+        scope.cancel()
+    assert (ear.ended.outcome, ear.ended.reason) == (Outcome.CANCELLED, "Interrupted.")
+    assert ear.texts == ["hello"]
+    assert model.left_early == 1
+
+
+async def test_cancel_during_streaming_keeps_the_words_already_heard() -> None:
+    ear = Ear()
+    script = [
+        ReasoningDelta("hm"),
+        TextDelta("wrong"),
+        StreamReset("again"),
+        Notice("one moment"),
+        TextDelta("Once upon "),
+        TextDelta("a time"),
+        Pause.FOREVER,
+    ]
+    async with running(plan_for(ScriptedModel(script)), ear) as scope:
+        await ear.until(lambda event: event == TextDelta("a time"))
+        scope.cancel()
+    words = ear.said[-1]
+    assert isinstance(words, Assistant)
+    assert (words.text, words.stop) == ("Once upon a time", Stop.CANCELLED)
+    assert (words.model, words.provider) == ("scripted", "testing")
+
+
+async def test_blank_words_are_not_worth_keeping() -> None:
+    ear = Ear()
+    async with running(plan_for(ScriptedModel([TextDelta("\n"), Pause.FOREVER])), ear) as scope:
+        await ear.until(lambda event: isinstance(event, TextDelta))
+        scope.cancel()
+    assert ear.texts == ["hello"]
+
+
+class Closing:
+    """A model whose connection takes forever to close."""
+
+    name, provider, window = "slow", "testing", 1000
+
+    def __init__(self, last: Assistant) -> None:
+        self._last = last
+        self.closing = anyio.Event()
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        async def chunks() -> AsyncGenerator[Chunk]:
+            yield TextDelta("All ")
+            yield self._last
+
+        try:
+            yield chunks()
+        finally:
+            self.closing.set()
+            await anyio.sleep_forever()
+
+
+async def test_an_answer_that_came_whole_is_kept_whole() -> None:
+    """Cancelled after the last chunk, while the connection closes: its calls are not run."""
+    act, ear = FakeTool("act", effect=Effect.OUTSIDE), Ear()
+    asked = call("act")
+    model = Closing(answer("All done.", asked, usage=Usage(10, 2)))
+    plan = plan_for(model, act)  # type: ignore[arg-type]
+    async with running(plan, ear) as scope:
+        await model.closing.wait()
+        scope.cancel()
+    assert ear.texts[:2] == ["hello", "All done."]
+    assert [(r.call, r.failed) for r in ear.results] == [(asked.id, True)]
+    assert "Not run" in text_of(ear.results[0])
+    assert act.asked == []
+    assert ear.ended.usage == Usage(10, 2)
+
+
+async def test_a_cancelled_batch_tells_what_ended_and_what_did_not() -> None:
+    gates = Gates()
+    look, act = FakeTool("look", gates), FakeTool("act", gates, effect=Effect.OUTSIDE)
+    calls = [call("look", gate=str(n)) for n in range(3)] + [call("act", gate="late")]
+    ear = Ear()
+    async with running(plan_for(ScriptedModel([answer(*calls)]), look, act), ear) as scope:
+        await gates.reached("0", "1", "2")
+        gates.open("1")
+        gates.open("2")
+        await anyio.wait_all_tasks_blocked()
+        scope.cancel()
+    assert [r.call for r in ear.results] == [c.id for c in calls]
+    first, second, third, fourth = map(text_of, ear.results)
+    assert "Nothing was changed" in first
+    assert (second, third) == ("through 1", "through 2")
+    assert "Not run" in fourth
+    assert act.asked == []
+    assert [r.failed for r in ear.results] == [True, False, False, True]
+
+
+async def test_a_cancelled_effect_has_an_unknown_outcome() -> None:
+    gates = Gates()
+    act, ear = FakeTool("act", gates, effect=Effect.OUTSIDE), Ear()
+    calls = [call("act", gate="a"), call("act", gate="b")]
+    async with running(plan_for(ScriptedModel([answer(*calls)]), act), ear) as scope:
+        await gates.reached("a")
+        scope.cancel()
+    first, second = map(text_of, ear.results)
+    assert "outcome is unknown" in first
+    assert "Not run" in second
+
+
+async def test_a_tool_that_ends_well_while_cancelled_is_believed() -> None:
+    """It cleans up in a shield and still has a result to give."""
+    reached, go = anyio.Event(), anyio.Event()
+
+    async def body(args: dict[str, Any], context: ToolContext) -> str:
+        reached.set()
+        with anyio.CancelScope(shield=True):
+            await go.wait()
+        return "saved"
+
+    ear = Ear()
+    save = FakeTool("save", body, effect=Effect.WRITE)
+    async with running(plan_for(ScriptedModel([answer(call("save"))]), save), ear) as scope:
+        await reached.wait()
+        scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        go.set()
+    assert text_of(ear.results[0]) == "saved"
+    assert ear.ended.outcome is Outcome.CANCELLED
+
+
+async def test_cancel_while_steering_is_awaited() -> None:
+    reached = anyio.Event()
+
+    async def steer() -> list[User]:
+        reached.set()
+        await anyio.sleep_forever()
+        raise AssertionError("never")
+
+    ear = Ear()
+    plan = plan_for(ScriptedModel(says("Done.")), steer=steer)
+    async with running(plan, ear) as scope:
+        await reached.wait()
+        scope.cancel()
+    assert ear.texts == ["hello", "Done."]
+
+
+class Stuck(Ear):
+    """Waits inside one emit until it is let go."""
+
+    def __init__(self, at: type[Event], skip: int = 0) -> None:
+        super().__init__()
+        self._at = at
+        self._skip = skip
+        self.reached = anyio.Event()
+        self.go = anyio.Event()
+
+    async def __call__(self, event: Event) -> None:
+        if isinstance(event, self._at):
+            if self._skip == 0:
+                self.reached.set()
+                await self.go.wait()
+            self._skip -= 1
+        await super().__call__(event)
+
+
+@pytest.mark.parametrize(
+    ("at", "skip"),
+    [(RunStarted, 0), (Said, 0), (Said, 1), (Said, 2), (TextDelta, 0), (ToolStarted, 0)],
+)
+async def test_cancel_during_an_emit(at: type[Event], skip: int) -> None:
+    """Facts are told to the end; a delta or a start may fall, the turn still ends once."""
+    ear = Stuck(at, skip)
+    asked = call("act")
+    act = FakeTool("act", effect=Effect.OUTSIDE)
+    model = ScriptedModel([TextDelta("I will."), answer("I will.", asked)], [Pause.FOREVER])
+    async with running(plan_for(model, act), ear) as scope:
+        await ear.reached.wait()
+        scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        ear.go.set()
+    assert ear.ended.outcome is Outcome.CANCELLED
+    assert ear.texts[0] == "hello"
+    calls = [c.id for m in ear.said if isinstance(m, Assistant) for c in m.calls]
+    assert [r.call for r in ear.results] == calls
+    if at is ToolStarted:
+        assert act.asked == []
+        assert "Not run" in text_of(ear.results[0])
+
+
+async def test_cancel_during_the_last_word_changes_nothing() -> None:
+    ear = Stuck(RunEnded)
+    async with running(plan_for(ScriptedModel(says("Done."))), ear) as scope:
+        await ear.reached.wait()
+        scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        ear.go.set()
+    assert ear.ended.outcome is Outcome.DONE
+
+
+async def test_a_turn_cancelled_before_it_began_has_still_heard_the_question() -> None:
+    ear = Ear()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await run_turn(plan_for(ScriptedModel([Pause.FOREVER])), [user("one"), user("two")], ear)
+    assert ear.texts == ["one", "two"]
+    assert ear.ended.outcome is Outcome.CANCELLED
+
+
+async def test_an_end_by_the_task_itself_is_a_cancellation_too() -> None:
+    """Whoever owns the task, such as a server shutting down, cancels it without a scope."""
+    ear = Ear()
+    plan = plan_for(ScriptedModel([TextDelta("Once"), Pause.FOREVER]))
+    task = asyncio.get_running_loop().create_task(run_turn(plan, [user()], ear))
+    await ear.until(lambda event: isinstance(event, TextDelta))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ear.ended.outcome is Outcome.CANCELLED
+    assert ear.texts == ["hello", "Once"]
+
+
+async def test_a_deadline_around_the_turn_is_a_cancellation() -> None:
+    ear = Ear()
+    with anyio.move_on_after(0.01):
+        await run_turn(plan_for(ScriptedModel([Pause.FOREVER])), [user()], ear)
+    assert ear.ended.outcome is Outcome.CANCELLED
+
+
+async def test_every_result_is_durable_before_the_cancelled_turn_ends() -> None:
+    """The last word comes after the last result."""
+    gates = Gates()
+    ear = Ear()
+    calls = [call("look", gate="a"), call("look", gate="b")]
+    plan = plan_for(ScriptedModel([answer(*calls)]), FakeTool("look", gates))
+    async with running(plan, ear) as scope:
+        await gates.reached("a", "b")
+        scope.cancel()
+    kinds = [type(event.message) for event in ear.events if isinstance(event, Said)]
+    assert kinds[-2:] == [Result, Result]
+    assert isinstance(ear.events[-1], RunEnded)

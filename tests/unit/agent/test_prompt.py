@@ -1,0 +1,58 @@
+"""The system prompt: what it says, and that its beginning stays the same."""
+
+from datetime import date
+from itertools import takewhile
+
+from msgspec.structs import replace
+
+from hermes.agent.prompt import PromptFacts, build_prompt
+from hermes.agent.prompts import prompt_text
+
+FACTS = PromptFacts(
+    soul="",
+    system="Linux 6 (x86_64)",
+    home="/home/ann",
+    workspace="/home/ann/work",
+    today=date(2026, 1, 31),
+    model="small",
+    provider="here",
+)
+
+
+def facts(**changes: object) -> PromptFacts:
+    return replace(FACTS, **changes)
+
+
+def test_it_tells_who_where_and_when() -> None:
+    prompt = build_prompt(FACTS)
+    assert prompt.startswith(prompt_text("identity"))
+    assert "/home/ann/work" in prompt
+    assert "Saturday, 2026-01-31" in prompt
+    assert "Model: small" in prompt
+    assert "profile" not in prompt
+
+
+def test_a_soul_replaces_the_identity() -> None:
+    prompt = build_prompt(facts(soul="\nYou are a cat.\n"))
+    assert prompt.startswith("You are a cat.\n\n")
+    assert prompt_text("identity") not in prompt
+    assert prompt_text("work") in prompt
+
+
+def test_another_day_changes_only_the_end() -> None:
+    one, other = build_prompt(FACTS), build_prompt(facts(today=date(2026, 2, 1)))
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    same = "".join(left for left, _ in pairs)
+    assert len(same) > 0.9 * len(one)
+    assert "/home/ann/work" in same
+
+
+def test_extra_words_come_before_the_day() -> None:
+    prompt = build_prompt(facts(extra="Speak Latin.", profile="work"))
+    assert prompt.index("Speak Latin.") < prompt.index("Conversation started")
+    assert "Your profile: work" in prompt
+
+
+def test_it_is_short() -> None:
+    """About four characters make a token; the first request should stay small."""
+    assert len(build_prompt(FACTS)) < 4 * 800

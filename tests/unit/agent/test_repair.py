@@ -1,0 +1,326 @@
+"""Whatever happened to a history, what is sent is one that every provider takes."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from hermes.agent.repair import (
+    INTERRUPTED,
+    NO_OUTPUT,
+    unanswered_calls,
+    valid_history,
+    with_own_call_ids,
+)
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    Trust,
+    Usage,
+    User,
+    text_of,
+)
+from hermes.testing.validators import (
+    SHAPES,
+    InvalidHistory,
+    check_history,
+    check_request,
+)
+from workbench import answer, call, result, user
+
+PICTURE = Media("0" * 64, "image/png")
+
+texts = st.sampled_from(["", " ", "\n\n", "word", "many words", "é 字", "x" * 50]).map(Text)
+ids = st.sampled_from(["", "c1", "c2", "c3", "c1_2", "functions.look:0"])
+names = st.sampled_from(["look", "act", "", "no such tool", "näme", "a.b", "n" * 80])
+arguments = st.sampled_from([b"{}", b'{"a": 1}', b" {}", b"[]", b"null", b'"x"', b"", b"7"])
+calls = st.builds(ToolCall, ids, names, arguments.map(Raw), st.sampled_from(["", '{"a']))
+reasoning = st.builds(Reasoning, st.sampled_from(["", "hm"]), st.sampled_from([None, "seal"]))
+message_ids = st.sampled_from(["m1", "m2", "m3"])
+media = st.just(PICTURE)
+users = st.builds(
+    User,
+    message_ids,
+    st.lists(st.one_of(texts, media), max_size=3).map(tuple),
+    st.sampled_from(Trust),
+)
+answers = st.builds(
+    Assistant,
+    message_ids,
+    st.lists(st.one_of(texts, reasoning, calls), max_size=4).map(tuple),
+    st.sampled_from(Stop),
+)
+results = st.builds(
+    Result, message_ids, ids, st.lists(st.one_of(texts, media), max_size=2).map(tuple)
+)
+rubble = st.lists(st.one_of(users, answers, results), max_size=12)
+
+
+@st.composite
+def orderly(draw: st.DrawFn) -> list[Message]:
+    """A history as the loop writes it: valid to the last message."""
+    history: list[Message] = []
+    for turn in range(draw(st.integers(0, 3))):
+        parts = draw(st.sampled_from([(Text("q"),), (PICTURE,), (Text("q"), PICTURE, Text("r"))]))
+        history.append(User(f"u{turn}", parts))
+        for step in range(draw(st.integers(0, 3))):
+            made = [
+                call("look", f"c{turn}_{step}_{number}x", at=number)
+                for number in range(draw(st.integers(1, 3)))
+            ]
+            words = draw(st.sampled_from([(), ("Let me see.",), (Reasoning("hm", "seal"),)]))
+            history.append(answer(*words, *made))
+            history += [result(c.id) for c in made]
+        history.append(answer("So it is."))
+    return history
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> list[Message]:
+    """A valid history that was cut, shuffled, thinned out or doubled."""
+    history = draw(orderly())
+    if history and draw(st.booleans()):
+        history = history[draw(st.integers(0, len(history))) :]
+    if history and draw(st.booleans()):
+        history = history[: draw(st.integers(0, len(history)))]
+    if history and draw(st.booleans()):
+        gone = draw(st.sets(st.integers(0, len(history) - 1)))
+        history = [message for place, message in enumerate(history) if place not in gone]
+    if draw(st.booleans()):
+        history = [message for message in history for _ in range(draw(st.integers(1, 2)))]
+    if draw(st.booleans()):
+        history = draw(st.permutations(history))
+    return history
+
+
+def check_repair(history: Sequence[Message]) -> None:
+    repaired = valid_history(history)
+    check_history(repaired)
+    again = valid_history(repaired)
+    assert len(again) == len(repaired)
+    assert all(new is old for new, old in zip(again, repaired, strict=True))
+
+
+@given(rubble)
+@settings(max_examples=150, deadline=None)
+def test_rubble_becomes_valid_and_stays_so(history: list[Message]) -> None:
+    check_repair(history)
+
+
+@given(damaged())
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_history_becomes_valid_and_stays_so(history: list[Message]) -> None:
+    check_repair(history)
+
+
+@pytest.mark.soak
+@given(st.one_of(rubble, damaged()))
+@settings(max_examples=100_000, deadline=None)
+def test_a_night_of_damage(history: list[Message]) -> None:
+    check_repair(history)
+
+
+@given(orderly())
+@settings(max_examples=60, deadline=None)
+def test_what_is_valid_is_not_touched(history: list[Message]) -> None:
+    repaired = valid_history(history)
+    assert len(repaired) == len(history)
+    assert all(new is old for new, old in zip(repaired, history, strict=True))
+    assert unanswered_calls(history) == []
+
+
+@given(damaged())
+@settings(max_examples=60, deadline=None)
+def test_no_word_of_a_person_is_lost(history: list[Message]) -> None:
+    before = [text_of(m) for m in history if isinstance(m, User)]
+    after = "\n".join(text_of(m) for m in valid_history(history) if isinstance(m, User))
+    assert after.count("q") >= sum(text.count("q") for text in before)
+
+
+@given(orderly(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_longer_history_begins_as_the_shorter_one_did(
+    history: list[Message], data: st.DataObject
+) -> None:
+    """What was sent before is sent again, so that the provider's cache holds."""
+    upto = data.draw(st.integers(0, len(history)))
+    shorter, longer = valid_history(history[:upto]), valid_history(history)
+    settled = [m for m in shorter if not (isinstance(m, Result) and m.id.endswith("_lost"))]
+    assert all(any(new is old for new in longer) for old in settled)
+
+
+def test_a_result_goes_right_behind_its_call() -> None:
+    asked, question, late = call("look"), user("and?"), user("now")
+    found = result(asked.id)
+    reply = answer(asked)
+    assert valid_history([question, reply, late, found]) == [question, reply, found, late]
+
+
+def test_a_lost_result_is_told_as_interrupted() -> None:
+    asked = call("look")
+    history = valid_history([user(), answer(asked), user("go on")])
+    lost = history[2]
+    assert isinstance(lost, Result)
+    assert (lost.call, lost.failed, text_of(lost)) == (asked.id, True, INTERRUPTED)
+    check_request(history)
+
+
+def test_a_result_without_its_call_is_dropped() -> None:
+    question = user()
+    assert valid_history([question, result("c9")]) == [question]
+
+
+def test_the_first_of_two_results_counts() -> None:
+    asked = call("look")
+    first, second = result(asked.id, "one"), result(asked.id, "two")
+    assert valid_history([user(), answer(asked), first, second])[2:] == [first]
+
+
+def test_ids_used_again_keep_their_own_results() -> None:
+    history = [
+        user(),
+        answer(call("look", "call_0", at=1)),
+        result("call_0", "one"),
+        answer(call("look", "call_0", at=2), call("look", "call_0", at=3)),
+        result("call_0", "two"),
+        result("call_0", "three"),
+        answer(call("look", "call_0", at=4)),
+        user("stop"),
+        answer(call("look", "call_0", at=5)),
+        result("call_0", "five"),
+    ]
+    repaired = valid_history(history)
+    check_request(repaired)
+    told = [text_of(m) for m in repaired if isinstance(m, Result)]
+    assert told == ["one", "two", "three", INTERRUPTED, "five"]
+    made = [c.id for m in repaired if isinstance(m, Assistant) for c in m.calls]
+    assert made == ["call_0", "call_0_2", "call_0_3", "call_0_4", "call_0_5"]
+
+
+def test_neighbouring_users_become_one_without_blank_parts() -> None:
+    picture = User("m2", (PICTURE,))
+    (joined,) = valid_history([user("one"), user(" "), user("two"), picture, user("three")])
+    assert joined.parts == (Text("one\n\ntwo"), PICTURE, Text("three"))
+
+
+def test_neighbouring_answers_become_one() -> None:
+    first = answer("One, ", usage=Usage(1, 2))
+    second = answer("two.", usage=Usage(3, 4))
+    joined = valid_history([user(), first, second])[1]
+    assert isinstance(joined, Assistant)
+    assert (joined.text, joined.usage, joined.id) == ("One, two.", Usage(4, 6), second.id)
+
+
+def test_an_answer_that_only_thought_is_dropped() -> None:
+    question = user()
+    assert valid_history([question, answer(Reasoning("hm", "seal")), answer(" ")]) == [question]
+
+
+def test_a_history_begins_with_a_user() -> None:
+    history = valid_history([answer("Good morning.")])
+    assert isinstance(history[0], User)
+    assert history[0].trust is Trust.HOUSE
+
+
+def test_a_result_without_output_says_so() -> None:
+    asked = call("act")
+    history = valid_history([user(), answer(asked), Result("m", asked.id, (Text(""),))])
+    assert text_of(history[2]) == NO_OUTPUT
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert valid_history([]) == []
+    assert valid_history([user(" "), answer()]) == []
+
+
+def test_unanswered_calls_are_found_in_order() -> None:
+    one, two, three = call("look"), call("act"), call("look")
+    history = [user(), answer(one, two, three), result(two.id)]
+    assert unanswered_calls(history) == [(one.id, "look"), (three.id, "look")]
+    told = [result(call) for call, _ in unanswered_calls(history)]
+    assert unanswered_calls([*history, *told]) == []
+
+
+def test_a_call_under_an_old_id_is_unanswered_until_its_own_result_comes() -> None:
+    history = [user(), answer(call("look", "c")), result("c"), answer(call("act", "c"))]
+    assert unanswered_calls(history) == [("c", "act")]
+
+
+def test_own_ids_leave_a_good_answer_alone() -> None:
+    good = answer("ok", call("look", "c1"), call("look", "c2"))
+    taken = {"c0"}
+    assert with_own_call_ids(good, taken) is good
+    assert taken == {"c0", "c1", "c2"}
+
+
+BAD: dict[str, tuple[set[str], list[Message]]] = {
+    "assistant first": ({"chat_completions", "anthropic", "gemini"}, [answer("hi")]),
+    "two users": ({"chat_completions"}, [user(), user()]),
+    "two answers": (
+        {"chat_completions", "anthropic", "gemini"},
+        [user(), answer("a"), answer("b")],
+    ),
+    "no result": (set(SHAPES), [user(), answer(call("look", "c")), user()]),
+    "no result at the end": (set(SHAPES), [user(), answer(call("look", "c"))]),
+    "result without a call": (set(SHAPES), [user(), answer("a"), result("c")]),
+    "two results": (
+        set(SHAPES),
+        [user(), answer(call("look", "c")), result("c"), result("c")],
+    ),
+    "results out of order": (
+        {"gemini"},
+        [user(), answer(call("look", "c"), call("look", "d")), result("d"), result("c")],
+    ),
+    "result after text": (
+        {"chat_completions", "anthropic"},
+        [user(), answer(call("look", "c")), user("x"), result("c")],
+    ),
+    "an id twice": (
+        set(SHAPES),
+        [
+            user(),
+            answer(call("look", "c")),
+            result("c"),
+            answer(call("look", "c")),
+            result("c"),
+        ],
+    ),
+    "an empty id": (set(SHAPES), [user(), answer(ToolCall("", "x", Raw(b"{}"))), result("")]),
+    "a bad name": (set(SHAPES), [user(), answer(call("a b", "c")), result("c")]),
+    "no object": (set(SHAPES), [user(), answer(ToolCall("c", "x", Raw(b"[]"))), result("c")]),
+    "an empty user": ({"chat_completions", "responses", "gemini"}, [User("m", ())]),
+    "a blank user": (set(SHAPES), [user(" ")]),
+    "a blank part": ({"anthropic"}, [User("m", (Text("a"), Text("\n")))]),
+    "thoughts only": (
+        {"chat_completions", "responses", "gemini"},
+        [user(), answer(Reasoning("hm"))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_judges_are_strict(name: str) -> None:
+    refusing, history = BAD[name]
+    refused: set[str] = set()
+    for shape, check in SHAPES.items():
+        try:
+            check(history)
+        except InvalidHistory:
+            refused.add(shape)
+    assert refused == refusing
+    check_history(valid_history(history))
+
+
+def test_a_request_needs_somebody_to_answer() -> None:
+    with pytest.raises(InvalidHistory):
+        check_request([])
+    with pytest.raises(InvalidHistory):
+        check_request([user(), answer("done")])

@@ -1,0 +1,380 @@
+"""The way of a turn: question, steps, end."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from hermes.agent.answers import PATIENCE, final_text
+from hermes.agent.turn import run_turn
+from hermes.schema.errors import Overloaded, StoreError
+from hermes.schema.events import (
+    Event,
+    Outcome,
+    ReasoningDelta,
+    RunEnded,
+    RunStarted,
+    Said,
+    StreamReset,
+    TextDelta,
+)
+from hermes.schema.messages import Message, Reasoning, Stop, Text, Trust, Usage, User, text_of
+from hermes.testing.scripted import ScriptedModel, says
+from hermes.testing.validators import check_request
+from workbench import Ear, FakeTool, answer, call, plan_for, result, run_script, running, user
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_plain_answer_is_streamed_then_said() -> None:
+    model, ear = await run_script(says("Good ", "day."))
+    assert [type(event) for event in ear.events] == [
+        RunStarted,
+        Said,
+        TextDelta,
+        TextDelta,
+        Said,
+        RunEnded,
+    ]
+    assert ear.texts == ["hello", "Good day."]
+    assert (ear.ended.outcome, ear.ended.reason, ear.ended.code) == (Outcome.DONE, "", "")
+    assert model.left_early == 0
+
+
+async def test_history_comes_before_the_question_and_is_not_said_again() -> None:
+    past = [user("one"), answer("two")]
+    model, ear = ScriptedModel(says("four")), Ear()
+    question = user("three")
+    await run_turn(plan_for(model, history=past), [question], ear)
+    assert list(model.requests[0].messages) == [*past, question]
+    assert ear.texts == ["three", "four"]
+
+
+async def test_several_questions_are_asked_together() -> None:
+    model, ear = ScriptedModel(says("both")), Ear()
+    await run_turn(plan_for(model), [user("one"), user("two")], ear)
+    (asked,) = model.requests[0].messages
+    assert text_of(asked) == "one\n\ntwo"
+    assert ear.texts == ["one", "two", "both"]
+
+
+async def test_tools_are_offered_in_a_steady_order() -> None:
+    model, _ = await run_script(says("ok"), tools=[FakeTool("b"), FakeTool("c"), FakeTool("a")])
+    assert [spec.name for spec in model.requests[0].tools] == ["a", "b", "c"]
+
+
+async def test_results_go_back_to_the_model_until_it_is_done() -> None:
+    look = FakeTool("look")
+    first, second = call("look", at=1), call("look", at=2)
+    model, ear = await run_script(
+        [answer("Let me see.", first)], [answer(second)], says("Done."), tools=[look]
+    )
+    assert look.asked == [{"at": 1}, {"at": 2}]
+    assert [r.call for r in ear.results] == [first.id, second.id]
+    assert [len(request.messages) for request in model.requests] == [1, 3, 5]
+    assert ear.ended.steps == 3
+
+
+async def test_each_request_begins_with_the_one_before() -> None:
+    model, _ = await run_script(
+        [answer(call("look"), call("look"))],
+        [answer("hm", stop=Stop.LENGTH)],
+        [answer(call("nothing"))],
+        says("end"),
+        tools=[FakeTool("look")],
+    )
+    for earlier, later in zip(model.requests, model.requests[1:], strict=False):
+        assert later.system == earlier.system
+        assert later.tools == earlier.tools
+        kept = later.messages[: len(earlier.messages)]
+        assert all(new is old for new, old in zip(kept, earlier.messages, strict=True))
+    for request in model.requests:
+        check_request(request.messages)
+
+
+async def test_usage_adds_up() -> None:
+    _, ear = await run_script(
+        [answer(call("look"), usage=Usage(100, 10, 50, 5, 3))],
+        [answer("end", usage=Usage(200, 20, 150, 0, 4))],
+        tools=[FakeTool("look")],
+    )
+    assert ear.ended.usage == Usage(300, 30, 200, 5, 7)
+
+
+async def test_a_model_error_ends_the_turn_in_its_own_words() -> None:
+    error = Overloaded("The provider is busy.", hint="Try again in a minute.")
+    _, ear = await run_script([error])
+    assert ear.ended.outcome is Outcome.FAILED
+    assert ear.ended.code == "overloaded"
+    assert ear.ended.reason == "The provider is busy. Try again in a minute."
+    assert ear.texts == ["hello"]
+
+
+async def test_words_heard_before_a_model_error_are_kept() -> None:
+    _, ear = await run_script([TextDelta("So far "), TextDelta("so good"), Overloaded("Broken.")])
+    (words,) = [m for m in ear.said if not isinstance(m, User)]
+    assert text_of(words) == "So far so good"
+    assert ear.ended.code == "overloaded"
+
+
+async def test_a_stream_without_an_answer_is_a_named_failure() -> None:
+    _, ear = await run_script([TextDelta("half")])
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "model")
+    assert ear.texts == ["hello", "half"]
+
+
+async def test_a_reset_forgets_the_words_before_it() -> None:
+    _, ear = await run_script(
+        [TextDelta("wrong"), StreamReset("broken"), TextDelta("right"), Overloaded("Broken.")]
+    )
+    assert StreamReset("broken") in ear.events
+    assert ear.texts == ["hello", "right"]
+
+
+async def test_empty_answers_are_nudged() -> None:
+    model, ear = await run_script([answer()], [answer(" \n")], says("Here."))
+    assert ear.ended.outcome is Outcome.DONE
+    nudges = [m for m in ear.said if isinstance(m, User) and m.trust is Trust.HOUSE]
+    assert len(nudges) == 2
+    assert "empty" in text_of(model.requests[1].messages[-1])
+    assert final_text(ear.said) == "Here."
+
+
+async def test_thinking_alone_is_an_empty_answer() -> None:
+    _, ear = await run_script(
+        [ReasoningDelta("hm"), answer(Reasoning("hm"))], says("Thought about it.")
+    )
+    assert ear.ended.outcome is Outcome.DONE
+
+
+async def test_a_model_that_stays_silent_ends_by_name() -> None:
+    model, ear = await run_script(*[[answer()]] * 20)
+    assert len(model.requests) == PATIENCE + 1
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "empty")
+    assert "empty 4 times" in ear.ended.reason
+
+
+async def test_bad_answers_are_counted_in_a_row_only() -> None:
+    silent, busy = [answer()], [answer(call("look"))]
+    bad = [silent] * PATIENCE
+    _, ear = await run_script(
+        *bad, busy, *bad, [answer(call("look", at=2))], *bad, says("end"), tools=[FakeTool("look")]
+    )
+    assert ear.ended.outcome is Outcome.DONE
+
+
+async def test_a_cut_off_answer_is_continued_and_joined() -> None:
+    model, ear = await run_script(
+        [answer("One, two, ", stop=Stop.LENGTH)],
+        [answer("three, ", stop=Stop.LENGTH)],
+        says("four."),
+    )
+    assert ear.ended.outcome is Outcome.DONE
+    assert final_text(ear.said) == "One, two, three, four."
+    assert "cut off" in text_of(model.requests[1].messages[-1])
+
+
+async def test_a_model_that_never_comes_to_an_end_ends_by_name() -> None:
+    _, ear = await run_script(*[[answer("and ", stop=Stop.LENGTH)]] * 20)
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "truncated")
+    assert final_text(ear.said) == "and and and and "
+
+
+async def test_the_last_call_of_a_cut_off_answer_is_not_run() -> None:
+    look = FakeTool("look")
+    _, ear = await run_script(
+        [answer(call("look", at=1), call("look", at=2), stop=Stop.LENGTH)],
+        says("I see."),
+        tools=[look],
+    )
+    assert look.asked == [{"at": 1}]
+    assert [r.failed for r in ear.results] == [False, True]
+    assert "output limit" in text_of(ear.results[1])
+
+
+async def test_a_refusal_ends_the_turn() -> None:
+    model, ear = await run_script([answer("I must not.", stop=Stop.REFUSED)])
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "policy")
+    assert len(model.requests) == 1
+
+
+async def test_calls_of_a_refused_answer_are_not_run_but_answered() -> None:
+    look = FakeTool("look")
+    asked = call("look")
+    _, ear = await run_script([answer(asked, stop=Stop.REFUSED)], tools=[look])
+    assert look.asked == []
+    assert [(r.call, r.failed) for r in ear.results] == [(asked.id, True)]
+    assert ear.ended.code == "policy"
+
+
+async def test_a_used_up_budget_ends_in_one_call_without_tools() -> None:
+    steps = 4
+    busy = [[answer(call("look", at=n))] for n in range(steps)]
+    model, ear = await run_script(
+        *busy, says("Half of it is done."), tools=[FakeTool("look")], steps=steps
+    )
+    assert [bool(request.tools) for request in model.requests] == [True] * steps + [False]
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.EXHAUSTED, "steps")
+    assert "4 steps" in ear.ended.reason
+    assert ear.ended.steps == steps + 1
+    assert final_text(ear.said) == "Half of it is done."
+
+
+async def test_a_summary_that_calls_tools_runs_none() -> None:
+    look = FakeTool("look")
+    asked = call("look", at=2)
+    model, ear = await run_script(
+        [answer(call("look", at=1))], [answer("More!", asked)], tools=[look], steps=1
+    )
+    assert look.asked == [{"at": 1}]
+    assert ear.results[-1].call == asked.id
+    assert ear.results[-1].failed
+    assert len(model.requests) == 2
+    assert ear.ended.outcome is Outcome.EXHAUSTED
+
+
+async def test_a_summary_that_fails_is_still_an_exhausted_turn() -> None:
+    _, ear = await run_script(
+        [answer(call("look"))], [Overloaded("Busy.")], tools=[FakeTool("look")], steps=1
+    )
+    assert ear.ended.outcome is Outcome.EXHAUSTED
+    assert "Busy." in ear.ended.reason
+
+
+class Mailbox:
+    """Steering that is given out once."""
+
+    def __init__(self, *batches: Sequence[str]) -> None:
+        self._batches = [list(batch) for batch in batches]
+
+    async def __call__(self) -> list[User]:
+        return [user(text) for text in self._batches.pop(0)] if self._batches else []
+
+
+async def test_steering_is_heard_after_the_tools() -> None:
+    model, ear = await run_script(
+        [answer(call("look"))],
+        says("As you wish."),
+        tools=[FakeTool("look")],
+        steer=Mailbox(["rather left", "and slowly"]),
+    )
+    assert ear.texts[-3:] == ["rather left", "and slowly", "As you wish."]
+    assert text_of(model.requests[1].messages[-1]) == "rather left\n\nand slowly"
+    assert ear.ended.outcome is Outcome.DONE
+
+
+async def test_steering_at_the_end_makes_the_turn_go_on() -> None:
+    model, ear = await run_script(says("Done."), says("That too."), steer=Mailbox(["and that?"]))
+    assert ear.texts == ["hello", "Done.", "and that?", "That too."]
+    assert len(model.requests) == 2
+
+
+async def test_blank_steering_is_no_word() -> None:
+    model, ear = await run_script(says("Done."), steer=Mailbox([" ", ""]))
+    assert ear.texts == ["hello", "Done."]
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("asked", [[], [user(" ")]])
+@pytest.mark.parametrize("past", [[], [user("one"), answer("two")]])
+async def test_where_nothing_was_asked_nothing_is_answered(
+    asked: list[User], past: list[Message]
+) -> None:
+    model, ear = ScriptedModel(says("What?")), Ear()
+    assert await run_turn(plan_for(model, history=past), asked, ear) is Outcome.FAILED
+    assert ear.ended.code == "usage"
+    assert model.requests == []
+
+
+async def test_a_word_from_a_person_forgives_an_agent_in_circles() -> None:
+    again = [answer(call("look", at=1))]
+    _, ear = await run_script(
+        *[again] * 8,
+        says("Understood."),
+        tools=[FakeTool("look")],
+        steer=Mailbox([], [], [], [], ["try the cellar"]),
+    )
+    assert ear.ended.outcome is Outcome.DONE
+
+
+async def test_an_agent_in_circles_is_stopped_with_a_reason() -> None:
+    again = [answer(call("look", at=1))]
+    model, ear = await run_script(*[again] * 50, tools=[FakeTool("look")])
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "loop")
+    assert "same look call" in ear.ended.reason
+    assert len(model.requests) == 5
+    assert "[This call has given the same result" in text_of(ear.results[2])
+
+
+async def test_call_ids_that_are_used_again_become_unique() -> None:
+    look = FakeTool("look")
+    past = [user(), answer(call("look", "call_0")), result("call_0", "old"), answer("ok")]
+    model, ear = (
+        ScriptedModel(
+            [answer(call("look", "call_0", at=1), call("look", "call_0", at=2))],
+            [answer(call("look", "", at=3), call("look", "call_0", at=4))],
+            says("end"),
+        ),
+        Ear(),
+    )
+    await run_turn(plan_for(model, look, history=past), [user()], ear)
+    ids = [r.call for r in ear.results]
+    assert len({*ids, "call_0"}) == 5
+    assert [text_of(r) for r in ear.results] == [f"did {{'at': {n}}}" for n in (1, 2, 3, 4)]
+    check_request(model.requests[-1].messages)
+    assert text_of(model.requests[-1].messages[2]) == "old"
+
+
+class Deaf(Ear):
+    """Breaks down at the first event that fits."""
+
+    def __init__(self, breaks_at: type[Event], error: Exception) -> None:
+        super().__init__()
+        self._breaks_at = breaks_at
+        self._error: Exception | None = error
+
+    async def __call__(self, event: Event) -> None:
+        await super().__call__(event)
+        if self._error is not None and isinstance(event, self._breaks_at):
+            error, self._error = self._error, None
+            raise error
+
+
+@pytest.mark.parametrize("kind", [RunStarted, Said, TextDelta])
+async def test_a_store_that_fails_still_lets_the_turn_end(kind: type[Event]) -> None:
+    ear = Deaf(kind, StoreError("The disk is full.", hint="Make room."))
+    outcome = await run_turn(plan_for(ScriptedModel(says("Good."))), [user()], ear)
+    assert outcome is Outcome.FAILED
+    assert ear.ended.code == "store"
+    assert ear.ended.reason == "The disk is full. Make room."
+
+
+@pytest.mark.parametrize("kind", [RunStarted, Said, TextDelta])
+async def test_a_bug_is_told_and_raised(kind: type[Event]) -> None:
+    ear = Deaf(kind, LookupError("a bug"))
+    with pytest.raises(LookupError):
+        await run_turn(plan_for(ScriptedModel(says("Good."))), [user()], ear)
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "internal")
+
+
+async def test_a_cancellation_nobody_asked_for_is_a_failure_not_an_end() -> None:
+    async def leak() -> list[User]:
+        raise anyio.get_cancelled_exc_class()
+
+    _, ear = await run_script(says("Good."), steer=leak)
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "internal")
+
+
+async def test_effort_and_output_limit_reach_the_model() -> None:
+    model, _ = await run_script(says("ok"), effort="high", max_output=77)
+    assert (model.requests[0].effort, model.requests[0].max_output) == ("high", 77)
+
+
+async def test_a_turn_can_be_run_beside_another() -> None:
+    ear, other = Ear(), Ear()
+    async with (
+        running(plan_for(ScriptedModel(says("one"))), ear),
+        running(plan_for(ScriptedModel(says("two"))), other, [User("m", (Text("hi"),))]),
+    ):
+        pass
+    assert (ear.texts[-1], other.texts) == ("one", ["hi", "two"])

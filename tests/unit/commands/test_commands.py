@@ -1,0 +1,240 @@
+"""Every slash command against a real conversation on a real store."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hermes.commands.command import Ask, Context, Leave, Reply, Told
+from hermes.commands.registry import standard_commands
+from hermes.schema.errors import NotFound, SessionBusy, UsageError
+from hermes.schema.events import Outcome
+from hermes.schema.messages import Media, Text, Usage, text_of
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import Script, says
+from talks import HANGS, Talk, talk
+from workbench import Ear, FakeTool, answer, call
+
+pytestmark = pytest.mark.anyio
+
+
+class OneModel:
+    """A choice of models that remembers what was chosen."""
+
+    def __init__(self) -> None:
+        self.chosen: list[tuple[str, str | None, bool]] = []
+
+    async def switch(self, name: str, provider: str | None, *, everywhere: bool) -> str:
+        self.chosen.append((name, provider, everywhere))
+        return f"Using {name}."
+
+    def current(self) -> str:
+        return self.chosen[-1][0] if self.chosen else "scripted"
+
+
+class House:
+    def status(self) -> Sequence[tuple[str, str]]:
+        return [("profile", "default")]
+
+
+class Desk:
+    """Somebody who types commands."""
+
+    def __init__(self, one: Talk) -> None:
+        self.one = one
+        self.models = OneModel()
+        self._context = Context(one.conversation, self.models, House())
+        self._registry = standard_commands()
+
+    async def type(self, line: str) -> Reply:
+        return await self._registry.run(self._context, line)
+
+    async def read(self, line: str) -> str:
+        reply = await self.type(line)
+        assert isinstance(reply, Told)
+        return reply.text
+
+    async def texts(self) -> list[str]:
+        return [text_of(row.message) for row in await self.one.rows()]
+
+
+@asynccontextmanager
+async def desk(
+    path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), clock: FakeClock | None = None
+) -> AsyncGenerator[Desk]:
+    async with talk(path, *scripts, tools=tools, clock=clock) as one:
+        yield Desk(one)
+
+
+async def test_help(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        assert "/undo [turns]" in await at.read("/help")
+        assert await at.read("/h") == await at.read("/?")
+        assert (await at.read("/help undo")).startswith("/undo [turns]\n")
+        assert "also /reset" in await at.read("/help /new")
+        assert "/help [command]" in await at.read("/help help")
+        with pytest.raises(UsageError):
+            await at.type("/help nothing")
+
+
+async def test_an_unknown_command_is_told_with_the_nearest(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        with pytest.raises(UsageError) as unknown:
+            await at.type("/stauts now")
+        assert str(unknown.value) == "There is no command /stauts."
+        assert unknown.value.hint == "Did you mean /status?"
+
+
+async def test_new(tmp_path: Path) -> None:
+    async with desk(tmp_path, says("1"), says("2")) as at:
+        await at.one.say("one")
+        first = at.one.conversation.session.id
+        told = await at.read("/new")
+        second = at.one.conversation.session.id
+        assert second in told
+        assert second != first
+        assert await at.one.sessions() == [first]
+        await at.read("/reset About cats")
+        await at.one.say("two", Ear())
+        assert at.one.conversation.session.title == "About cats"
+        with pytest.raises(UsageError):
+            await at.type("/new About cats")
+        assert len(await at.one.sessions()) == 2
+
+
+async def test_resume(tmp_path: Path) -> None:
+    clock = FakeClock(auto=True)
+    async with desk(tmp_path, says("1"), says("2"), clock=clock) as at:
+        with pytest.raises(NotFound):
+            await at.type("/resume")
+        await at.one.say("one")
+        first = at.one.conversation.session.id
+        await at.read("/title Cats")
+        await clock.sleep(5)
+        await at.read("/new")
+        await at.one.say("two", Ear())
+        told = await at.read("/resume Cats")
+        assert told.splitlines() == [
+            f"Back in session {first} “Cats”, 2 messages.",
+            "you: one",
+            "hermes: 1",
+        ]
+        assert at.one.conversation.session.id == first
+        assert "two" in await at.read("/resume")
+        with pytest.raises(NotFound):
+            await at.type("/resume dogs")
+
+
+async def test_undo(tmp_path: Path) -> None:
+    async with desk(tmp_path, says("1"), says("2"), says("3")) as at:
+        for text in ("one", "two", "three"):
+            await at.one.say(text, Ear())
+        assert await at.read("/undo") == "Took back 1 turn, from “three” on."
+        assert await at.read("/undo 2") == "Took back 2 turns, from “one” on."
+        assert await at.texts() == []
+        for line in ("/undo x", "/undo 0", "/undo -1", "/undo 1.5", "/undo ²"):
+            with pytest.raises(UsageError) as wrong:
+                await at.type(line)
+            assert wrong.value.hint
+        with pytest.raises(UsageError):
+            await at.type("/undo")
+
+
+async def test_retry(tmp_path: Path) -> None:
+    picture = Media("0" * 64, "image/png")
+    async with desk(tmp_path, says("bad"), says("good")) as at:
+        with pytest.raises(UsageError):
+            await at.type("/retry")
+        await at.one.conversation.say([Text("draw"), picture], Ear())
+        reply = await at.type("/retry")
+        assert isinstance(reply, Ask)
+        assert reply.parts == (Text("draw"), picture)
+        assert await at.texts() == ["draw", "bad"]
+        await at.one.conversation.say(reply.parts, Ear())
+        assert await at.texts() == ["draw", "good"]
+
+
+async def test_title(tmp_path: Path) -> None:
+    async with desk(tmp_path, says("1")) as at:
+        assert await at.read("/title") == "This session has no title."
+        assert "“Cats and dogs”" in await at.read("/title  Cats and dogs ")
+        await at.one.say("one")
+        assert await at.read("/title") == "Cats and dogs"
+
+
+async def test_stop(tmp_path: Path) -> None:
+    async with desk(tmp_path, HANGS) as at:
+        assert await at.read("/stop") == "Nothing is running."
+        async with anyio.create_task_group() as group:
+            group.start_soon(at.one.say, "wait")
+            await at.one.until_it_hangs()
+            with pytest.raises(SessionBusy):
+                await at.type("/undo")
+            assert await at.read("/stop") == "Stopped."
+        assert at.one.ear.ended.outcome is Outcome.CANCELLED
+
+
+async def test_quit(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        assert await at.type("/quit") == Leave()
+        assert await at.type("/exit") == Leave()
+
+
+@pytest.mark.parametrize(
+    ("line", "chosen"),
+    [
+        ("/model big", ("big", None, False)),
+        ("/model big --global", ("big", None, True)),
+        ("/model --session big", ("big", None, False)),
+        ("/model --provider here big", ("big", "here", False)),
+        ("/model big --provider here --global", ("big", "here", True)),
+    ],
+)
+async def test_model(tmp_path: Path, line: str, chosen: tuple[str, str | None, bool]) -> None:
+    async with desk(tmp_path) as at:
+        assert "scripted" in await at.read("/model")
+        assert await at.read(line) == "Using big."
+        assert at.models.chosen == [chosen]
+
+
+@pytest.mark.parametrize("line", ["/model big --provider", "/model big small", "/model --glob big"])
+async def test_a_model_that_cannot_be_meant(tmp_path: Path, line: str) -> None:
+    async with desk(tmp_path) as at:
+        with pytest.raises(UsageError):
+            await at.type(line)
+        assert at.models.chosen == []
+
+
+async def test_status(tmp_path: Path) -> None:
+    async with desk(tmp_path, says("1")) as at:
+        await at.read("/title Cats")
+        await at.one.say("one")
+        lines = (await at.read("/status")).splitlines()
+        facts = dict(line.split(maxsplit=1) for line in lines)
+        assert facts["session"] == f"{at.one.conversation.session.id} “Cats”"
+        assert (facts["messages"], facts["model"], facts["folder"]) == ("2", "scripted", "/work")
+        assert facts["profile"] == "default"
+
+
+async def test_usage(tmp_path: Path) -> None:
+    scripts = ([answer(call("look"), usage=Usage(1200, 10, 800))], says("ok"))
+    async with desk(tmp_path, *scripts, tools=[FakeTool("look")]) as at:
+        assert await at.read("/usage") == "Nothing has been used in this session yet."
+        await at.one.say("one")
+        assert await at.read("/usage") == (
+            "  testing/scripted: 1 call, 1,200 tokens in, 800 from cache, 10 out, $0.0050"
+        )
+
+
+async def test_history(tmp_path: Path) -> None:
+    scripts = ([answer("Let me see.", call("look"))], says("Seen."))
+    async with desk(tmp_path, *scripts, tools=[FakeTool("look")]) as at:
+        assert await at.read("/history") == "Nothing has been said yet."
+        await at.one.say("look\nthere")
+        assert (await at.read("/history")).splitlines() == [
+            "you: look there",
+            "hermes: Let me see.",
+            "hermes: Seen.",
+        ]

@@ -1,0 +1,87 @@
+"""A file is the old one or the new one, never something between."""
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes.kit.files import write_atomic
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_new_file_appears_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_atomic(path, b"\x00new\xff")
+    assert path.read_bytes() == b"\x00new\xff"
+    assert mode(path) == 0o644
+    assert names(tmp_path) == ["a"]
+
+
+def test_an_old_file_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    write_atomic(path, b"new")
+    assert (path.read_bytes(), mode(path)) == (b"new", 0o640)
+    write_atomic(path, b"newer", mode=0o600)
+    assert (path.read_bytes(), mode(path)) == (b"newer", 0o600)
+
+
+def test_whoever_reads_goes_on_reading_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with path.open("rb") as reader:
+        write_atomic(path, b"new")
+        assert reader.read() == b"old"
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    real, link, dangling = tmp_path / "far" / "real", tmp_path / "link", tmp_path / "dangling"
+    real.write_bytes(b"old")
+    link.symlink_to(real)
+    dangling.symlink_to("far/missing")
+    write_atomic(link, b"new")
+    write_atomic(dangling, b"made")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+    assert (tmp_path / "far" / "missing").read_bytes() == b"made"
+    assert names(tmp_path / "far") == ["missing", "real"]
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / "inside").write_bytes(b"x")
+    with pytest.raises(OSError, match="directory"):
+        write_atomic(folder, b"new")
+    assert names(tmp_path) == ["a"]
+    with pytest.raises(FileNotFoundError):
+        write_atomic(tmp_path / "missing" / "b", b"new")
+
+
+_KILLED = """
+import os, sys
+from pathlib import Path
+from hermes.kit.files import write_atomic
+
+os.fsync = lambda handle: os.kill(os.getpid(), 9)
+write_atomic(Path(sys.argv[1]), b"new" * 100_000)
+"""
+
+
+def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(path)], check=False)
+    assert done.returncode == -9
+    assert path.read_bytes() == b"old"

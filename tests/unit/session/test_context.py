@@ -1,0 +1,115 @@
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from hermes.schema.scope import Address, Scope
+from hermes.schema.sessions import Session
+from hermes.session.context import (
+    async_delivery_supported,
+    clear_session_vars,
+    get_session_env,
+    mirrored,
+    reset_session_vars,
+    session_context_engaged,
+    session_env,
+    set_cron_delivery,
+    set_current_session_id,
+    set_session_vars,
+)
+
+CHAT = "HERMES_SESSION_CHAT_ID"
+
+
+@pytest.fixture(autouse=True)
+def unbound():
+    reset_session_vars()
+    yield
+    reset_session_vars()
+
+
+def test_what_was_never_bound_is_what_the_process_has(monkeypatch):
+    monkeypatch.setenv(CHAT, "from-outside")
+    assert get_session_env(CHAT) == "from-outside"
+    assert get_session_env("HERMES_SESSION_THREAD_ID", "none") == "none"
+
+
+def test_what_is_bound_hides_the_process(monkeypatch):
+    monkeypatch.setenv("HERMES_SESSION_THREAD_ID", "from-outside")
+    set_session_vars(platform="chat", chat_id="1")
+    assert get_session_env(CHAT) == "1"
+    assert get_session_env("HERMES_SESSION_THREAD_ID") == ""
+
+
+def test_a_cleared_context_does_not_fall_back(monkeypatch):
+    monkeypatch.setenv(CHAT, "from-outside")
+    clear_session_vars(set_session_vars(chat_id="1", async_delivery=False))
+    assert get_session_env(CHAT) == ""
+    assert async_delivery_supported()
+
+
+def test_an_unknown_variable_is_refused():
+    with pytest.raises(TypeError, match="CHATID"):
+        set_session_vars(chatid="1")
+
+
+def test_binding_engages_for_good():
+    clear_session_vars(set_session_vars(chat_id="1"))
+    reset_session_vars()
+    assert session_context_engaged()
+
+
+def test_a_session_can_move_on():
+    set_session_vars(session_id="a", chat_id="1")
+    set_current_session_id("b")
+    assert (get_session_env("HERMES_SESSION_ID"), get_session_env(CHAT)) == ("b", "1")
+
+
+def test_cron_targets_stand_apart():
+    set_cron_delivery("chat", "7")
+    clear_session_vars()
+    assert session_env() == {
+        "HERMES_CRON_AUTO_DELIVER_PLATFORM": "chat",
+        "HERMES_CRON_AUTO_DELIVER_CHAT_ID": "7",
+    }
+
+
+def test_a_mirrored_turn_puts_back_what_was_bound():
+    scope = Scope("work", "s1", "r1", "/w", "ann", Address("chat", "9", "t"), later=False)
+    session = Session(id="s1", started_at=datetime(2026, 1, 1, tzinfo=UTC), key="agent:work:chat")
+    set_session_vars(chat_id="before")
+    with mirrored(scope, session):
+        assert session_env() == {
+            "HERMES_SESSION_PLATFORM": "chat",
+            "HERMES_SESSION_SOURCE": "cli",
+            "HERMES_SESSION_CHAT_ID": "9",
+            "HERMES_SESSION_THREAD_ID": "t",
+            "HERMES_SESSION_USER_ID": "ann",
+            "HERMES_SESSION_KEY": "agent:work:chat",
+            "HERMES_SESSION_ID": "s1",
+            "HERMES_SESSION_PROFILE": "work",
+            "HERMES_SESSION_CWD": "/w",
+        }
+        assert not async_delivery_supported()
+    assert (get_session_env(CHAT), async_delivery_supported()) == ("before", True)
+
+
+def test_forty_tasks_never_see_each_other():
+    async def handler(number: int, gate: asyncio.Event) -> tuple[str, str]:
+        inherited = get_session_env(CHAT)
+        reset_session_vars()
+        assert session_env() == {}
+        set_session_vars(chat_id=str(number))
+        await gate.wait()
+        return inherited, get_session_env(CHAT)
+
+    async def main() -> list[tuple[str, str]]:
+        gate = asyncio.Event()
+        set_session_vars(chat_id="starter")
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(handler(n, gate)) for n in range(40)]
+            await asyncio.sleep(0)
+            gate.set()
+        return [task.result() for task in tasks]
+
+    assert asyncio.run(main()) == [("starter", str(n)) for n in range(40)]

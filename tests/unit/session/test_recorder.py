@@ -1,0 +1,124 @@
+"""Facts are on disk, for everybody to read, before anybody hears of them."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hermes.ports.store import Store, Write
+from hermes.schema.errors import StoreError
+from hermes.schema.events import (
+    Event,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Said,
+    TextDelta,
+    ToolStarted,
+)
+from hermes.schema.messages import Result, Usage
+from hermes.schema.scope import OWNER
+from hermes.schema.tools import Effect
+from hermes.session.recorder import Recorder
+from hermes.store.sqlite import open_store
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import says
+from talks import talk
+from workbench import SCOPE, Ear, FakeTool, answer, call
+
+pytestmark = pytest.mark.anyio
+
+
+class Reader(Ear):
+    """Looks through another connection at everything it hears of."""
+
+    def __init__(self, other: Store, session: str) -> None:
+        super().__init__()
+        self._other = other
+        self._session = session
+        self.intents: list[list[str]] = []
+
+    async def __call__(self, event: Event) -> None:
+        await super().__call__(event)
+        rows = await self._other.seen_by(OWNER).messages(self._session)
+        assert [row.message for row in rows] == self.said
+        open_now = [intent.call for intent in await self._other.open_intents(self._session)]
+        waiting = await self._other.lanes.claim(
+            "inbox", self._session, "somebody", timedelta(0), 10
+        )
+        match event:
+            case ToolStarted(call=started, effect=effect):
+                assert (started.id in open_now) == (effect is not Effect.READ)
+            case Said(message=Result(call=ended)):
+                assert ended not in open_now
+            case RunEnded():
+                assert open_now == []
+                assert list(waiting) == []
+            case _:
+                assert waiting
+
+
+async def test_nobody_hears_of_a_fact_before_it_can_be_read_elsewhere(tmp_path: Path) -> None:
+    tools = [
+        FakeTool("look"),
+        FakeTool("change", effect=Effect.WRITE),
+        FakeTool("act", effect=Effect.OUTSIDE),
+    ]
+    calls = [call("look"), call("look", at=2), call("change"), call("act"), call("nobody")]
+    scripts = ([TextDelta("Let "), answer("Let me.", *calls)], [answer()], says("Done."))
+    async with (
+        talk(tmp_path, *scripts, tools=tools) as one,
+        open_store(tmp_path / "state.db", FakeClock()) as other,
+    ):
+        ear = Reader(other, one.conversation.session.id)
+        assert await one.say("go", ear) is Outcome.DONE
+    assert len(ear.results) == 5
+    kinds = {type(event) for event in ear.events}
+    assert kinds == {RunStarted, Said, TextDelta, ToolStarted, RunEnded}
+
+
+async def test_every_model_call_is_metered_with_its_price(tmp_path: Path) -> None:
+    scripts = (
+        [answer(call("look"), usage=Usage(100, 10))],
+        [answer("Done.", usage=Usage(200, 20, 50))],
+        [answer("Free.")],
+    )
+    async with talk(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
+        await one.say("go")
+        await one.say("again")
+        (use,) = await one.conversation.usage()
+    assert (use.model, use.provider, use.calls) == ("scripted", "testing", 2)
+    assert (use.usage, use.cost) == (Usage(300, 30, 50), pytest.approx(0.01))
+
+
+class FullDisk:
+    """A store that takes nothing any more."""
+
+    async def commit(self, *writes: Write) -> None:
+        raise StoreError("The disk is full.")
+
+
+def broken_recorder() -> Recorder:
+    return Recorder(FullDisk(), FakeClock(), lambda *_: None, SCOPE)  # type: ignore[arg-type]
+
+
+async def test_what_cannot_be_written_is_not_told() -> None:
+    ear = Ear()
+    emit = broken_recorder().sink([], ear)
+    with pytest.raises(StoreError):
+        await emit(Said(answer("Good.")))
+    assert ear.events == []
+
+
+async def test_the_last_word_is_heard_even_when_it_cannot_be_written() -> None:
+    ear = Ear()
+    emit = broken_recorder().sink(["msg_1"], ear)
+    with pytest.raises(StoreError):
+        await emit(RunEnded("run_1", Outcome.FAILED))
+    assert ear.ended.outcome is Outcome.FAILED
+
+
+async def test_deltas_are_not_written() -> None:
+    ear = Ear()
+    await broken_recorder().sink([], ear)(TextDelta("word"))
+    assert ear.events == [TextDelta("word")]

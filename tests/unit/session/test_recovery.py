@@ -1,0 +1,87 @@
+"""After a crash every call has an end, told once, and nothing is run again."""
+
+from pathlib import Path
+
+import pytest
+
+from hermes.ports.store import Append, Begin, Intent, OpenSession, Write
+from hermes.schema.events import Outcome
+from hermes.schema.messages import Message, Result, ToolCall, text_of
+from hermes.schema.sessions import Session
+from hermes.schema.tools import Effect
+from hermes.session.recovery import close_lost_calls
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import says
+from hermes.testing.validators import check_request
+from talks import Talk, talk
+from workbench import FakeTool, answer, call, result, user
+
+pytestmark = pytest.mark.anyio
+
+CLOCK = FakeClock()
+
+
+async def crashed(one: Talk, *messages: Message, begun: tuple[ToolCall, ...] = ()) -> None:
+    """The disk as a dead process left it."""
+    session = Session(id="s1", started_at=CLOCK.now())
+    writes: list[Write] = [OpenSession(session)]
+    writes += [Append("s1", "run_0", message, CLOCK.now()) for message in messages]
+    for started in begun:
+        intent = Intent(
+            call=started.id,
+            session="s1",
+            run="run_0",
+            tool=started.name,
+            effect=Effect.OUTSIDE,
+            at=CLOCK.now(),
+        )
+        writes.append(Begin(intent))
+    await one.store.commit(*writes)
+    await one.conversation.resume("s1")
+
+
+async def test_half_finished_calls_are_told_and_not_run_again(tmp_path: Path) -> None:
+    look, act = FakeTool("look"), FakeTool("act", effect=Effect.OUTSIDE)
+    done, begun, never, reading = call("act"), call("act"), call("act"), call("look")
+    async with talk(tmp_path, says("I will look what happened."), tools=[look, act]) as one:
+        await crashed(
+            one,
+            user("do it"),
+            answer(done, begun, never, reading),
+            result(done.id, "done"),
+            begun=(begun,),
+        )
+        assert await one.say("and?") is Outcome.DONE
+        told = {
+            row.message.call: text_of(row.message)
+            for row in await one.rows()
+            if isinstance(row.message, Result)
+        }
+        assert await one.store.open_intents("s1") == []
+    assert (look.asked, act.asked) == ([], [])
+    assert told[done.id] == "done"
+    assert "outcome is unknown" in told[begun.id]
+    assert "Nothing was changed" in told[never.id]
+    assert "Nothing was changed" in told[reading.id]
+    check_request(one.model.requests[0].messages)
+    assert all(not row.id.endswith("_lost") for row in one.model.requests[0].messages)
+
+
+async def test_a_whole_transcript_is_left_alone(tmp_path: Path) -> None:
+    asked = call("look")
+    async with talk(tmp_path) as one:
+        await crashed(one, user(), answer(asked), result(asked.id))
+        history = [row.message for row in await one.rows()]
+        assert await close_lost_calls(one.store, CLOCK, "s1", history) == history
+        assert len(await one.rows()) == 3
+
+
+async def test_recovering_twice_tells_once(tmp_path: Path) -> None:
+    async with talk(tmp_path) as one:
+        await crashed(one, user(), answer(call("act")))
+        history = [row.message for row in await one.rows()]
+        once = await close_lost_calls(one.store, CLOCK, "s1", history)
+        stored = [row.message for row in await one.rows()]
+        assert stored == once
+        assert await close_lost_calls(one.store, CLOCK, "s1", stored) == once
+        assert len(await one.rows()) == 3
