@@ -1,0 +1,28 @@
+"""Watch a turn as it happens: words, tool calls, results, and how it ended."""
+
+import asyncio
+import sys
+
+from hermes import Agent
+from hermes.schema.events import RunEnded, Said, TextDelta, ToolStarted
+from hermes.schema.messages import Result, text_of
+
+
+async def main() -> None:
+    prompt = " ".join(sys.argv[1:]) or "Which files are here?"
+    async with Agent() as agent, agent.events(prompt) as events:
+        async for event in events:
+            match event:
+                case TextDelta(text=text):
+                    print(text, end="", flush=True)
+                case ToolStarted(call=call):
+                    print(f"\n[{call.name} {bytes(call.args).decode()}]")
+                case Said(message=Result() as result):
+                    print(f"[-> {text_of(result)[:200]}]")
+                case RunEnded(outcome=outcome, usage=usage):
+                    print(f"\n{outcome}: {usage.input} tokens in, {usage.output} out")
+                case _:
+                    pass
+
+
+asyncio.run(main())

@@ -1,0 +1,170 @@
+"""Build one profile's object graph, and take it down again in order."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+from msgspec import Struct
+
+from hermes.agent.guard import GuardLimits
+from hermes.app.model_settings import model_settings
+from hermes.app.models import ModelDesk
+from hermes.app.planner import StandardPlanner, TurnSettings
+from hermes.app.toolbox import Workbench
+from hermes.config.dotenv import env_of
+from hermes.config.env import Env
+from hermes.config.home import Home, ensure_home
+from hermes.config.load import Loaded, load_config
+from hermes.config.schema import Config
+from hermes.config.variables import secret_values
+from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.redact import Redactor
+from hermes.models.catalog import price
+from hermes.models.settings import Flags
+from hermes.ports.tool import Tool
+from hermes.sandbox.door import Door
+from hermes.schema.messages import Usage
+from hermes.session.conversation import Conversation, Origin
+from hermes.session.runner import Runner
+from hermes.store.blobs import FileBlobs
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.telemetry.logs import LogSettings, set_up_logs
+
+
+class Choices(Struct, frozen=True, kw_only=True):
+    """What the one who starts the program asks for; unset means as the settings say."""
+
+    workspace: str
+    source: str = "cli"
+    model: str | None = None
+    provider: str | None = None
+    base_url: str | None = None
+    api_key: str | None = None
+    toolsets: tuple[str, ...] = ()
+    max_steps: int | None = None
+    system_prompt: str = ""
+
+
+class App:
+    """One profile, open and ready to talk."""
+
+    def __init__(self, home: Home, loaded: Loaded, store: SqliteStore, parts: "_Parts") -> None:
+        self.home = home
+        self.config = loaded.config
+        self.warnings = [*map(str, loaded.warnings), *parts.warnings]
+        self.store = store
+        self.blobs = parts.blobs
+        self.clock = parts.clock
+        self.models = parts.models
+        self.tools = parts.tools
+        self.conversation = parts.conversation
+
+    def price(self, model: str, provider: str, usage: Usage) -> float | None:
+        return price(model, provider, usage)
+
+    def status(self) -> Sequence[tuple[str, str]]:
+        return [
+            ("profile", self.home.profile),
+            ("home", str(self.home.path)),
+            ("tools", ", ".join(self.tools) or "none"),
+            ("sandbox", "none: commands run as you, on this machine"),
+        ]
+
+
+class _Parts(Struct, frozen=True, kw_only=True):
+    blobs: FileBlobs
+    clock: Clock
+    models: ModelDesk
+    tools: Mapping[str, Tool]
+    conversation: Conversation
+    warnings: Sequence[str]
+
+
+@asynccontextmanager
+async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App]:
+    """Raises `ConfigError` when the home or its settings are wrong."""
+    ensure_home(home)
+    env = env_of(home.dotenv, env)
+    loaded = load_config(home, env)
+    redactor = Redactor(
+        _secrets(loaded.config, env) if loaded.config.security.redact_secrets else ()
+    )
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        logs = set_up_logs(home.logs, _log_settings(loaded.config), redactor)
+        stack.callback(logs.close)
+        store = await stack.enter_async_context(open_store(home.state_db, clock))
+        blobs = FileBlobs(home.cache / "blobs")
+        desk = ModelDesk(home, env, model_settings(loaded.config), blobs, clock)
+        stack.push_async_callback(_close_shielded, desk)
+        if flags := _flags(choices):
+            desk.choose(flags)
+        door = stack.enter_context(Door())
+        bench = Workbench(home, env, loaded.config, redactor, blobs, door, clock)
+        tools, warnings = bench.offered(choices.toolsets)
+        planner = StandardPlanner(
+            desk, tools, _turn_settings(loaded.config, choices), home.soul, clock
+        )
+        runner = Runner(store, clock, planner, price, home.profile)
+        origin = Origin(source=choices.source, cwd=choices.workspace)
+        parts = _Parts(
+            blobs=blobs,
+            clock=clock,
+            models=desk,
+            tools=tools,
+            conversation=Conversation(store, clock, runner, origin),
+            warnings=warnings,
+        )
+        yield App(home, loaded, store, parts)
+
+
+async def _close_shielded(desk: ModelDesk) -> None:
+    with anyio.CancelScope(shield=True):
+        await desk.aclose()
+
+
+def _flags(choices: Choices) -> Flags | None:
+    flags = Flags(
+        model=choices.model or "",
+        provider=choices.provider or "",
+        base_url=choices.base_url or "",
+        api_key=choices.api_key or "",
+    )
+    return flags if flags != Flags() else None
+
+
+def _log_settings(config: Config) -> LogSettings:
+    logging = config.logging
+    return LogSettings(
+        level=logging.level,
+        max_bytes=int(logging.max_size_mb * 1024 * 1024),
+        keep=logging.backup_count,
+    )
+
+
+def _turn_settings(config: Config, choices: Choices) -> TurnSettings:
+    rails = config.tool_loop_guardrails
+    return TurnSettings(
+        steps=choices.max_steps or config.agent.max_turns,
+        guard=GuardLimits(
+            warns=rails.warnings_enabled,
+            stops=rails.hard_stop_enabled,
+            warn_same_failure=rails.warn_after.exact_failure,
+            warn_tool_failures=rails.warn_after.same_tool_failure,
+            warn_no_progress=rails.warn_after.idempotent_no_progress,
+            stop_same_failure=rails.hard_stop_after.exact_failure,
+            stop_tool_failures=rails.hard_stop_after.same_tool_failure,
+            stop_no_progress=rails.hard_stop_after.idempotent_no_progress,
+        ),
+        effort=config.agent.reasoning_effort or None,
+        max_output=None,
+        extra_prompt="\n\n".join(filter(None, [config.agent.system_prompt, choices.system_prompt])),
+    )
+
+
+def _secrets(config: Config, env: Env) -> list[str]:
+    """Every value that must not show up in a log, a result or an error."""
+    main = config.main_model
+    keys = [main.api_key, *(one.api_key for one in config.custom_providers)]
+    keys += [one.api_key for one in config.providers.values()]
+    return [key for key in [*keys, *secret_values(env)] if key]

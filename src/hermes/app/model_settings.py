@@ -1,0 +1,95 @@
+"""From the typed settings to what the choice of a model needs to know."""
+
+from collections.abc import Mapping
+
+from hermes.config.schema import Config
+from hermes.config.sections import models as sections
+from hermes.models.keys import Strategy
+from hermes.models.settings import CustomProvider, Fallback, ModelSettings
+
+
+def model_settings(config: Config) -> ModelSettings:
+    main = config.main_model
+    return ModelSettings(
+        default=main.default,
+        provider=main.provider,
+        base_url=main.base_url,
+        api_key=main.api_key,
+        api_mode=main.api_mode,
+        context_length=main.context_length,
+        max_tokens=main.max_tokens,
+        ollama_num_ctx=main.ollama_num_ctx,
+        custom_providers=_custom_providers(config),
+        fallback_providers=_fallbacks(config),
+        disabled=frozenset(name for name, one in config.providers.items() if not one.enabled),
+        strategies={
+            name: Strategy(value) for name, value in config.credential_pool_strategies.items()
+        },
+        tries=max(config.agent.api_max_retries, 1),
+        local_idle=config.agent.local_stream_stale_timeout,
+    )
+
+
+def _custom_providers(config: Config) -> tuple[CustomProvider, ...]:
+    """Those of the list, and those of the mapping that bring an address of their own."""
+    listed = [(one.name, one) for one in config.custom_providers]
+    named = [(name, one) for name, one in config.providers.items() if one.base_url and one.enabled]
+    return tuple(_custom_provider(name, one) for name, one in (*listed, *named))
+
+
+def _custom_provider(name: str, one: sections.Provider) -> CustomProvider:
+    return CustomProvider(
+        name=name,
+        base_url=one.base_url,
+        api_key=one.api_key,
+        key_env=one.key_env,
+        api_mode=one.api_mode,
+        model=one.model,
+        models=_windows(one.models),
+        context_length=one.context_length,
+        rate_limit_delay=one.rate_limit_delay or 0.0,
+        extra_body=one.extra_body,
+        ssl_verify=one.ssl_verify,
+        ssl_ca_cert=one.ssl_ca_cert,
+    )
+
+
+def _windows(models: object) -> Mapping[str, int | None]:
+    """`models` is a list of names, or a mapping from names to what is known of each."""
+    match models:
+        case list():
+            return {str(name): None for name in models}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case dict():
+            return {str(name): _window(facts) for name, facts in models.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case _:
+            return {}
+
+
+def _window(facts: object) -> int | None:
+    match facts:
+        case int():
+            return facts
+        case {"context_length": int(length)}:
+            return length
+        case _:
+            return None
+
+
+def _fallbacks(config: Config) -> tuple[Fallback, ...]:
+    given = [
+        *config.fallback_providers,
+        *([config.fallback_model] if config.fallback_model else []),
+    ]
+    return tuple(_fallback(one) for one in given)
+
+
+def _fallback(one: sections.Fallback | str) -> Fallback:
+    if isinstance(one, str):
+        return Fallback(model=one)
+    return Fallback(
+        provider=one.provider,
+        model=one.model,
+        base_url=one.base_url,
+        api_key=one.api_key,
+        key_env=one.key_env,
+    )

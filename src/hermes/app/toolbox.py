@@ -1,0 +1,90 @@
+"""The tools of a profile, and which of them are offered."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.config.env import Env
+from hermes.config.home import Home, user_home
+from hermes.config.schema import Config
+from hermes.config.variables import VARIABLES
+from hermes.kit.clock import Clock
+from hermes.kit.redact import Redactor
+from hermes.ports.blobs import Blobs
+from hermes.ports.tool import Tool
+from hermes.sandbox.child_env import EnvRules, child_env
+from hermes.sandbox.door import Door
+from hermes.sandbox.local import LocalSandbox
+from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.search.ripgrep import find_rg
+from hermes.tools.terminal.shell import find_shell
+from hermes.tools.toolsets import known_toolsets, tools_of
+
+
+class Workbench(Struct, frozen=True):
+    """What the tools of a profile are made from."""
+
+    home: Home
+    env: Env
+    config: Config
+    redactor: Redactor
+    blobs: Blobs
+    door: Door
+    clock: Clock
+
+    def offered(self, wanted: Sequence[str]) -> tuple[Mapping[str, Tool], list[str]]:
+        """The offered tools by name, and warnings about toolsets that are not there.
+
+        A toolset asked for by hand must exist (`UsageError`); one named in the settings may
+        belong to a feature that this installation does not have.
+        """
+        names, warnings = _offered(self.config, wanted)
+        tools = first_tools(self._deps())
+        return {name: tools[name] for name in names}, warnings
+
+    def _deps(self) -> ToolDeps:
+        path = self.env.get("PATH", "")
+        return ToolDeps(
+            sandbox=LocalSandbox(self.door),
+            blobs=self.blobs,
+            clock=self.clock,
+            env=partial(child_env, self._env_rules()),
+            redact=self.redactor.redact,
+            redact_file=self.redactor.redact_values,
+            home=user_home(self.env),
+            spill_folder=self.home.cache / "output",
+            shell=find_shell(path),
+            rg=find_rg(path),
+            protected=_protected(self.home),
+        )
+
+    def _env_rules(self) -> EnvRules:
+        """Secrets stay out of child processes unless the settings let one through by name."""
+        allowed = self.config.terminal.env_passthrough
+        secret = {name for name, variable in VARIABLES.items() if variable.secret}
+        return EnvRules(process=self.env, passthrough=allowed, withheld=secret.difference(allowed))
+
+
+def _offered(config: Config, wanted: Sequence[str]) -> tuple[list[str], list[str]]:
+    if wanted:
+        return tools_of(wanted), []
+    configured = config.platform_toolsets.get("cli", config.toolsets)
+    known = known_toolsets()
+    unknown = [name for name in configured if name not in known]
+    off = {
+        tool
+        for name in config.agent.disabled_toolsets
+        if name in known
+        for tool in tools_of([name])
+    }
+    names = tools_of(name for name in configured if name in known)
+    warnings = [f"the toolset {name!r} of the settings is not available here" for name in unknown]
+    return [name for name in names if name not in off], warnings
+
+
+def _protected(home: Home) -> list[Path]:
+    database = home.state_db
+    beside = [database.with_name(database.name + ending) for ending in ("-wal", "-shm")]
+    return [home.dotenv, home.auth, database, *beside]
