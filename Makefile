@@ -46,7 +46,7 @@ storeys:
 	$(BIN)/lint-imports
 
 unit:
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest -n 2 --dist worksteal tests/unit
 
 seeds: dev
 	sh scripts/seeds.sh
