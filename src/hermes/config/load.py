@@ -40,6 +40,16 @@ def parse_config(text: str, file: Path, env: Mapping[str, str]) -> Loaded:
     return loaded
 
 
+def config_of(raw: Mapping[str, object]) -> Config:
+    """Settings that did not come from a file, read as patiently. Raises `ConfigError`."""
+    findings: list[Finding] = []
+    config = _converted(dict(raw), findings)
+    if config is None:
+        first = findings[0]
+        raise ConfigError(f"{format_path(first.path)}: {first.message}", hint=first.hint)
+    return config
+
+
 def check_config(home: Home, env: Mapping[str, str]) -> list[Problem]:
     """Everything that is wrong or odd, in the order of the file."""
     try:

@@ -1,0 +1,111 @@
+"""The last line of defence of the command line: errors become one sentence and an exit code.
+
+Nothing is imported before it is needed: this stands around `hermes --version` too.
+"""
+
+import io
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hermes.schema.errors import HermesError
+
+CRASHED = 70
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def run_guarded(verb: "Callable[[], int]") -> int:
+    """Whatever happens: one line for people, and an exit code."""
+    try:
+        _open_closed_streams()
+        return _flushed(verb)
+    except BrokenPipeError:
+        silence_stdout()
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the outermost boundary: logged and told
+        return _explain(error)
+
+
+def complain(error: "HermesError") -> None:
+    """What happened, and below it what to do next."""
+    hint = f"  {error.hint}\n" if error.hint else ""
+    grumble(f"hermes: {error}\n{hint}")
+
+
+def grumble(text: str) -> None:
+    """Write to stderr, if anybody still listens there."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except BrokenPipeError:
+        return
+
+
+def silence_stdout() -> None:
+    """The reader has gone (`| head`): nothing more is to be said, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _flushed(verb: "Callable[[], int]") -> int:
+    try:
+        code = verb()
+    except SystemExit as leaving:  # how a parser ends after --help
+        code = leaving.code if isinstance(leaving.code, int) else 1
+    sys.stdout.flush()
+    return code
+
+
+def _open_closed_streams() -> None:
+    """A stream closed by the caller (`<&-`) becomes an empty one, which others can rely on.
+
+    What an old terminal cannot show is escaped instead of raising an error.
+    """
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _explain(error: Exception) -> int:
+    from hermes.schema.errors import HermesError
+
+    if isinstance(error, HermesError):
+        complain(error)
+        return error.exit_code
+    where = _keep(error)
+    grumble(f"hermes: internal error: {type(error).__name__}: {error}\n")
+    if where is not None:
+        grumble(f"  This is a defect in Hermes. What led to it is in {where}\n")
+    return CRASHED
+
+
+def _keep(error: Exception) -> "Path | None":
+    """Write the traceback into the log of the home; onto stderr where there is no such place."""
+    import logging
+
+    from hermes.config.env import Env, process_env
+    from hermes.config.home import resolve_home
+    from hermes.kit.errors import ConfigError
+    from hermes.kit.redact import Redactor
+    from hermes.telemetry.logs import LogSettings, set_up_logs
+
+    try:
+        folder = resolve_home(Env(process_env())).logs
+    except ConfigError:
+        folder = None
+    if folder is None or not folder.is_dir():
+        logging.getLogger(__name__).error("hermes crashed", exc_info=error)
+        return None
+    logs = set_up_logs(folder, LogSettings(), Redactor(()))
+    logging.getLogger(__name__).error("hermes crashed", exc_info=error)
+    logs.close()
+    return folder / "errors.log"

@@ -1,0 +1,118 @@
+"""One session as one line of JSON that brings everything back."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from hermes.cli.export.wire import Time, WireMessage, content_text, from_wire, moment, to_wire
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import Media
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import ModelUse, Session, Stored
+
+FORMAT = "hermes-session/1"
+
+
+class Copy(Struct, frozen=True):
+    """A session with all that belongs to it."""
+
+    session: Session
+    messages: Sequence[Stored]
+    usage: Sequence[ModelUse] = ()
+    files: Mapping[str, bytes] = {}
+    """By digest: the pictures and documents that the messages name, as far as they are kept."""
+
+    @property
+    def digests(self) -> list[str]:
+        """The files its messages name, each once."""
+        parts = (part for stored in self.messages for part in stored.message.parts)
+        return list(dict.fromkeys(part.digest for part in parts if isinstance(part, Media)))
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """The files are in base64."""
+
+    id: str
+    started_at: Time
+    format: str = ""
+    source: str | None = None
+    principal: str = OWNER
+    key: str | None = None
+    title: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    system: str | None = None
+    parent: str | None = None
+    cwd: str | None = None
+    ended_at: Time | None = None
+    end_reason: str | None = None
+    messages: list[WireMessage] = []
+    usage: list[ModelUse] = []
+    files: dict[str, bytes] = {}
+
+
+class _OtherNames(Struct, frozen=True):
+    """What the exports of other programs call the same things."""
+
+    system_prompt: str | None = None
+    parent_session_id: str | None = None
+    session_key: str | None = None
+
+
+_line = msgspec.json.Decoder(Line)
+_others = msgspec.json.Decoder(_OtherNames)
+
+
+def encode(copy: Copy) -> bytes:
+    """The line, with its end."""
+    session = copy.session
+    line = Line(
+        format=FORMAT,
+        messages=[to_wire(stored) for stored in copy.messages],
+        usage=list(copy.usage),
+        files=dict(copy.files),
+        **msgspec.structs.asdict(session),
+    )
+    return msgspec.json.encode(line) + b"\n"
+
+
+def decode(data: bytes, number: int) -> Copy:
+    """Raises `UsageError` naming the line that is no session."""
+    try:
+        line = _line.decode(data)
+        _check(line)
+        session = _session(line, _others.decode(data))
+        messages = [from_wire(message, session.started_at) for message in line.messages]
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UsageError(
+            f"Line {number} is not an exported session: {error}",
+            hint="Import what `hermes sessions export` wrote. Nothing was imported.",
+        ) from error
+    return Copy(session, [stored for stored in messages if stored], line.usage, line.files)
+
+
+def _check(line: Line) -> None:
+    if line.format not in {"", FORMAT}:
+        raise ValueError(f"its format is {line.format!r}, this version reads {FORMAT!r}")
+    if not line.id.strip() or len(line.id) > 200:
+        raise ValueError("its id is empty or far too long")
+
+
+def _session(line: Line, other: _OtherNames) -> Session:
+    prompts = (content_text(each.content) for each in line.messages if each.role == "system")
+    return Session(
+        id=line.id,
+        started_at=moment(line.started_at),
+        source="import" if line.source is None else line.source,
+        principal=line.principal,
+        key=line.key or other.session_key or "",
+        title=line.title or "",
+        model=line.model or "",
+        provider=line.provider or "",
+        system=line.system or other.system_prompt or next(prompts, ""),
+        parent=line.parent or other.parent_session_id,
+        cwd=line.cwd or "",
+        ended_at=None if line.ended_at is None else moment(line.ended_at),
+        end_reason=line.end_reason or "",
+    )

@@ -1,0 +1,241 @@
+"""Messages in the shape of the OpenAI chat API, with all that this shape cannot hold beside it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TypeAlias, assert_never
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.ids import new_id
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    Trust,
+    Usage,
+    User,
+)
+from hermes.schema.sessions import Stored
+
+Time: TypeAlias = datetime | float
+"""A moment in ISO 8601, or seconds since 1970."""
+
+
+class WirePart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_call"):
+    """A tool call whose arguments are text: JSON inside JSON could hold line ends of its own."""
+
+    id: str
+    name: str
+    args: str
+    broken: str = ""
+
+
+class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the chat API has no field for. `parts` are there only when their order matters."""
+
+    id: str = ""
+    at: Time | None = None
+    run: str = ""
+    trust: Trust = Trust.OWNER
+    stop: Stop | None = None
+    usage: Usage = Usage()
+    model: str = ""
+    provider: str = ""
+    failed: bool = False
+    shown: str = ""
+    parts: tuple[Text | Reasoning | Media | WirePart, ...] = ()
+
+
+class WireFunction(Struct, frozen=True):
+    name: str
+    arguments: str | dict[str, object] | None = "{}"
+
+
+class WireCall(Struct, frozen=True):
+    id: str
+    function: WireFunction
+    type: str = "function"
+
+
+class WireMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    role: str
+    content: str | list[dict[str, object]] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[WireCall] | None = None
+    tool_call_id: str | None = None
+    hermes: Beside = Beside()
+    timestamp: Time | None = None
+    finish_reason: str | None = None
+
+
+def to_wire(stored: Stored) -> WireMessage:
+    wire = _plain(stored)
+    if from_wire(wire, stored.at) == msgspec.structs.replace(stored, seq=0):
+        return wire
+    parts = tuple(_part(part) for part in stored.message.parts)
+    return msgspec.structs.replace(wire, hermes=msgspec.structs.replace(wire.hermes, parts=parts))
+
+
+def from_wire(wire: WireMessage, fallback: datetime) -> Stored | None:
+    """The message as it was; None for a kind that is not part of a talk (a system prompt)."""
+    beside = wire.hermes
+    identity = beside.id or new_id("msg")
+    message: Message
+    match wire.role:
+        case "user":
+            message = User(identity, _spoken(wire), beside.trust)
+        case "assistant":
+            message = _assistant(wire, identity)
+        case "tool":
+            message = Result(
+                identity, wire.tool_call_id or "", _spoken(wire), beside.failed, beside.shown
+            )
+        case _:
+            return None
+    at = beside.at if beside.at is not None else wire.timestamp
+    return Stored(0, fallback if at is None else moment(at), beside.run, message)
+
+
+def moment(time: Time) -> datetime:
+    """In UTC; a time without a zone is taken to be UTC. Raises `ValueError`."""
+    if isinstance(time, datetime):
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    try:
+        return datetime.fromtimestamp(time, UTC)
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"{time} is not a time") from error
+
+
+def content_text(content: str | list[dict[str, object]] | None) -> str:
+    """The words of a message's content."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.text for part in map(_from_content, content) if isinstance(part, Text))
+
+
+def _plain(stored: Stored) -> WireMessage:
+    message = stored.message
+    match message:
+        case User(id=identity, parts=parts, trust=trust):
+            beside = Beside(id=identity, at=stored.at, run=stored.run, trust=trust)
+            return WireMessage(role="user", content=_content(parts), hermes=beside)
+        case Assistant():
+            return _plain_assistant(stored, message)
+        case Result(id=identity, call=call, parts=parts, failed=failed, shown=shown):
+            beside = Beside(id=identity, at=stored.at, run=stored.run, failed=failed, shown=shown)
+            return WireMessage(
+                role="tool", content=_content(parts), tool_call_id=call, hermes=beside
+            )
+        case _:
+            assert_never(message)
+
+
+def _plain_assistant(stored: Stored, message: Assistant) -> WireMessage:
+    thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+    calls = [
+        WireCall(call.id, WireFunction(call.name, bytes(call.args).decode()))
+        for call in message.calls
+    ]
+    beside = Beside(
+        id=message.id,
+        at=stored.at,
+        run=stored.run,
+        stop=message.stop,
+        usage=message.usage,
+        model=message.model,
+        provider=message.provider,
+    )
+    return WireMessage(
+        role="assistant",
+        content=message.text or None,
+        reasoning_content=thought or None,
+        tool_calls=calls or None,
+        hermes=beside,
+    )
+
+
+def _content(parts: Sequence[Text | Media]) -> str | list[dict[str, object]]:
+    if all(isinstance(part, Text) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, Text))
+    return [_content_part(part) for part in parts]
+
+
+def _content_part(part: Text | Media) -> dict[str, object]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    named = {"file_id": part.digest, "filename": part.name, "media_type": part.media_type}
+    return {"type": "file", "file": named}
+
+
+def _part(part: Text | Reasoning | Media | ToolCall) -> Text | Reasoning | Media | WirePart:
+    if isinstance(part, ToolCall):
+        args = bytes(part.args).decode()
+        return WirePart(id=part.id, name=part.name, args=args, broken=part.broken)
+    return part
+
+
+def _spoken(wire: WireMessage) -> tuple[Text | Media, ...]:
+    if wire.hermes.parts:
+        return tuple(part for part in wire.hermes.parts if isinstance(part, Text | Media))
+    if wire.content is None or isinstance(wire.content, str):
+        return (Text(wire.content),) if wire.content else ()
+    return tuple(_from_content(part) for part in wire.content)
+
+
+def _from_content(part: dict[str, object]) -> Text | Media:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return Text(text)
+        case {"file": {"file_id": str(digest), "media_type": str(kind), "filename": str(name)}}:
+            return Media(digest, kind, name)
+        case _:
+            return Text(f"[a part of the kind {part.get('type')!r} that was not brought over]")
+
+
+def _assistant(wire: WireMessage, identity: str) -> Assistant:
+    beside = wire.hermes
+    parts = tuple(map(_own_part, beside.parts)) if beside.parts else _assistant_parts(wire)
+    known = tuple(part for part in parts if not isinstance(part, Media))
+    calls = any(isinstance(part, ToolCall) for part in known)
+    stop = beside.stop or _stop(wire.finish_reason, calls=calls)
+    return Assistant(identity, known, stop, beside.usage, beside.model, beside.provider)
+
+
+def _assistant_parts(wire: WireMessage) -> tuple[Text | Reasoning | ToolCall, ...]:
+    parts: list[Text | Reasoning | ToolCall] = []
+    if wire.reasoning_content:
+        parts.append(Reasoning(wire.reasoning_content))
+    if text := content_text(wire.content):
+        parts.append(Text(text))
+    parts += [_call(call) for call in wire.tool_calls or ()]
+    return tuple(parts)
+
+
+def _call(call: WireCall) -> ToolCall:
+    given = call.function.arguments
+    text = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return ToolCall(call.id, call.function.name, Raw(b"{}"), text)
+    return ToolCall(call.id, call.function.name, Raw(text.encode()))
+
+
+def _own_part(
+    part: Text | Reasoning | Media | WirePart,
+) -> Text | Reasoning | Media | ToolCall:
+    if isinstance(part, WirePart):
+        return ToolCall(part.id, part.name, Raw(part.args.encode()), part.broken)
+    return part
+
+
+def _stop(finish_reason: str | None, *, calls: bool) -> Stop:
+    if finish_reason == "length":
+        return Stop.LENGTH
+    return Stop.TOOLS if calls else Stop.END

@@ -1,0 +1,94 @@
+"""Reading lines from a person: history, completion of commands, several lines at once."""
+
+import readline
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hermes.cli.style import Style
+
+HISTORY = 1000
+_GO_ON = "\\"
+
+
+class LineEditor:
+    """Use as a context: the history is read on entering, and every line is kept at once."""
+
+    def __init__(self, history: Path, commands: Sequence[str], style: Style) -> None:
+        self._history = history
+        self._words = [f"/{name}" for name in commands]
+        self._prompt = _unprinted(style, "> ")
+        self._more = _unprinted(style, "… ")
+        self._found: list[str] = []
+
+    def __enter__(self) -> Self:
+        readline.set_history_length(HISTORY)
+        readline.set_auto_history(False)
+        with suppress(OSError):
+            self._history.touch(mode=0o600)
+            readline.read_history_file(self._history)
+        readline.set_completer_delims(" \t\n")
+        readline.set_completer(self._complete)
+        readline.parse_and_bind("tab: complete")
+        readline.parse_and_bind("set enable-bracketed-paste on")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        """Only to keep the file from growing: the lines themselves are in it already."""
+        with suppress(OSError):
+            if len(self._history.read_bytes().splitlines()) > 2 * HISTORY:
+                readline.clear_history()
+                readline.read_history_file(self._history)
+                readline.write_history_file(self._history)
+                self._history.chmod(0o600)
+
+    def read(self) -> str:
+        """The next request. A line that ends with a backslash goes on; Ctrl+C drops what is typed.
+
+        Raises `EOFError` at the end and `KeyboardInterrupt` for Ctrl+C on an empty line.
+        """
+        lines: list[str] = []
+        while True:
+            try:
+                line = input(self._more if lines else self._prompt)
+            except KeyboardInterrupt:
+                # The editor left the cursor behind what was typed.
+                sys.stdout.write("\n")
+                if not lines and not readline.get_line_buffer():
+                    raise
+                lines.clear()
+                continue
+            self._keep(line)
+            if not line.endswith(_GO_ON):
+                return "\n".join([*lines, line])
+            lines.append(line.removesuffix(_GO_ON))
+
+    def _keep(self, line: str) -> None:
+        """Into the history and its file; the same line twice in a row is one."""
+        length = readline.get_current_history_length()
+        flat = " ".join(line.splitlines())
+        if not flat.strip() or (length and readline.get_history_item(length) == flat):
+            return
+        readline.add_history(flat)
+        with suppress(OSError):
+            readline.append_history_file(1, self._history)
+
+    def _complete(self, text: str, state: int) -> str | None:
+        if state == 0:
+            self._found = [word + " " for word in self._words if word.startswith(text)]
+        return self._found[state] if text.startswith("/") and state < len(self._found) else None
+
+
+def _unprinted(style: Style, prompt: str) -> str:
+    """Colours are marked as taking no room, so that the editor counts columns rightly."""
+    if not style.on:
+        return prompt
+    return f"\x01\x1b[1;36m\x02{prompt}\x01\x1b[0m\x02"

@@ -1,0 +1,56 @@
+"""Those who hear a run on the command line: only for its answer, or to pass it on as JSON."""
+
+from typing import TextIO
+
+import msgspec
+
+from hermes.agent.answers import final_text
+from hermes.schema.events import Event, Notice, RunEnded, Said
+from hermes.schema.messages import Message
+
+
+class Listener:
+    """Keeps what the run said; the other listeners add how to show it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.ended: RunEnded | None = None
+
+    async def __call__(self, event: Event) -> None:
+        if isinstance(event, Said):
+            self.messages.append(event.message)
+        elif isinstance(event, RunEnded):
+            self.ended = event
+        self.show(event)
+
+    def show(self, event: Event) -> None:
+        """Nothing: the answer is taken at the end."""
+
+    @property
+    def answer(self) -> str:
+        return final_text(self.messages)
+
+
+class Quiet(Listener):
+    """Tells a person who waits why it takes so long; nobody else."""
+
+    def __init__(self, err: TextIO) -> None:
+        super().__init__()
+        self._err = err
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Notice) and self._err.isatty():
+            self._err.write(f"hermes: {event.text}\n")
+            self._err.flush()
+
+
+class JsonLines(Listener):
+    """Every event as one line of JSON, for programs."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__()
+        self._out = out
+
+    def show(self, event: Event) -> None:
+        self._out.write(msgspec.json.encode(event).decode() + "\n")
+        self._out.flush()

@@ -1,0 +1,182 @@
+"""The `hermes` command: find the verb, load only its module, turn errors into exit codes."""
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hermes.cli.context import CliContext
+
+VERBS = {
+    "chat": "Talk to the agent; this is what `hermes` alone does.",
+    "sessions": "List, search, show, export and tidy past sessions.",
+    "model": "Show which models can be reached, and choose one.",
+    "config": "Show and change settings.",
+    "profile": "Keep several agents apart, each with a home of its own.",
+    "completion": "Print a completion script for bash, zsh or fish.",
+    "version": "Print the version.",
+}
+
+_CHAT_FLAGS = """\
+  -z, --oneshot PROMPT   answer one prompt, print the answer and nothing else
+  -q, --query PROMPT     answer one prompt, showing the work
+  -c, --continue [NAME]  go on with the last session, or a named one
+  -r, --resume ID        go on with this session
+  -m, --model NAME       use this model
+      --provider NAME    use this provider
+  -t, --toolsets A,B     offer only these tools
+  -p, --profile NAME     use this profile
+  -h, --help             show help
+  -V, --version          print the version"""
+
+_WITH_VALUE = {
+    "--oneshot": "-z", "--query": "-q", "--model": "-m", "--provider": "", "--toolsets": "-t",
+    "--resume": "-r", "--usage-file": "", "--image": "", "--max-turns": "", "--source": "",
+    "--cwd": "", "--profile": "-p",
+}  # fmt: skip
+"""The flags of a chat that take a value, with their short names."""
+
+_LONG = {short or name: name for name, short in _WITH_VALUE.items()} | {n: n for n in _WITH_VALUE}
+_BARE = {"-c", "--continue", "-Q", "--quiet", "--json", "-h", "--help", "-V", "--version", "--"}
+
+
+def main(argv: "Sequence[str] | None" = None) -> int:
+    from hermes.cli.boundary import run_guarded
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    return run_guarded(lambda: _obey(words))
+
+
+def _obey(words: list[str]) -> int:
+    profile, words = _take_profile(words)
+    if words in (["--version"], ["-V"]) or words[:1] == ["version"]:
+        return _print_version()
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    if words in (["--help"], ["-h"]):
+        return _print_help()
+    verb, rest = _take_verb(words)
+    from hermes.cli.context import make_context
+
+    return _run_verb(verb, rest, make_context(profile))
+
+
+def _print_version() -> int:
+    from hermes import __version__
+
+    sys.stdout.write(f"hermes {__version__}\n")
+    return 0
+
+
+def _print_help() -> int:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in VERBS.items())
+    sys.stdout.write(
+        "Usage: hermes [flags] [command]\n\n"
+        "A personal AI agent. Without a command it starts a chat.\n\n"
+        f"Commands:\n{verbs}\n\nFlags:\n{_CHAT_FLAGS}\n\n"
+        "`hermes COMMAND --help` tells more, and `hermes chat --help` has all the flags.\n"
+        "Text piped into hermes is added to the prompt.\n"
+    )
+    return 0
+
+
+def _run_verb(verb: str, words: list[str], context: "CliContext") -> int:
+    from importlib import import_module
+
+    from hermes.cli.parser import Parser
+
+    module = import_module(f"hermes.cli.verbs.{verb}")
+    parser = Parser(prog=f"hermes {verb}", description=VERBS[verb])
+    module.add_arguments(parser)
+    return module.run(parser.parse_args(words), context)
+
+
+def _groups(words: list[str]) -> "Iterator[list[str]]":
+    """Each flag with its value; a word; at last everything from `--` on."""
+    place = 0
+    while place < len(words):
+        word = words[place]
+        if word == "--":
+            yield words[place:]
+            return
+        following = words[place + 1 : place + 2]
+        takes = word in _LONG and following and not _is_flag(following[0])
+        yield words[place : place + 2] if takes else [word]
+        place += 2 if takes else 1
+
+
+def _is_flag(word: str) -> bool:
+    return word in _BARE or word in _LONG
+
+
+def _take_profile(words: list[str]) -> tuple[str | None, list[str]]:
+    """`-p NAME` may stand anywhere before a `--`, also behind the verb."""
+    rest: list[str] = []
+    profile: str | None = None
+    for group in _groups(words):
+        if group[0] in {"-p", "--profile"}:
+            profile = _value(group)
+        elif group[0].startswith("--profile="):
+            profile = group[0].partition("=")[2]
+        else:
+            rest += group
+    return profile, rest
+
+
+def _value(group: list[str]) -> str:
+    if len(group) > 1:
+        return group[1]
+    from hermes.schema.errors import UsageError
+
+    raise UsageError(f"{group[0]} needs a name.", hint="For example: hermes -p work")
+
+
+def _take_verb(words: list[str]) -> tuple[str, list[str]]:
+    """The first word that is no flag; none at all means a chat."""
+    place = 0
+    before = ""
+    for group in _groups(words):
+        if not group[0].startswith("-"):
+            break
+        place += len(group)
+        before = group[0]
+        if before == "--":
+            return "chat", _joined(words)
+    if place >= len(words):
+        return "chat", _joined(words)
+    verb = words[place]
+    if verb in VERBS:
+        rest = words[:place] + words[place + 1 :]
+        return verb, _joined(rest) if verb == "chat" else rest
+    if before in {"-c", "--continue"}:
+        return "chat", _joined(words)
+    raise _unknown(verb, words[place:])
+
+
+def _joined(words: list[str]) -> list[str]:
+    """A value that begins with a dash is tied to its flag, lest it be taken for one."""
+    joined: list[str] = []
+    for group in _groups(words):
+        if len(group) == 2 and group[0] in _LONG and group[1].startswith("-"):
+            joined.append(f"{_LONG[group[0]]}={group[1]}")
+        else:
+            joined += group
+    return joined
+
+
+def _unknown(verb: str, words: list[str]) -> Exception:
+    from difflib import get_close_matches
+
+    from hermes.schema.errors import UsageError
+
+    talks = " " in verb or len(words) > 1
+    near = get_close_matches(verb, VERBS, n=1, cutoff=0.8 if talks else 0.7)
+    if near:
+        hint = f"Did you mean `hermes {near[0]}`?"
+    elif talks:
+        hint = f'To ask something: hermes -z "{" ".join(words)}"'
+    else:
+        hint = "`hermes --help` lists the commands."
+    return UsageError(f"There is no command {verb!r}.", hint=hint)

@@ -1,0 +1,99 @@
+"""What `hermes model` does: ask all that can be reached, show it, or change what is used."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import msgspec
+
+from hermes.app.model_settings import model_settings
+from hermes.app.models import ModelDesk
+from hermes.app.offers import PATIENCE, Offer, reachable
+from hermes.cli.context import CliContext
+from hermes.cli.style import Style
+from hermes.config.dotenv import env_of
+from hermes.config.env import Env
+from hermes.config.home import ensure_home
+from hermes.config.load import load_config
+from hermes.kit.clock import SystemClock
+from hermes.kit.text import one_line
+from hermes.models.discover import list_models
+from hermes.models.settings import Flags
+from hermes.schema.errors import ModelError, UsageError
+from hermes.store.blobs import FileBlobs
+
+SHOWN = 12
+
+
+async def show_or_choose(args: Namespace, context: CliContext) -> int:
+    home = context.home()
+    env = env_of(home.dotenv, context.env)
+    settings = model_settings(load_config(home, env).config)
+    clock = SystemClock()
+    desk = ModelDesk(home, env, settings, FileBlobs(home.cache / "blobs"), clock)
+    try:
+        if args.name:
+            ensure_home(home)
+            await desk.switch(args.name, args.provider, everywhere=True)
+            context.stdout.write(f"Using {desk.current()} from now on.\n")
+            await _doubt(args, context, desk)
+            return 0
+        offers = _of(args.provider, await reachable(settings, env.get))
+    finally:
+        await desk.aclose()
+    if args.json:
+        document = {"in_use": desk.current(), "providers": offers}
+        context.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        return 0
+    _print(args, context, env, desk.current(), offers)
+    return 0
+
+
+async def _doubt(args: Namespace, context: CliContext, desk: ModelDesk) -> None:
+    """A name that its provider does not list may be a slip; some do not list all they have."""
+    target = (await desk.resolve(Flags(model=args.name, provider=args.provider or ""))).primary
+    try:
+        listed = await list_models(target, PATIENCE)
+    except ModelError as error:
+        context.stderr.write(f"hermes: it could not be checked: {error}\n")
+        return
+    if listed and target.model not in listed:
+        near = get_close_matches(target.model, listed, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        context.stderr.write(f"hermes: {target.provider} does not list {target.model!r}.{hint}\n")
+
+
+def _of(provider: str | None, offers: Sequence[Offer]) -> Sequence[Offer]:
+    chosen = [offer for offer in offers if provider in (None, offer.provider)]
+    if provider and not chosen:
+        raise UsageError(
+            f"{provider} cannot be reached from here.", hint="`hermes model` lists what can."
+        )
+    return chosen
+
+
+def _print(
+    args: Namespace, context: CliContext, env: Env, current: str, offers: Sequence[Offer]
+) -> None:
+    style = Style(context.stdout, env.get("NO_COLOR"), env.get("TERM"))
+    out = context.stdout
+    out.write(f"In use: {style(current, 'bold')}\n\n")
+    for offer in offers:
+        place = "on this machine, " if offer.local else ""
+        out.write(f"{style(offer.provider, 'bold')} ({place}{offer.base_url})\n")
+        if offer.trouble:
+            out.write(f"  {style(one_line(offer.trouble, 120), 'yellow')}\n")
+        shown = offer.models if args.all else offer.models[:SHOWN]
+        for model in shown:
+            mark = style("*", "green") if f"{offer.provider}/{model}" == current else " "
+            out.write(f"  {mark} {model}\n")
+        if len(shown) < len(offer.models):
+            out.write(f"    … and {len(offer.models) - len(shown):,} more (--all)\n")
+    if offers:
+        out.write("\nChange it with: hermes model NAME [--provider NAME]\n")
+    else:
+        out.write(
+            "Nothing can be reached yet. Either start a local server (Ollama, LM Studio,\n"
+            "llama.cpp, vLLM), or set a key, for example:\n\n"
+            "  hermes config set OPENROUTER_API_KEY YOUR_KEY\n"
+        )

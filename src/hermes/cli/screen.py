@@ -1,0 +1,146 @@
+"""A run as a person sees it: words as they come, a line for each call and what came of it."""
+
+from typing import TextIO
+
+from hermes.cli.export.plain import fit, flat, harmless
+from hermes.cli.gist import Gist, describe_call, describe_result
+from hermes.cli.listeners import Listener
+from hermes.cli.style import Style
+from hermes.kit.clock import Clock
+from hermes.schema.events import (
+    Event,
+    Notice,
+    ReasoningDelta,
+    RunEnded,
+    RunStarted,
+    Said,
+    StreamReset,
+    TextDelta,
+    ToolProgress,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Message, Result, ToolCall
+
+WORTH_TELLING = 0.5
+"""Seconds from which on it is told how long a call took."""
+
+
+class Screen(Listener):
+    def __init__(self, out: TextIO, style: Style, clock: Clock, *, reasoning: bool) -> None:
+        super().__init__()
+        self._out = out
+        self._style = style
+        self._clock = clock
+        self._reasoning = reasoning
+        self._mode = ""
+        self._running: dict[str, tuple[ToolCall, float]] = {}
+        self._last_call = ""
+
+    def show(self, event: Event) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._stream("text", text)
+            case ReasoningDelta(text=text):
+                self._think(text)
+            case StreamReset(reason=reason):
+                self._remark(f"({reason}; starting the answer again)")
+            case Notice(text=text):
+                self._remark(f"({text})")
+            case ToolStarted(call=call):
+                self._begin(call)
+            case ToolProgress(text=text):
+                self._whisper(text.rstrip().rpartition("\n")[2])
+            case Said(message=message):
+                self._said(message)
+            case RunEnded(reason=reason):
+                self._remark(reason)
+            case RunStarted():
+                self._whisper("thinking…")
+        self._out.flush()
+
+    def _said(self, message: Message) -> None:
+        if isinstance(message, Result):
+            self._result(message)
+        elif isinstance(message, Assistant):
+            self._break()
+
+    def _remark(self, text: str) -> None:
+        self._break()
+        if text:
+            self._line(self._style(flat(text), "yellow"))
+
+    def _think(self, text: str) -> None:
+        if self._reasoning:
+            self._stream("reasoning", text)
+        else:
+            self._whisper("thinking…")
+
+    def _stream(self, mode: str, text: str) -> None:
+        if self._mode not in {"", mode}:
+            self._break()
+        if not self._mode:
+            text = text.lstrip("\n")
+        if text:
+            if not self._mode:
+                self._hush()
+            self._mode = mode
+            words = harmless(text)
+            self._out.write(self._style(words, "dim") if mode == "reasoning" else words)
+
+    def _break(self) -> None:
+        """Go to the beginning of an empty line."""
+        if self._mode:
+            self._out.write("\n")
+            self._mode = ""
+        else:
+            self._hush()
+
+    def _line(self, text: str) -> None:
+        self._break()
+        self._out.write(text + "\n")
+
+    def _whisper(self, text: str) -> None:
+        """A hint that the next output takes the place of; only where that is possible."""
+        if self._style.moves and not self._mode:
+            words = fit(flat(text), self._style.columns - 1)
+            self._out.write(f"\r\x1b[K{self._style(words, 'dim')}")
+
+    def _hush(self) -> None:
+        """Take back a hint, and what the terminal itself wrote there: a typed `^C`, say."""
+        if self._style.moves:
+            self._out.write("\r\x1b[K")
+
+    def _begin(self, call: ToolCall) -> None:
+        self._running[call.id] = (call, self._clock.monotonic())
+        self._last_call = call.id
+        self._line(f"{self._style('●', 'cyan')} {self._described(call, 2)}")
+
+    def _described(self, call: ToolCall, taken: int) -> str:
+        return fit(flat(describe_call(call)), self._style.columns - taken)
+
+    def _result(self, result: Result) -> None:
+        gist = describe_result(result)
+        self._line(self._verdict(result, gist))
+        for line in gist.lines:
+            words = fit(harmless(line).expandtabs(), self._style.columns - 4)
+            self._out.write("    " + self._coloured(words, diff=gist.diff) + "\n")
+        self._whisper("thinking…")
+
+    def _verdict(self, result: Result, gist: Gist) -> str:
+        call, began = self._running.pop(result.call, (None, self._clock.monotonic()))
+        took = self._clock.monotonic() - began
+        said = [gist.head]
+        if took >= WORTH_TELLING:
+            said.insert(0, f"{took:.1f} s")
+        if call is not None and result.call != self._last_call:
+            said.insert(0, self._described(call, 40))
+        words = fit(flat(" · ".join(filter(None, said))), self._style.columns - 4)
+        sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
+        return f"  {sign} {self._style(words, 'dim')}".rstrip()
+
+    def _coloured(self, line: str, *, diff: bool) -> str:
+        if diff and line.startswith("+"):
+            return self._style(line, "green")
+        if diff and line.startswith("-"):
+            return self._style(line, "red")
+        return self._style(line, "dim")

@@ -1,0 +1,116 @@
+"""`hermes`, `hermes chat`, `-z`, `-q`: talk to the agent, once or for as long as you like."""
+
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+
+from hermes.cli.context import CliContext
+from hermes.schema.errors import UsageError
+
+STDIN_LIMIT = 10_000_000
+PATIENCE = 2.0
+"""Seconds after which a person is told what is being waited for."""
+_EXAMPLE = 'Try: hermes -z "What is this folder?"'
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    ask = parser.add_argument_group("what to say (text piped in is added to it)")
+    ask.add_argument("-z", "--oneshot", metavar="PROMPT", help="print the answer, nothing else")
+    ask.add_argument("-q", "--query", metavar="PROMPT", help="answer one prompt, show the work")
+    ask.add_argument("--image", metavar="PATH", action="append", default=[], help="show a picture")
+    back = parser.add_argument_group("which session")
+    back.add_argument(
+        "-c", "--continue", dest="go_on", metavar="NAME", nargs="?", const="", default=None,
+        help="go on with the last session, or the one of this id or title",
+    )  # fmt: skip
+    back.add_argument("-r", "--resume", metavar="ID", help="go on with this session")
+    mind = parser.add_argument_group("how")
+    mind.add_argument("-m", "--model", metavar="NAME", help="model to use")
+    mind.add_argument("--provider", metavar="NAME", help="provider to use")
+    mind.add_argument("-t", "--toolsets", metavar="A,B", help="tools to offer")
+    mind.add_argument("--max-turns", metavar="N", type=_count, help="steps one turn may take")
+    mind.add_argument("--cwd", metavar="DIR", help="folder to work in (default: this one)")
+    mind.add_argument("--source", metavar="TAG", default="cli", help=SUPPRESS)
+    out = parser.add_argument_group("what to print")
+    out.add_argument("-Q", "--quiet", action="store_true", help="only the answer on stdout")
+    out.add_argument("--json", action="store_true", help="every event as a line of JSON")
+    out.add_argument("--usage-file", metavar="PATH", help="write tokens and cost there as JSON")
+    parser.epilog = (
+        "Exit codes: 0 answered, 1 failed, 2 wrong usage, 3 ran out of steps, "
+        "75 session in use, 78 wrong configuration, 130 interrupted."
+    )
+
+
+def run(args: Namespace, context: CliContext) -> int:
+    _check(args)
+    prompt = _prompt(args, context)
+    if prompt is None:
+        from hermes.cli.interactive import talk
+
+        return talk(args, context)
+    from hermes.cli.oneshot import answer
+
+    return answer(args, prompt, context)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number of steps")
+    return int(text)
+
+
+def _check(args: Namespace) -> None:
+    if args.oneshot is not None and args.query is not None:
+        raise UsageError("Use either -z or -q, not both.")
+    if args.resume and args.go_on is not None:
+        raise UsageError("Use either -c or -r, not both.")
+
+
+def _prompt(args: Namespace, context: CliContext) -> str | None:
+    """What to ask once; None when a person at a terminal wants to talk."""
+    asked: str | None = args.oneshot if args.oneshot is not None else args.query
+    piped = _piped(context, waited_for=asked is None)
+    once = args.json or args.quiet or args.usage_file
+    if asked is None and not piped and not args.image:
+        if context.stdin.isatty() and not once:
+            return None
+        raise UsageError("There is nothing to answer.", hint=_EXAMPLE)
+    prompt = "\n\n".join(part for part in (as_text(asked or ""), piped) if part.strip())
+    if not prompt and not args.image:
+        raise UsageError("The prompt is empty.", hint=_EXAMPLE)
+    return prompt
+
+
+def as_text(given: str) -> str:
+    """An argument or a typed line; bytes in it that were no UTF-8 become a mark."""
+    return given.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _piped(context: CliContext, *, waited_for: bool) -> str:
+    """What comes through stdin, to its end. Nothing is lost when it takes a while to come."""
+    stdin = context.stdin
+    if stdin.closed or stdin.isatty() or not _has_input(stdin.fileno()):
+        return ""
+    if not waited_for and not _is_ready(stdin.fileno()):
+        context.stderr.write("hermes: waiting for the end of stdin (skip it with < /dev/null)\n")
+        context.stderr.flush()
+    data = stdin.buffer.read(STDIN_LIMIT + 1)
+    if len(data) > STDIN_LIMIT:
+        raise UsageError(
+            "More than 10 MB were piped in.", hint="Write it to a file and name the file instead."
+        )
+    return data.decode("utf-8", "replace")
+
+
+def _has_input(fd: int) -> bool:
+    """Pipes, files and sockets are read; anything else (/dev/null, a closed end) is no input."""
+    import os
+    import stat
+
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def _is_ready(fd: int) -> bool:
+    """Whether there is something to read, or the end of it, within a moment."""
+    from select import select
+
+    return bool(select([fd], [], [], PATIENCE)[0])

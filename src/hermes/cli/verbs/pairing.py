@@ -1,0 +1,133 @@
+"""`hermes pairing`: let people from chat apps in, and out again."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
+from hermes.cli.context import CliContext
+from hermes.gateway.pairing import Grant, Pairing, Refused, Request, Why
+from hermes.gateway.settings import canonical_id, listed, variable
+from hermes.kit.clock import Clock
+from hermes.kit.text import plural
+from hermes.schema.errors import HermesError, UsageError
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
+    show = verbs.add_parser("list", help="show who waits for approval and who was let in")
+    show.add_argument("platform", nargs="?", help="only of this platform")
+    approve = verbs.add_parser("approve", help="let in the person who was given this code")
+    approve.add_argument("platform", help="such as telegram")
+    approve.add_argument("code", help="the 8 letters and digits the person was sent")
+    revoke = verbs.add_parser("revoke", help="no longer let a person in")
+    revoke.add_argument("platform", help="such as telegram")
+    revoke.add_argument("user", help="the id that `hermes pairing list` shows")
+    clear = verbs.add_parser("clear-pending", help="forget all codes that wait for approval")
+    clear.add_argument("platform", nargs="?", help="only of this platform")
+
+
+def run(args: Namespace, context: CliContext) -> int:
+    from hermes.kit.clock import SystemClock
+
+    return perform(args, context, SystemClock())
+
+
+def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
+    pairing = Pairing(context.home().pairing, clock)
+    match args.action:
+        case "approve":
+            return _approve(context, pairing, args.platform, args.code)
+        case "revoke":
+            return _revoke(context, pairing, args.platform, args.user)
+        case "clear-pending":
+            forgotten = pairing.clear_pending(args.platform)
+            context.stdout.write(f"{plural(forgotten, 'code')} forgotten\n")
+            return 0
+        case _:
+            return _list(context, pairing, args.platform, clock)
+
+
+def _list(context: CliContext, pairing: Pairing, platform: str | None, clock: Clock) -> int:
+    waiting, let_in = pairing.pending(platform), pairing.grants(platform)
+    if not waiting and not let_in:
+        context.stderr.write("Nobody waits for approval, and nobody was let in by a code.\n")
+        return 0
+    if waiting:
+        _table(context, "Waiting for approval", "ASKED", _rows(waiting, clock))
+    if waiting and let_in:
+        context.stdout.write("\n")
+    if let_in:
+        _table(context, "Let in", "SINCE", _rows(let_in, clock))
+    return 0
+
+
+def _rows(people: Sequence[Request | Grant], clock: Clock) -> list[tuple[str, ...]]:
+    from hermes.cli.export.plain import flat
+    from hermes.cli.verbs.sessions.when import ago
+
+    rows: list[tuple[str, ...]] = []
+    for one in people:
+        when = one.asked_at if isinstance(one, Request) else one.approved_at
+        since = ago(when, clock.now()) if when else ""
+        rows.append((one.platform, flat(one.user), since, flat(one.name)))
+    return rows
+
+
+def _table(context: CliContext, title: str, when: str, rows: list[tuple[str, ...]]) -> None:
+    from hermes.cli.verbs.sessions.paper import Paper
+
+    context.stdout.write(f"{title}:\n")
+    Paper(context).table([("PLATFORM", "USER", when, "CALLS HIMSELF"), *rows])
+
+
+def _approve(context: CliContext, pairing: Pairing, platform: str, code: str) -> int:
+    from hermes.cli.export.plain import flat
+
+    answer = pairing.approve(platform, code)
+    if isinstance(answer, Refused):
+        raise _refusal(platform, answer)
+    name = f" ({flat(answer.name)})" if answer.name else ""
+    context.stdout.write(
+        f"{flat(answer.user)}{name} may talk to the agent on {answer.platform} from now on\n"
+        f"Undo it with: hermes pairing revoke {answer.platform} {flat(answer.user)}\n"
+    )
+    return 0
+
+
+def _refusal(platform: str, answer: Refused) -> HermesError:
+    minutes = plural(max(1, round(answer.wait / 60)), "minute")
+    if answer.why is Why.LOCKED:
+        return UsageError(
+            f"No code for {platform} is accepted now: too many wrong ones were tried",
+            hint=f"Try again in {minutes}.",
+        )
+    if not answer.tries_left:
+        return UsageError(
+            f"Nobody on {platform} waits with this code; that was one wrong code too many",
+            hint=f"Codes for {platform} are accepted again in {minutes}.",
+        )
+    return UsageError(
+        f"Nobody on {platform} waits with this code",
+        hint="It may have been mistyped, or be older than an hour; a new message to the agent "
+        f"brings a new one. {plural(answer.tries_left, 'try').replace('trys', 'tries')} left.",
+    )
+
+
+def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> int:
+    """The list of allowed users may name the person as well; then this is not enough."""
+    from hermes.config.dotenv import env_of
+
+    gone = pairing.revoke(platform, user)
+    name = variable(platform.strip().lower(), "ALLOWED_USERS")
+    env = env_of(context.home().dotenv, context.env)
+    allowed = {canonical_id(platform, one) for one in listed(env.get(name, ""))}
+    still_listed = canonical_id(platform, user) in allowed
+    hint = f"{user} is named in {name} as well; take it out there, and restart the gateway."
+    if not gone:
+        raise UsageError(
+            f"Nobody with the id {user!r} was let in by a code on {platform}",
+            hint=hint if still_listed else f"See who was with: hermes pairing list {platform}",
+        )
+    context.stdout.write(f"{user} is no longer let in on {platform} by a code\n")
+    if still_listed:
+        context.stderr.write(f"hermes: {hint}\n")
+    return 0

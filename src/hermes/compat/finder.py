@@ -1,0 +1,49 @@
+"""The import hook: one table from old module names to ours."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+NAMES = {
+    "run_agent": "hermes.compat.run_agent",
+    "gateway": None,
+    "gateway.config": "hermes.compat.gateway_config",
+    "gateway.session": "hermes.compat.gateway_session",
+    "gateway.session_context": "hermes.session.context",
+    "hermes_cli": None,
+    "hermes_cli.config": "hermes.compat.hermes_cli_config",
+    "hermes_cli.profiles": "hermes.compat.hermes_cli_profiles",
+}
+"""Old name -> our module; None is a package that only holds others."""
+
+
+class _Finder(MetaPathFinder, Loader):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in NAMES:
+            return None
+        return ModuleSpec(name, self, is_package=NAMES[name] is None)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Our module itself, so that there is one object under both names."""
+        ours = NAMES[spec.name]
+        if ours is None:
+            return None
+        module = import_module(ours)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run; but our module keeps the spec of its own name."""
+        if module.__spec__ is not None and module.__spec__.loader_state is not None:
+            module.__spec__ = module.__spec__.loader_state
+
+
+def install() -> None:
+    """Make the old names importable; more than once does no harm."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

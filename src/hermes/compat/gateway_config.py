@@ -1,0 +1,38 @@
+"""`gateway.config`: the gateway's settings and the platforms' names in their old shape."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Self
+
+import msgspec
+from msgspec import Struct
+
+from hermes.config.load import config_of
+from hermes.config.platforms import PLATFORMS
+
+Platform = StrEnum(
+    "Platform",
+    {one.prefix: one.prefix.lower() for one in PLATFORMS}
+    | {"LOCAL": "local", "CLI": "cli", "API_SERVER": "api_server", "WEBHOOK": "webhook"},
+)
+
+
+class GatewayConfig(Struct, kw_only=True):
+    """What decides how sessions are named; the whole of the settings is `hermes.config`."""
+
+    multiplex_profiles: bool = False
+    group_sessions_per_user: bool = True
+    thread_sessions_per_user: bool = False
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From a config.yaml's mapping: keys may stand at the root or under `gateway`."""
+        config = config_of(data)
+        return cls(
+            multiplex_profiles=config.multiplexed,
+            group_sessions_per_user=config.group_sessions_per_user,
+            thread_sessions_per_user=config.thread_sessions_per_user,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return msgspec.to_builtins(self)

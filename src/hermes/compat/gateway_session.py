@@ -1,0 +1,35 @@
+"""`gateway.session`: names of sessions, by the old class that gave them out."""
+
+from pathlib import Path
+
+from hermes.compat import hermes_cli_profiles
+from hermes.compat.gateway_config import GatewayConfig
+from hermes.session.keys import SessionSource, build_session_key
+
+__all__ = ["SessionSource", "SessionStore", "build_session_key"]
+
+
+class SessionStore:
+    """Names sessions as the settings say. The sessions themselves are in the home's `state.db`."""
+
+    def __init__(self, sessions_dir: Path, config: GatewayConfig) -> None:
+        self.sessions_dir = sessions_dir
+        self.config = config
+        self._ensure_loaded()
+
+    def _ensure_loaded(self) -> None:
+        """There is no index to load any more."""
+
+    def _generate_session_key(self, source: SessionSource) -> str:
+        return build_session_key(
+            source,
+            group_sessions_per_user=self.config.group_sessions_per_user,
+            thread_sessions_per_user=self.config.thread_sessions_per_user,
+            profile=self._resolve_profile_for_key(),
+        )
+
+    def _resolve_profile_for_key(self) -> str | None:
+        """None keeps the name that sessions had before there were profiles."""
+        if not self.config.multiplex_profiles:
+            return None
+        return hermes_cli_profiles.get_active_profile_name()

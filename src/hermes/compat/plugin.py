@@ -1,0 +1,5 @@
+"""A pytest plugin (`-p hermes.compat.plugin`) for tests that use the old names."""
+
+from hermes.compat.finder import install
+
+install()

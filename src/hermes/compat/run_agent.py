@@ -1,0 +1,225 @@
+"""`run_agent.AIAgent`: the blocking face of the agent, with its old names and result."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.app.build import App, Choices, open_app
+from hermes.cli.export.wire import WireMessage, from_wire, to_wire
+from hermes.config.env import Env, process_env
+from hermes.config.home import resolve_home
+from hermes.library import Answer, collect
+from hermes.schema.errors import HermesError, UsageError
+from hermes.schema.events import Event, Outcome, TextDelta
+from hermes.schema.messages import Assistant, Message, Reasoning, Text, Usage
+
+Json = dict[str, Any]
+
+
+class _Given(Struct, frozen=True, kw_only=True):
+    """The arguments that decide something; the others of old are taken and change nothing."""
+
+    base_url: str | None = None
+    api_key: str | None = None
+    provider: str | None = None
+    model: str = ""
+    max_iterations: int = 90
+    enabled_toolsets: Sequence[str] | None = None
+    ephemeral_system_prompt: str | None = None
+    platform: str | None = None
+
+
+class AIAgent:
+    """Blocking: `AIAgent(model="…").chat("hi")`. Every call opens the home and closes it again."""
+
+    def __init__(
+        self, *, session_id: str | None = None, api_mode: str | None = None, **given: Any
+    ) -> None:
+        known = {name: given.get(name) for name in _Given.__struct_fields__}
+        told = {name: value for name, value in known.items() if value is not None}
+        self._given = msgspec.convert(told, _Given)
+        self._env = Env(process_env())
+        self._running: tuple[asyncio.AbstractEventLoop, App] | None = None
+        self.api_mode = api_mode or "chat_completions"
+        self.session_id = session_id
+        self.model = self._given.model
+        self.provider = self._given.provider or ""
+        self.base_url = self._given.base_url or ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def chat(self, message: str, stream_callback: Callable[[str], None] | None = None) -> str:
+        return self.run_conversation(message, stream_callback=stream_callback)["final_response"]
+
+    def run_conversation(
+        self,
+        user_message: str,
+        system_message: str | None = None,
+        conversation_history: Sequence[Mapping[str, Any]] | None = None,
+        task_id: str | None = None,
+        stream_callback: Callable[[str], None] | None = None,
+        **_: Any,
+    ) -> Json:
+        """One turn. Never raises for a model that fails: the result says so."""
+
+        async def run() -> Json:
+            opening = open_app(resolve_home(self._env), self._env, self._choices(system_message))
+            async with opening as app:
+                await self._restore(app, conversation_history or ())
+                answer = await self._reachable(app, user_message, _tell(stream_callback))
+                return await self._result(app, answer)
+            raise HermesError("The agent could not be opened.")
+
+        try:
+            return _run_blocking(run)
+        except HermesError as error:
+            return self._failure(f"{error} {error.hint}".strip())
+
+    def interrupt(self, message: str | None = None) -> None:
+        """End the running turn; may be called from any thread."""
+        running = self._running
+        if running is not None:
+            loop, app = running
+            with suppress(RuntimeError):  # the turn, and its loop, have ended just now
+                loop.call_soon_threadsafe(app.conversation.interrupt)
+
+    def close(self) -> None:
+        """Nothing stays open between calls."""
+        self.interrupt()
+
+    def _choices(self, system_message: str | None) -> Choices:
+        given = self._given
+        extra = [text for text in (system_message, given.ephemeral_system_prompt) if text]
+        return Choices(
+            workspace=str(Path.cwd()),
+            source=given.platform or "library",
+            model=given.model or None,
+            provider=given.provider,
+            base_url=given.base_url,
+            api_key=given.api_key,
+            toolsets=tuple(given.enabled_toolsets or ()),
+            max_steps=given.max_iterations,
+            system_prompt="\n\n".join(extra),
+        )
+
+    async def _reachable(self, app: App, message: str, tell: Callable[[Event], None]) -> Answer:
+        """Run the turn in such a way that `interrupt` reaches it from other threads."""
+        self._running = (asyncio.get_running_loop(), app)
+        try:
+            return await collect(app, [Text(message)], tell)
+        finally:
+            self._running = None
+
+    async def _restore(self, app: App, history: Sequence[Mapping[str, Any]]) -> None:
+        if self.session_id and await app.conversation.exists(self.session_id):
+            await app.conversation.resume(self.session_id)
+            return
+        await app.conversation.begin_with(_messages(app, history), self.session_id)
+
+    async def _result(self, app: App, answer: Answer) -> Json:
+        session = app.conversation.session
+        self.session_id = session.id
+        rows = await app.conversation.messages()
+        ended = answer.ended
+        failed = ended.outcome is Outcome.FAILED
+        return {
+            "final_response": answer.text or (ended.reason if failed else ""),
+            "last_reasoning": _last_reasoning(answer.messages),
+            "messages": [_plain(to_wire(row)) for row in rows],
+            "api_calls": ended.steps,
+            "completed": ended.outcome is Outcome.DONE,
+            "partial": ended.outcome is not Outcome.DONE,
+            "interrupted": ended.outcome is Outcome.CANCELLED,
+            "failed": failed,
+            "error": ended.reason or None,
+            "turn_exit_reason": ended.code or "text_response",
+            "model": session.model,
+            "provider": session.provider,
+            "base_url": self.base_url,
+            "session_id": session.id,
+            **_spent(ended.usage, app.price(session.model, session.provider, ended.usage)),
+        }
+
+    def _failure(self, reason: str) -> Json:
+        return {
+            "final_response": reason,
+            "messages": [],
+            "api_calls": 0,
+            "completed": False,
+            "partial": True,
+            "interrupted": False,
+            "failed": True,
+            "error": reason,
+            "session_id": self.session_id,
+        }
+
+
+def _run_blocking(work: Callable[[], Awaitable[Json]]) -> Json:
+    """Run it to its end here, or in a thread of its own when this one has a loop already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return anyio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(anyio.run, work).result()
+
+
+def _spent(usage: Usage, cost: float | None) -> Json:
+    return {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "cache_read_tokens": usage.cache_read,
+        "cache_write_tokens": usage.cache_write,
+        "reasoning_tokens": usage.reasoning,
+        "total_tokens": usage.input + usage.output,
+        "estimated_cost_usd": cost,
+        "cost_status": "unknown" if cost is None else "estimated",
+        "cost_source": "catalog",
+    }
+
+
+def _last_reasoning(messages: Sequence[Message]) -> str | None:
+    for message in reversed(messages):
+        if isinstance(message, Assistant):
+            thoughts = [part.text for part in message.parts if isinstance(part, Reasoning)]
+            return "".join(thoughts) or None
+    return None
+
+
+def _tell(callback: Callable[[str], None] | None) -> Callable[[Event], None]:
+    def tell(event: Event) -> None:
+        if callback is not None and isinstance(event, TextDelta):
+            callback(event.text)
+
+    return tell
+
+
+def _messages(app: App, history: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Messages of the chat API as ours; a system prompt is not part of the talk."""
+    try:
+        wires = msgspec.convert(list(history), list[WireMessage])
+    except msgspec.ValidationError as error:
+        raise UsageError(f"conversation_history is not as the chat API has it: {error}") from error
+    stored = [from_wire(wire, app.clock.now()) for wire in wires]
+    return [row.message for row in stored if row is not None]
+
+
+def _plain(wire: WireMessage) -> Json:
+    """As the chat API has it, without our own additions."""
+    fields = msgspec.to_builtins(wire)
+    fields.pop("hermes", None)
+    fields.setdefault("content", None)
+    return fields

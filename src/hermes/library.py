@@ -1,0 +1,189 @@
+"""The agent as a library: events as they come, or just the answer."""
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+from msgspec import Struct
+
+from hermes.agent.answers import final_text
+from hermes.app.build import App, Choices, open_app
+from hermes.config.env import Env, process_env
+from hermes.config.home import resolve_home
+from hermes.schema.errors import ModelError, UsageError
+from hermes.schema.events import Delta, Event, Outcome, RunEnded, Said
+from hermes.schema.messages import Media, Message, Text
+
+BUFFER = 1024
+
+
+class Answer(Struct, frozen=True):
+    """What a turn came to: its words, all of its messages, and how it ended."""
+
+    text: str
+    messages: tuple[Message, ...]
+    ended: RunEnded
+
+
+async def collect(
+    app: App, parts: Sequence[Text | Media], tell: Callable[[Event], None] = lambda _: None
+) -> Answer:
+    """Run a turn and keep what it said; `tell` hears every event at once."""
+    messages: list[Message] = []
+    ended: RunEnded | None = None
+
+    async def listen(event: Event) -> None:
+        nonlocal ended
+        if isinstance(event, Said):
+            messages.append(event.message)
+        elif isinstance(event, RunEnded):
+            ended = event
+        tell(event)
+
+    outcome = await app.conversation.say(parts, listen)
+    # Interrupted before it began, a turn has nobody who could say so.
+    last = ended or RunEnded("", outcome, "Interrupted.", "cancelled")
+    return Answer(final_text(messages), tuple(messages), last)
+
+
+def failure_of(ended: RunEnded) -> ModelError:
+    """The error that a failed turn ended with, as itself."""
+    kinds = {kind.code: kind for kind in ModelError.__subclasses__()}
+    return kinds.get(ended.code, ModelError)(ended.reason)
+
+
+class Agent:
+    """One conversation with an agent; use it as `async with Agent() as agent`.
+
+    Settings, keys and past sessions come from the home, as on the command line;
+    what is given here wins.
+    """
+
+    def __init__(
+        self,
+        choices: Choices | None = None,
+        *,
+        home: str | os.PathLike[str] | None = None,
+        profile: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        toolsets: Sequence[str] = (),
+    ) -> None:
+        """`choices` is for what the few arguments here do not say; it is used alone."""
+        if choices is not None and (model or provider or toolsets):
+            raise UsageError("Put model, provider and toolsets into the choices, or give none.")
+        self._choices = choices or Choices(
+            model=model,
+            provider=provider,
+            toolsets=tuple(toolsets),
+            source="library",
+            workspace=str(Path.cwd()),
+        )
+        env = Env(process_env())
+        self._env = env if home is None else env.under({"HERMES_HOME": os.fspath(home)})
+        self._profile = profile
+        self._stack = AsyncExitStack()
+        self._app: App | None = None
+        self._busy = False
+
+    async def __aenter__(self) -> Self:
+        home = resolve_home(self._env, self._profile)
+        opening = open_app(home, self._env, self._choices)
+        self._app = await self._stack.enter_async_context(opening)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+        self._app = None
+
+    @property
+    def app(self) -> App:
+        if self._app is None:
+            raise UsageError("This agent is not open.", hint="Use it as: async with Agent() as a")
+        return self._app
+
+    @property
+    def session(self) -> str:
+        return self.app.conversation.session.id
+
+    async def resume(self, name: str) -> None:
+        """Go back to a session by its id or title. Raises `NotFound`."""
+        await self.app.conversation.resume(name)
+
+    async def ask(self, prompt: str) -> str:
+        """The answer's text. Raises `ModelError`, or the kind of it, when there is none."""
+        answer = await self.answer(prompt)
+        if answer.ended.outcome is Outcome.FAILED:
+            raise failure_of(answer.ended)
+        return answer.text
+
+    async def answer(self, prompt: str) -> Answer:
+        """One whole turn, however it ends."""
+        with self._turn():
+            return await collect(self.app, [Text(prompt)])
+
+    @asynccontextmanager
+    async def events(self, prompt: str) -> AsyncGenerator[AsyncIterator[Event]]:
+        """The turn as it happens. Leaving the block early ends the turn.
+
+        A reader that is too slow misses deltas, never facts.
+        """
+        send, receive = anyio.create_memory_object_stream[Event](BUFFER)
+        turn = anyio.CancelScope()
+        failures: list[Exception] = []
+
+        async def listen(event: Event) -> None:
+            with suppress(anyio.BrokenResourceError):
+                if isinstance(event, Delta):
+                    with suppress(anyio.WouldBlock):
+                        send.send_nowait(event)
+                else:
+                    await send.send(event)
+
+        async def drive() -> None:
+            async with send:
+                with turn:
+                    try:
+                        await self.app.conversation.say([Text(prompt)], listen)
+                    except Exception as error:  # noqa: BLE001 - raised to the reader, below
+                        failures.append(error)
+
+        with self._turn():
+            try:
+                async with anyio.create_task_group() as group, receive:
+                    group.start_soon(drive)
+                    try:
+                        yield receive
+                    finally:
+                        turn.cancel()
+            except BaseExceptionGroup as errors:
+                # The turn keeps its failures to itself, so this is the reader's one own error.
+                raise errors.exceptions[0] from None
+            if failures:
+                raise failures[0]
+
+    def interrupt(self) -> bool:
+        """End the running turn; False when there is none."""
+        return self.app.conversation.interrupt()
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        if self._busy:
+            raise UsageError(
+                "This agent is answering already.",
+                hint="An agent is one conversation: open a second one to talk about two things.",
+            )
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False

@@ -1,0 +1,136 @@
+"""Signals, kill -9 and two processes at once: nothing is lost, nothing is done twice."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from processes import Fifo, Hermes, MockModel, mock_model, wait_for_death
+
+HANG = Fault("hang", after=3)
+TREE = """\
+echo ran >> runs.txt
+sleep 1000 &
+echo $$ $! > told
+wait
+"""
+SCRIPT = Script(
+    rules=[
+        Rule("what was", [Reply("Plain answer.")]),
+        Rule("hang", [Reply("first words and then silence", fault=HANG, chunk=6)]),
+        Rule("tree", [Reply("", [Call("terminal", {"command": TREE}, "call_tree")])]),
+    ],
+    default=Reply("Plain answer."),
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+    return Hermes(tmp_path, model.url)
+
+
+@pytest.fixture
+def fifo(hermes: Hermes) -> Iterator[Fifo]:
+    opened = Fifo(hermes.work / "told")
+    yield opened
+    opened.close()
+
+
+def contents(request: dict) -> list[str]:
+    return [message["content"] for message in request["messages"][1:]]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_in_mid_stream_ends_the_turn_and_keeps_its_words(
+    hermes: Hermes, model: MockModel, number: signal.Signals, code: int
+) -> None:
+    with hermes.running("-q", f"hang until {number.name}") as running:
+        running.hears("first words")
+        ran = running.told(number)
+    assert ran.code == code
+    assert ran.out.splitlines()[-1] == "Interrupted."
+    assert ran.err.startswith("session_id: ")
+    assert hermes("-c", "-z", f"go on after {number.name}").out == "Plain answer.\n"
+    asked, partial, again = contents(model.requests(f"go on after {number.name}")[0])
+    assert asked == f"hang until {number.name}"
+    assert partial.startswith("first words")
+    assert again == f"go on after {number.name}"
+
+
+def test_an_interrupted_oneshot_prints_what_there_was(hermes: Hermes, model: MockModel) -> None:
+    with hermes.running("-z", "hang quietly", "--json") as running:
+        running.hears('"text_delta"')
+        ran = running.told(signal.SIGINT)
+    assert ran.code == 130
+    assert ran.events[-1]["type"] == "run_ended"
+    assert ran.events[-1]["outcome"] == "cancelled"
+    assert [event["type"] for event in ran.events].count("run_ended") == 1
+
+
+def test_a_signal_in_mid_tool_ends_every_process_of_it(
+    hermes: Hermes, model: MockModel, fifo: Fifo
+) -> None:
+    with hermes.running("-q", "grow a tree") as running:
+        pids = fifo.words()
+        ran = running.told(signal.SIGINT)
+    assert ran.code == 130
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    assert hermes("-c", "-z", "what now SIGINT").out == "Plain answer.\n"
+    (request,) = model.requests("what now SIGINT")
+    (result,) = [one for one in request["messages"] if one["role"] == "tool"]
+    assert "nterrupted" in result["content"]
+
+
+def test_after_kill_9_nothing_runs_twice_and_the_model_is_told(
+    hermes: Hermes, model: MockModel, fifo: Fifo
+) -> None:
+    with hermes.running("-q", "grow a tree, killed") as running:
+        pids = fifo.words()
+        ran = running.told(signal.SIGKILL)
+    assert ran.code == -signal.SIGKILL
+    for pid in pids:
+        wait_for_death(int(pid))
+    assert hermes("-c", "-z", "what now KILL").out == "Plain answer.\n"
+    (request,) = model.requests("what now KILL")
+    roles = [one["role"] for one in request["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "user"]
+    assert request["messages"][3]["tool_call_id"] == "call_tree"
+    assert "outcome is unknown" in request["messages"][3]["content"]
+    assert (hermes.work / "runs.txt").read_text() == "ran\n"
+
+
+def test_after_kill_9_in_mid_stream_the_question_is_still_there(
+    hermes: Hermes, model: MockModel
+) -> None:
+    with hermes.running("-q", "hang, killed ZETA") as running:
+        running.hears("first words")
+        running.told(signal.SIGKILL)
+    assert hermes("-c", "-z", "what was ZETA?").out == "Plain answer.\n"
+    assert contents(model.requests("what was ZETA?")[0]) == ["hang, killed ZETA\n\nwhat was ZETA?"]
+
+
+def test_a_session_in_use_is_left_alone(hermes: Hermes, model: MockModel) -> None:
+    with hermes.running("-q", "hang with a lease", "--json") as running:
+        running.hears('"text_delta"')
+        session = json.loads(running.heard.splitlines()[0])["session"]
+        busy = hermes("-r", session, "-z", "may I?")
+        assert (busy.code, busy.out) == (75, "")
+        assert busy.err.startswith(f"hermes: Session {session} is being run by process ")
+        assert hermes("-z", "another session").code == 0
+        assert running.told(signal.SIGINT).code == 130
+    assert hermes("-r", session, "-z", "now I may").code == 0
+    assert model.requests("may I?") == []

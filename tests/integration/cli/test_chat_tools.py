@@ -1,0 +1,113 @@
+"""A whole job through the program: a model calls every first tool, and real files are the proof."""
+
+import json
+
+import pytest
+
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from processes import Hermes, MockModel, mock_model
+
+CODE = "def greet(name):\n    return 'hello ' + name\n"
+TODOS = [
+    {"id": "1", "content": "write", "status": "completed"},
+    {"id": "2", "content": "check", "status": "in_progress"},
+]
+IMPORT = "cd src && python3 -c \"import greet; print(greet.greet('Welt'))\""
+LOOK = "pwd; echo $OPENAI_API_KEY; env | grep -c HERMES_HOME"
+FILE = "src/greet.py"
+
+
+def terminal(command: str) -> Call:
+    return Call("terminal", {"command": command})
+
+
+def patch(old: str, new: str) -> Call:
+    edit = {"mode": "replace", "path": FILE, "old_string": old, "new_string": new}
+    return Call("patch", edit)
+
+
+JOB = [
+    Reply(
+        "I start.",
+        [Call("todo", {"todos": TODOS}), Call("write_file", {"path": FILE, "content": CODE})],
+    ),
+    Reply("", [Call("read_file", {"path": FILE}), Call("search_files", {"pattern": "def greet"})]),
+    Reply("", [patch("'hello '", "'grüß dich '")]),
+    Reply("", [terminal(IMPORT)]),
+    Reply("", [terminal(LOOK)]),
+    Reply("", [Call("terminal", "echo, please"), Call("no_such_tool", {}), terminal("exit 7")]),
+    Reply("The greeting is German now."),
+]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Hermes, MockModel, list[dict]]:
+    root = tmp_path_factory.mktemp("job")
+    with mock_model(root / "model", Script(rules=[Rule("greeting", JOB)])) as model:
+        hermes = Hermes(root, model.url)
+        ran = hermes("-q", "make the greeting German", "--json")
+        assert (ran.code, ran.err) == (0, "")
+        return hermes, model, ran.events
+
+
+def results(events: list[dict]) -> list[dict]:
+    said = [event["message"] for event in events if event["type"] == "said"]
+    return [message for message in said if message["type"] == "result"]
+
+
+def text(result: dict) -> str:
+    return result["parts"][0]["text"]
+
+
+def test_the_files_are_as_the_model_wanted_them(
+    job: tuple[Hermes, MockModel, list[dict]],
+) -> None:
+    hermes, _, _ = job
+    assert (hermes.work / "src/greet.py").read_text() == CODE.replace("'hello '", "'grüß dich '")
+
+
+def test_every_call_has_its_result_in_order(job: tuple[Hermes, MockModel, list[dict]]) -> None:
+    _, model, events = job
+    todo, written, read, found, patched, ran, where, *bad = results(events)
+    assert json.loads(text(todo))["summary"]["in_progress"] == 1
+    assert json.loads(text(written))["bytes_written"] == len(CODE)
+    assert json.loads(text(read))["content"].startswith("1|def greet(name):\n2|")
+    assert json.loads(text(found))["matches"][0]["path"] == "src/greet.py"
+    assert "+    return 'grüß dich ' + name" in json.loads(text(patched))["diff"]
+    assert json.loads(text(ran))["output"].strip() == "grüß dich Welt"
+    assert not any(one["failed"] for one in (todo, written, read, found, patched, ran, where))
+    assert all(one["failed"] for one in bad)
+    broken, unknown, failed = map(text, bad)
+    assert "not complete JSON" in broken
+    assert "no_such_tool" in unknown
+    assert json.loads(failed)["exit_code"] == 7
+    last = model.requests()[-1]["messages"]
+    assert [one["role"] for one in last].count("tool") == 10
+
+
+def test_a_command_keeps_its_folder_and_sees_no_secrets(
+    job: tuple[Hermes, MockModel, list[dict]],
+) -> None:
+    hermes, _, events = job
+    folder, key, _ = json.loads(text(results(events)[6]))["output"].splitlines()
+    assert folder == str(hermes.work / "src")
+    assert key == ""
+
+
+def test_the_talk_can_be_read_afterwards(job: tuple[Hermes, MockModel, list[dict]]) -> None:
+    hermes, _, _ = job
+    shown = hermes("sessions", "show", _only_session(hermes))
+    assert shown.code == 0
+    assert "make the greeting German" in shown.out
+    assert "The greeting is German now." in shown.out
+
+
+def _only_session(hermes: Hermes) -> str:
+    (session,) = hermes("sessions", "list", "--json").events
+    return session["id"]
+
+
+def test_the_home_is_for_nobody_else(job: tuple[Hermes, MockModel, list[dict]]) -> None:
+    hermes, _, _ = job
+    assert hermes.home.stat().st_mode & 0o077 == 0
+    assert (hermes.home / "state.db").stat().st_mode & 0o077 == 0

@@ -1,0 +1,322 @@
+"""The chat at a real terminal: typing, watching, interrupting, leaving and coming back."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from processes import Fifo, Hermes, MockModel, mock_model, wait_for_death
+
+PROMPT = "\x1b[1;36m> \x1b[0m"
+MORE = "\x1b[1;36m… \x1b[0m"
+HANG = Fault("hang", after=3)
+STUBBORN = "trap '' TERM INT HUP; echo $$ > told; while :; do sleep 1000; done"
+STEPS = "echo step one; echo go > told; read answer < answer; echo step two; exit 3"
+SCRIPT = Script(
+    rules=[
+        Rule("hang", [Reply("first words and then silence", fault=HANG, chunk=6)]),
+        Rule("stubborn", [Reply("", [Call("terminal", {"command": STUBBORN})])]),
+        Rule("slow tool", [Reply("", [Call("terminal", {"command": STEPS})]), Reply("It failed.")]),
+        Rule("write", [
+            Reply("Writing.", [Call("write_file", {"path": "a.txt", "content": "one\ntwo\n"})]),
+            Reply("", [Call("read_file", {"path": "a.txt"}), Call("read_file", {"path": "no"})]),
+            Reply("Written."),
+        ]),
+        Rule("reason", [Reply("The answer.", reasoning="A thought.")]),
+        Rule("wrong key", [Reply(fault=Fault("status", named="unauthorized"))]),
+    ],
+    default=Reply("Plain answer."),
+    models=("mock", "other"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+    return Hermes(tmp_path, model.url)
+
+
+@pytest.fixture
+def fifo(hermes: Hermes) -> Iterator[Fifo]:
+    opened = Fifo(hermes.work / "told")
+    yield opened
+    opened.close()
+
+
+def say(child: pexpect.spawn, line: str, prompt: str = PROMPT) -> str:
+    """Type a line and return what the screen has shown when the prompt is back."""
+    child.sendline(line)
+    child.expect_exact("\r\n")
+    child.expect_exact(prompt)
+    return plain(child.before)
+
+
+def plain(text: str) -> str:
+    """Without colours and without what was taken back again."""
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zJl]", "", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(re.split(r"\x1b\[K", line)[-1].strip("\r") for line in lines).strip()
+
+
+def leave(child: pexpect.spawn) -> int | None:
+    child.expect(pexpect.EOF)
+    child.close()
+    return child.exitstatus
+
+
+def test_a_talk_from_the_greeting_to_the_goodbye(hermes: Hermes, model: MockModel) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        greeting = plain(child.before)
+        assert greeting.splitlines()[0] == f"hermes · openai/mock · {hermes.work}"
+        assert "/help" in greeting
+        assert say(child, "hello INTERACTIVE") == "Plain answer."
+        assert say(child, "") == ""
+        assert say(child, "   ") == ""
+        assert say(child, "reason about it") == "A thought.\nThe answer."
+        assert say(child, "one\\", MORE) == ""
+        assert say(child, "two") == "Plain answer."
+        assert model.requests("INTERACTIVE")[-1]["messages"][-1]["content"] == "one\ntwo"
+        child.sendeof()
+        child.expect_exact("Go on later with: hermes -r ")
+        assert leave(child) == 0
+    (session,) = hermes("sessions", "list", "--json").events
+    assert session["id"] in child.before
+    history = hermes.home / "cli_history"
+    assert history.read_text().splitlines()[:2] == ["hello INTERACTIVE", "reason about it"]
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_tools_are_seen_at_work(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        shown = say(child, "write a file").splitlines()
+    assert shown[:9] == [
+        "Writing.",
+        "● write_file a.txt",
+        "  ✓ +2 -0",
+        "    @@ -0,0 +1,2 @@",
+        "    +one",
+        "    +two",
+        "● read_file a.txt",
+        "● read_file no",
+        "  ✓ read_file a.txt · a.txt: 2 lines",
+    ]
+    assert shown[9].startswith(f"  ✗ read_file: {hermes.work}"[:60])
+    assert shown[10:] == ["Written."]
+    assert max(map(len, shown)) <= 80
+    assert (hermes.work / "a.txt").read_text() == "one\ntwo\n"
+
+
+def test_a_running_command_is_followed(hermes: Hermes, fifo: Fifo) -> None:
+    answer = Fifo(hermes.work / "answer")
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline("slow tool")
+        child.expect_exact("terminal echo step one")
+        assert fifo.words() == ["go"]
+        child.expect_exact("step one\x1b[0m")
+        answer.path.write_text("go on\n")
+        child.expect_exact("exit code 3")
+        child.expect_exact("step one")
+        child.expect_exact("step two")
+        child.expect_exact("It failed.")
+        child.expect_exact(PROMPT)
+    answer.close()
+
+
+def test_commands_look_and_change(hermes: Hermes, model: MockModel) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        assert say(child, "/usage") == "Nothing has been used in this session yet."
+        assert say(child, "/undo").startswith("hermes: There is nothing to take back.")
+        say(child, "hello COMMANDS")
+        help_lines = say(child, "/help").splitlines()
+        named = {line.split()[0] for line in help_lines}
+        wanted = "new resume retry undo model status usage stop help quit"
+        assert named >= {f"/{name}" for name in wanted.split()}
+        status = say(child, "/status")
+        assert re.search(rf"folder +{hermes.work}", status)
+        assert re.search(r"messages +2", status)
+        assert "openai/mock: 1 call, 10 tokens in, 5 out" in say(child, "/usage")
+        assert say(child, "/stop") == "Nothing is running."
+        assert say(child, "/model").startswith("The model is openai/mock.")
+        assert say(child, "/model other").startswith("Using openai/other ")
+        assert say(child, "/retry") == "> hello COMMANDS\nPlain answer."
+        assert [one["model"] for one in model.requests("hello COMMANDS")] == ["mock", "other"]
+        assert "hello COMMANDS" in say(child, "/undo")
+        assert say(child, "/history") == "Nothing has been said yet."
+        assert "no command /frob" in say(child, "/frob")
+        assert "Did you mean /model?" in say(child, "/modl")
+        assert say(child, "/etc/hosts is a path") == "Plain answer."
+        child.sendline("/quit")
+        assert leave(child) == 0
+
+
+def test_new_and_resume_change_the_session(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        say(child, "hello first")
+        first = re.search(r"session +(\S+)", say(child, "/status")).group(1)
+        say(child, "/title One")
+        assert first not in say(child, "/new Two")
+        say(child, "hello second")
+        assert say(child, "/resume One").splitlines() == [
+            f"Back in session {first} “One”, 2 messages.",
+            "you: hello first",
+            "hermes: Plain answer.",
+        ]
+        assert "There is no session 'nope'." in say(child, "/resume nope")
+        assert first in say(child, "/status")
+    assert {one["title"] for one in hermes("sessions", "list", "--json").events} == {"One", "Two"}
+
+
+def test_coming_back_shows_what_was_said(hermes: Hermes) -> None:
+    hermes("-z", "hello before")
+    with hermes.terminal("-c") as child:
+        child.expect_exact(PROMPT)
+        assert plain(child.before).splitlines()[2:] == [
+            "you: hello before",
+            "hermes: Plain answer.",
+        ]
+
+
+def test_ctrl_c_ends_the_turn_and_a_second_one_the_chat(hermes: Hermes, model: MockModel) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline("hang TWICE")
+        child.expect_exact("first words")
+        child.sendintr()
+        child.expect_exact("Interrupted.")
+        child.expect_exact(PROMPT)
+        assert say(child, "and now") == "Plain answer."
+        assert "first words" in str(model.requests("TWICE")[-1])
+        child.sendline("hang again")
+        child.expect_exact("first words")
+        child.sendintr()
+        child.expect_exact(PROMPT)
+        child.sendintr()
+        child.expect_exact("Go on later with: hermes -r ")
+        assert leave(child) == 130
+
+
+def test_ctrl_c_at_the_prompt_drops_the_line_then_asks_then_leaves(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.send("half a li")
+        child.expect_exact("half a li")
+        child.sendintr()
+        child.expect_exact(PROMPT)
+        assert "once more" not in child.before
+        assert say(child, "hello") == "Plain answer."
+        child.sendintr()
+        child.expect_exact("once more leaves")
+        child.expect_exact(PROMPT)
+        assert say(child, "hello") == "Plain answer."
+        child.sendintr()
+        child.expect_exact("once more leaves")
+        child.expect_exact(PROMPT)
+        child.sendintr()
+        assert leave(child) == 130
+
+
+def test_a_second_ctrl_c_does_not_wait_for_what_hangs(hermes: Hermes, fifo: Fifo) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline("something stubborn")
+        (pid,) = fifo.words()
+        child.sendintr()
+        child.expect_exact("Ctrl+C again leaves at once.")
+        child.sendintr()
+        assert leave(child) == 130
+    wait_for_death(int(pid))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_chat_that_is_told_to_end_does_so_in_order(
+    hermes: Hermes, model: MockModel, number: signal.Signals
+) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.kill(number)
+        assert leave(child) == 128 + number
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline(f"hang {number.name}")
+        child.expect_exact("first words")
+        child.kill(number)
+        assert leave(child) == 128 + number
+    hermes("-c", "-z", f"after {number.name}")
+    assert "first words" in str(model.requests(f"after {number.name}")[0])
+
+
+def test_a_failure_does_not_end_the_chat(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        assert "key" in say(child, "wrong key")
+        assert say(child, "/undo").startswith("Took back 1 turn")
+        assert say(child, "hello") == "Plain answer."
+
+
+def test_warnings_are_shown_once_and_no_model_is_no_dead_end(hermes: Hermes) -> None:
+    hermes.configure("modle: x\n")
+    hermes.env["HERMES_INFERENCE_PROVIDER"] = "nobody"
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        assert "no model yet" in child.before
+        assert "modle" in child.before
+        assert "unknown provider 'nobody'" in say(child, "hello")
+        assert say(child, "/model mock --provider openai").startswith("Using openai/mock")
+        assert say(child, "hello") == "Plain answer."
+
+
+def test_a_chat_that_cannot_open_says_why(hermes: Hermes) -> None:
+    hermes.configure("agent: [\n")
+    with hermes.terminal() as child:
+        child.expect_exact("config.yaml, line 2, ")
+        assert leave(child) == 78
+    with hermes.terminal("-r", "nobody", HERMES_HOME=f"{hermes.home}2") as child:
+        child.expect_exact("There is no session 'nobody'.")
+        assert leave(child) == 1
+
+
+def test_history_and_completion_help_with_typing(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        say(child, "remember me")
+    with hermes.terminal(NO_COLOR="1") as child:
+        child.expect_exact("> ")
+        child.send("\x1b[A")
+        child.expect_exact("remember me")
+        child.send("\x15/stat\t")
+        child.expect_exact("/status ")
+        child.sendline("")
+        child.expect_exact("messages  0")
+
+
+def test_pasted_lines_are_one_request(hermes: Hermes, model: MockModel) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.send("\x1b[200~PASTED one\ntwo\nthree\x1b[201~")
+        child.expect_exact("three")
+        child.sendline("")
+        child.expect_exact("Plain answer.")
+        child.expect_exact(PROMPT)
+    assert model.requests("PASTED")[0]["messages"][-1]["content"] == "PASTED one\ntwo\nthree"
+
+
+def test_typed_bytes_that_are_no_text_do_no_harm(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        os.write(child.child_fd, b"raw \xff byte\r")
+        child.expect_exact("Plain answer.")
+        child.expect_exact(PROMPT)

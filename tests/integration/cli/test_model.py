@@ -1,0 +1,103 @@
+"""`hermes model`: what can be reached from here, and a change of it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.mock_openai import Reply, Script
+from processes import Hermes, MockModel, mock_model
+
+SCRIPT = Script(
+    models=("mock", "mock-large", *(f"tiny-{number:02}" for number in range(20))),
+    default=Reply("Plain answer."),
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+    return Hermes(tmp_path, model.url)
+
+
+def without_provider(hermes: Hermes) -> Hermes:
+    for name in list(hermes.env):
+        if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
+            del hermes.env[name]
+    return hermes
+
+
+def test_the_list_marks_what_is_in_use(hermes: Hermes, model: MockModel) -> None:
+    ran = hermes("model")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[0] == "In use: openai/mock"
+    assert f"openai (on this machine, {model.url})" in lines
+    assert "  * mock" in lines
+    assert "    mock-large" in lines
+    assert "    … and 10 more (--all)" in lines
+    assert len(hermes("model", "--all").out.splitlines()) == len(lines) + 9
+
+
+def test_the_list_is_there_for_programs(hermes: Hermes) -> None:
+    document = json.loads(hermes("model", "--json").out)
+    assert document["in_use"] == "openai/mock"
+    (offer,) = [one for one in document["providers"] if one["provider"] == "openai"]
+    assert offer["models"][:2] == ["mock", "mock-large"]
+
+
+def test_a_server_of_this_machine_is_found_and_used(hermes: Hermes, model: MockModel) -> None:
+    without_provider(hermes).env["LM_BASE_URL"] = model.url
+    listed = hermes("model")
+    assert f"lmstudio (on this machine, {model.url})" in listed.out
+    assert hermes("-z", "hello").out == "Plain answer.\n"
+    assert model.requests()[-1]["model"] == "mock"
+
+
+def test_a_change_is_kept_and_leaves_the_rest_of_the_file_alone(
+    hermes: Hermes, model: MockModel
+) -> None:
+    hermes.configure("# mine\nagent:\n  max_turns: 50  # enough\n")
+    ran = hermes("model", "mock-large")
+    assert (ran.code, ran.out, ran.err) == (0, "Using openai/mock-large from now on.\n", "")
+    text = (hermes.home / "config.yaml").read_text()
+    assert text.startswith("# mine\nagent:\n  max_turns: 50  # enough\n")
+    assert hermes("model").out.startswith("In use: openai/mock-large\n")
+    hermes("-z", "hello LARGE")
+    assert model.requests("hello LARGE")[0]["model"] == "mock-large"
+
+
+def test_a_slip_is_pointed_out(hermes: Hermes) -> None:
+    ran = hermes("model", "mock-larg")
+    assert ran.code == 0
+    assert ran.err == "hermes: openai does not list 'mock-larg'. Did you mean mock-large?\n"
+
+
+def test_an_unknown_provider_is_refused_and_nothing_is_changed(hermes: Hermes) -> None:
+    ran = hermes("model", "mock", "--provider", "nobody")
+    assert ran.code == 78
+    assert "nobody" in ran.err
+    assert not (hermes.home / "config.yaml").exists()
+    assert hermes("model", "--provider", "nobody").code == 2
+
+
+def test_a_provider_that_does_not_answer_is_listed_with_its_trouble(
+    hermes: Hermes, tmp_path: Path
+) -> None:
+    with mock_model(tmp_path / "refusing", Script(api_key="another")) as refusing:
+        ran = hermes("model", OPENAI_BASE_URL=refusing.url)
+    assert ran.code == 0
+    assert "401" in ran.out.splitlines()[3]
+
+
+def test_nothing_at_all_leads_on(hermes: Hermes) -> None:
+    ran = without_provider(hermes)("model")
+    assert ran.code == 0
+    assert ran.out.startswith("In use: no model yet\n")
+    assert "hermes config set OPENROUTER_API_KEY" in ran.out

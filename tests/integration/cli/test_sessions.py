@@ -1,0 +1,225 @@
+"""`hermes sessions` as people and scripts run it: a child process, a real home, a real terminal."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from hermes.cli.export.plain import width_of
+from hermes.ports.store import OpenSession
+from hermes.schema.sessions import Session
+from past_sessions import NASTY, keep, talk, work
+
+COMMAND = [sys.executable, "-m", "hermes", "sessions"]
+
+
+class Home:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.env = {**os.environ, "HERMES_HOME": str(path), "TZ": "JST-9"}
+
+    @property
+    def database(self) -> Path:
+        return self.path / "state.db"
+
+    def run(
+        self, *words: str, code: int = 0, stdin: bytes = b"", **env: str
+    ) -> subprocess.CompletedProcess[bytes]:
+        done = subprocess.run(
+            [*COMMAND, *words],
+            input=stdin,
+            env={**self.env, **env},
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == code, done.stderr.decode()
+        assert b"Traceback" not in done.stderr
+        return done
+
+    def terminal(self, *words: str, columns: int = 80) -> pexpect.spawn:
+        return pexpect.spawn(
+            COMMAND[0],
+            [*COMMAND[1:], *words],
+            env=self.env,
+            encoding="utf-8",
+            dimensions=(40, columns),
+            timeout=30,
+        )
+
+    def ids(self) -> list[str]:
+        return [json.loads(line)["id"] for line in self.run("list", "--json").stdout.splitlines()]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+def many(count: int) -> list[OpenSession]:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    return [
+        OpenSession(
+            Session(
+                id=f"20260101_{n:06}_abcdef",
+                started_at=start + timedelta(minutes=n),
+                title=f"Session number {n} with a title of ordinary length",
+                system="You are Hermes. " * 20,
+            )
+        )
+        for n in range(count)
+    ]
+
+
+def test_an_empty_home_is_told_and_left_alone(home: Home) -> None:
+    done = home.run("list")
+    assert (done.stdout, done.stderr) == (b"", b"There are no sessions yet.\n")
+    assert b"There are no sessions yet." in home.run("show", "x", code=1).stderr
+    assert not home.path.exists()
+
+
+def test_times_are_shown_in_the_zone_of_the_reader(home: Home) -> None:
+    keep(home.database, *talk("s", at=datetime(2026, 1, 31, 20, 0, tzinfo=UTC)))
+    assert "2026-02-01 05:01" in home.run("list").stdout.decode()
+    assert "begun     2026-02-01 05:00 JST" in home.run("show", "s").stdout.decode()
+    assert "2026-01-31T20:01:00Z" in home.run("list", "--json").stdout.decode()
+    assert home.run("list", "--json", "--since", "2026-02-01 05:00:01").stdout == b""
+    assert home.run("list", "--json", "--since", "2026-02-01 04:59").stdout != b""
+
+
+@pytest.mark.parametrize(
+    "words", [("list", "-n", "10000"), ("list", "-n", "10000", "--json"), ("export", "--all")]
+)
+def test_a_reader_that_has_seen_enough_may_leave(home: Home, words: tuple[str, ...]) -> None:
+    keep(home.database, *many(10_000))
+    child = subprocess.Popen(
+        [*COMMAND, *words], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    assert child.stdout.readline()
+    child.stdout.close()
+    complaints = child.stderr.read()
+    child.stderr.close()
+    assert child.wait(60) == 141
+    assert complaints == b""
+
+
+@pytest.mark.parametrize(
+    "env", [{"PYTHONIOENCODING": "cp1252"}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}]
+)
+def test_no_encoding_is_too_small(home: Home, env: dict[str, str]) -> None:
+    keep(home.database, *talk("s", title=NASTY, words=[NASTY, "→ 日本語"]))
+    for words in (["list"], ["show", "s"], ["search", "日本語"], ["stats"]):
+        home.run(*words, **env)
+    line = json.loads(home.run("export", "s", **env).stdout.decode("utf-8"))
+    assert line["title"] == NASTY
+    assert json.loads(home.run("list", "--json", **env).stdout.decode("utf-8"))["title"] == NASTY
+    assert NASTY.encode() in home.run("show", "--raw", "s", **env).stdout
+
+
+def test_a_pipe_carries_sessions_from_home_to_home(home: Home, tmp_path: Path) -> None:
+    keep(home.database, *work("20260131_120000_aaaaaa", title=NASTY), *talk("b", parent=None))
+    exported = home.run("export", "--all").stdout
+    other = Home(tmp_path / "other")
+    told = other.run("import", "-", stdin=exported).stdout
+    assert told == b"Imported 2 sessions with 10 messages.\n"
+    assert other.path.stat().st_mode & 0o777 == 0o700
+    assert other.database.stat().st_mode & 0o777 == 0o600
+    assert other.run("export", "--all").stdout == exported
+    again = other.run("import", "-", stdin=exported).stdout.decode()
+    assert "Skipped, because they are here already" in again
+    bad = Home(tmp_path / "bad").run("import", "-", stdin=exported + b"{}\n", code=2)
+    assert b"Line 3 is not an exported session" in bad.stderr
+
+
+def test_nothing_is_deleted_when_nobody_can_be_asked(home: Home) -> None:
+    keep(home.database, *talk("s"))
+    for words in (["delete", "s"], ["prune", "--older-than", "0d"]):
+        done = home.run(*words, code=2)
+        assert b"Add --yes" in done.stderr
+    assert home.ids() == ["s"]
+    assert home.run("delete", "s", "--yes").stdout == b"Deleted 1 session.\n"
+    assert home.ids() == []
+
+
+def test_a_person_is_asked_before_anything_goes(home: Home) -> None:
+    keep(home.database, *talk("s", title="Mine"), *talk("t"))
+    child = home.terminal("delete", "Mine")
+    child.expect_exact("Delete 1 session for good? [y/N]")
+    child.sendline("no")
+    child.expect_exact("Nothing was changed.")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 1
+    child = home.terminal("delete", "Mine")
+    child.expect_exact("[y/N]")
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+    assert sorted(home.ids()) == ["s", "t"]
+    child = home.terminal("delete", "Mine")
+    child.expect_exact("[y/N]")
+    child.sendline("y")
+    child.expect_exact("Deleted 1 session.")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert home.ids() == ["t"]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 132])
+def test_the_list_fits_a_real_terminal(home: Home, columns: int) -> None:
+    keep(
+        home.database,
+        *talk("20260131_120000_aaaaaa", title=NASTY * 3),
+        *talk("20260131_120000_bbbbbb", words=["日本語のとても長いタイトル" * 9]),
+    )
+    child = home.terminal("list", columns=columns)
+    child.expect(pexpect.EOF)
+    shown = re.sub(r"\x1b\[\d*m", "", child.before).splitlines()
+    assert len(shown) == 3
+    assert all(width_of(line) <= columns for line in shown)
+    assert "\x1b" not in "".join(shown)
+
+
+def test_found_words_shine_on_a_terminal(home: Home) -> None:
+    keep(home.database, *talk("s", words=["a red fish"]))
+    child = home.terminal("search", "fish")
+    child.expect_exact("a red \x1b[1;33mfish\x1b[0m")
+    child.expect(pexpect.EOF)
+    assert b"a red >>>fish<<<" in home.run("search", "fish").stdout
+
+
+def test_ten_thousand_sessions_are_no_burden(home: Home) -> None:
+    keep(home.database, *many(10_000))
+    assert len(home.run("list").stdout.splitlines()) == 21
+    assert b"10,000 sessions" in home.run("stats").stdout
+    pruned = home.run("prune", "--before", "2026-01-07", "--yes").stdout.splitlines()[-1]
+    left = home.run("stats", "--json").stdout
+    assert pruned == f"Deleted {10_000 - json.loads(left)['sessions']:,} sessions.".encode()
+
+
+def test_wrong_words_end_with_the_code_for_wrong_usage(home: Home) -> None:
+    assert b"usage: hermes sessions" in home.run(code=2).stderr
+    assert b"is not an age" in home.run("list", "--older-than", "soon", code=2).stderr
+
+
+def test_help_describes_what_programs_read(home: Home) -> None:
+    shown = home.run("list", "--help").stdout.decode()
+    keep(home.database, *work("s"))
+    for name in json.loads(home.run("list", "--json").stdout):
+        assert f'"{name}"' in shown
+    shown = home.run("stats", "--help").stdout.decode()
+    for name in json.loads(home.run("stats", "--json").stdout):
+        assert f'"{name}"' in shown
+    shown = home.run("search", "--help").stdout.decode()
+    for name in json.loads(home.run("search", "file", "two", "--json").stdout):
+        assert f'"{name}"' in shown

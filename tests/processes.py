@@ -1,0 +1,190 @@
+"""The program and a mock model as processes of their own, as a person has them."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pexpect
+
+from hermes.testing.mock_openai.script import Script
+
+HERMES = str(Path(sys.executable).parent / "hermes")
+PATIENCE = 60
+"""Seconds that anything may take on a busy machine before a test gives up."""
+
+
+class MockModel:
+    def __init__(self, url: str, log: Path) -> None:
+        self.url = url
+        self._log = log
+
+    def requests(self, about: str = "") -> list[dict]:
+        """The bodies of the model calls so far whose text contains `about`."""
+        rows = [json.loads(line) for line in self._log.read_text().splitlines()]
+        calls = [row["body"] for row in rows if row["path"].endswith("/chat/completions")]
+        return [json.loads(body) for body in calls if about in body]
+
+
+@contextmanager
+def mock_model(folder: Path, script: Script) -> Iterator[MockModel]:
+    folder.mkdir(parents=True, exist_ok=True)
+    file, log = folder / "script.json", folder / "requests.jsonl"
+    file.write_bytes(msgspec.json.encode(script))
+    log.touch()
+    command = [sys.executable, "-m", "hermes.testing.mock_openai", "--script", str(file)]
+    with subprocess.Popen([*command, "--log", str(log)], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            yield MockModel(server.stdout.readline().decode().strip(), log)
+        finally:
+            server.terminate()
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Hermes:
+    """One person's installation: a home, a folder to work in, and an environment."""
+
+    def __init__(self, root: Path, url: str) -> None:
+        self.home = root / "home"
+        self.work = root / "work"
+        self.work.mkdir()
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(root),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "HERMES_HOME": str(self.home),
+            "OPENAI_BASE_URL": url,
+            "OPENAI_API_KEY": "sk-test-0123456789",
+            "HERMES_INFERENCE_PROVIDER": "openai",
+            "HERMES_INFERENCE_MODEL": "mock",
+        }
+
+    def __call__(self, *words: str | bytes, stdin: bytes | None = None, **env: str) -> Ran:
+        done = self.raw(*words, stdin=stdin, **env)
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def raw(
+        self, *words: str | bytes, stdin: bytes | None = None, **env: str
+    ) -> "subprocess.CompletedProcess[bytes]":
+        given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+        return subprocess.run(
+            [HERMES, *words],
+            cwd=self.work,
+            env=self.env | env,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+            **given,
+        )
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator["Running"]:
+        with subprocess.Popen(
+            [HERMES, *words],
+            cwd=self.work,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            try:
+                yield Running(process)
+            finally:
+                process.kill()
+
+    @contextmanager
+    def terminal(self, *words: str, **env: str) -> Iterator[pexpect.spawn]:
+        """A chat in a terminal of its own, 80 columns wide."""
+        child = pexpect.spawn(
+            HERMES,
+            list(words),
+            cwd=str(self.work),
+            env=self.env | env,
+            encoding="utf-8",
+            codec_errors="replace",
+            dimensions=(24, 80),
+            timeout=PATIENCE,
+        )
+        child.delaybeforesend = None
+        try:
+            yield child
+        finally:
+            child.close(force=True)
+
+    def configure(self, text: str) -> None:
+        self.home.mkdir(exist_ok=True)
+        (self.home / "config.yaml").write_text(text)
+
+
+class Running:
+    """A process whose output is waited for, never slept for."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self.heard = b""
+
+    def hears(self, text: str) -> None:
+        """Read stdout until the text has come."""
+        assert self.process.stdout is not None
+        while text.encode() not in self.heard:
+            data = wait_for_data(self.process.stdout.fileno())
+            assert data, f"ended before {text!r}; said {self.heard!r}"
+            self.heard += data
+
+    def told(self, number: signal.Signals) -> Ran:
+        """Send the signal and wait for the end."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return Ran(self.process.returncode, (self.heard + out).decode(), err.decode())
+
+
+def wait_for_data(fd: int) -> bytes:
+    ready, _, _ = select.select([fd], [], [], PATIENCE)
+    assert ready, "nothing came"
+    return os.read(fd, 65536)
+
+
+class Fifo:
+    """A named pipe through which a command tells the test how far it is."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    def words(self) -> Sequence[str]:
+        return wait_for_data(self._fd).decode().split()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def wait_for_death(pid: int) -> None:
+    """Returns when the process is gone; fails when it stays."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ready, _, _ = select.select([fd], [], [], PATIENCE)
+    finally:
+        os.close(fd)
+    assert ready, f"process {pid} lives on"

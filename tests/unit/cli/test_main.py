@@ -1,0 +1,164 @@
+"""From the words of a command line to a verb, a profile and an exit code."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.cli import boundary
+from hermes.cli.main import VERBS, _take_profile, _take_verb, main
+from hermes.cli.parser import Parser
+from hermes.cli.verbs import chat
+from hermes.schema.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("line", "profile", "rest"),
+    [
+        ("-p work -z hi", "work", "-z hi"),
+        ("-z hi -p work", "work", "-z hi"),
+        ("sessions list --profile work", "work", "sessions list"),
+        ("--profile=work chat", "work", "chat"),
+        ("-z hi", None, "-z hi"),
+        ("-z -p work", "work", "-z"),
+        ("-z hi -- -p work", None, "-z hi -- -p work"),
+        ("-p one -p two", "two", ""),
+    ],
+)
+def test_a_profile_is_taken_out_wherever_it_stands(
+    line: str, profile: str | None, rest: str
+) -> None:
+    assert _take_profile(line.split()) == (profile, rest.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "verb", "rest"),
+    [
+        ("", "chat", ""),
+        ("-z hi", "chat", "-z hi"),
+        ("chat -q hi", "chat", "-q hi"),
+        ("-m large chat -q hi", "chat", "-m large -q hi"),
+        ("-c", "chat", "-c"),
+        ("-c name -z hi", "chat", "-c name -z hi"),
+        ("-c sessions", "sessions", "-c"),
+        ("-z -hello", "chat", "--oneshot=-hello"),
+        ("-q --what?", "chat", "--query=--what?"),
+        ("-m -odd -z hi", "chat", "--model=-odd -z hi"),
+        ("-z -c", "chat", "-z -c"),
+        ("-z --json", "chat", "-z --json"),
+        ("-- sessions", "chat", "-- sessions"),
+        ("config set agent.max_turns -5", "config", "set agent.max_turns -5"),
+        ("-z sessions", "chat", "-z sessions"),
+    ],
+)
+def test_the_first_word_that_is_no_flag_is_the_verb(line: str, verb: str, rest: str) -> None:
+    assert _take_verb(line.split()) == (verb, rest.split())
+
+
+@given(st.text(min_size=1))
+def test_any_prompt_comes_through_as_it_is(prompt: str) -> None:
+    parser = Parser(prog="hermes chat")
+    chat.add_arguments(parser)
+    flags = {"-z", "-q", "-m", "-t", "-r", "-c", "-p", "-Q", "-h", "-V", "--"}
+    if prompt in flags or (prompt.startswith("--") and prompt[2:].isalpha()):
+        return
+    verb, rest = _take_verb(["-z", prompt])
+    assert verb == "chat"
+    assert parser.parse_args(rest).oneshot == prompt
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["sesions", "list"], "Did you mean `hermes sessions`?"),
+        (["chta"], "Did you mean `hermes chat`?"),
+        (["what", "time", "is", "it"], 'To ask something: hermes -z "what time is it"'),
+        (["what time is it"], 'To ask something: hermes -z "what time is it"'),
+        (["xyzzy"], "`hermes --help` lists the commands."),
+    ],
+)
+def test_an_unknown_word_leads_on(words: list[str], hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        _take_verb(words)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-V"], ["version"], ["-p", "x", "--version"]])
+def test_the_version_is_printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("hermes ")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help_names_every_verb(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines if line.startswith("  ")} >= set(VERBS)
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "version"])
+def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", verb]) == 0
+    first = capsys.readouterr().out
+    assert main([verb, "--help"]) == 0
+    assert capsys.readouterr().out == first
+    assert first.startswith(f"usage: hermes {verb}")
+
+
+def test_a_crash_is_told_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    (tmp_path / "logs").mkdir()
+
+    def crash() -> int:
+        raise ZeroDivisionError("by nothing")
+
+    assert boundary.run_guarded(crash) == 70
+    told = capsys.readouterr().err
+    assert told.startswith("hermes: internal error: ZeroDivisionError: by nothing\n")
+    assert "Traceback" not in told
+    assert "in crash" in (tmp_path / "logs/errors.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (UsageError("no"), 2), (SystemExit(5), 5), (SystemExit("x"), 1)],
+)
+def test_every_end_has_its_code(error: BaseException, code: int) -> None:
+    def verb() -> int:
+        raise error
+
+    assert boundary.run_guarded(verb) == code
+
+
+def test_streams_that_are_missing_are_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+
+    def verb() -> int:
+        sys.stdout.write("nobody reads this")
+        sys.stderr.write("nor this")
+        return len(sys.stdin.read())
+
+    assert boundary.run_guarded(verb) == 0
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
+
+
+def test_a_stream_that_knows_few_letters_escapes_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+
+    def verb() -> int:
+        sys.stdout.write("grün")
+        return 0
+
+    assert boundary.run_guarded(verb) == 0
+    assert raw.getvalue() == b"gr\\xfcn"

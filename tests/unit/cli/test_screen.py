@@ -1,0 +1,221 @@
+"""What a person sees of a run, on paper and on a terminal."""
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+from msgspec import Raw
+
+from hermes.cli.gist import describe_call, describe_result
+from hermes.cli.listeners import JsonLines, Quiet
+from hermes.cli.screen import Screen
+from hermes.cli.style import Style
+from hermes.schema.events import (
+    Event,
+    Notice,
+    Outcome,
+    ReasoningDelta,
+    RunEnded,
+    RunStarted,
+    Said,
+    StreamReset,
+    TextDelta,
+    ToolProgress,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall
+from hermes.schema.tools import Effect
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+DIFF = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b"
+ENDED = RunEnded("run_1", Outcome.DONE)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def call(id: str = "c1", name: str = "terminal", args: bytes = b'{"command": "ls"}') -> ToolCall:  # noqa: A002
+    return ToolCall(id, name, Raw(args))
+
+
+def started(one: ToolCall) -> ToolStarted:
+    return ToolStarted(one, Effect.OUTSIDE)
+
+
+def result(text: str, *, of: str = "c1", failed: bool = False, shown: str = "") -> Said:
+    return Said(Result("m", of, (Text(text),), failed, shown))
+
+
+def said(text: str) -> Said:
+    return Said(Assistant("m", (Text(text),), Stop.END))
+
+
+async def seen(*events: Event, out: io.StringIO | None = None, wait: float = 0.0) -> str:
+    """What stands there after the events; every call takes `wait` seconds."""
+    out = out or io.StringIO()
+    clock = FakeClock(NOON)
+    screen = Screen(out, Style(out, None, "xterm"), clock, reasoning=True)
+    for event in events:
+        await screen(event)
+        if isinstance(event, ToolStarted):
+            await clock.advance(wait)
+    return out.getvalue()
+
+
+async def test_words_stream_and_end_in_a_new_line() -> None:
+    shown = await seen(TextDelta("\n\nHel"), TextDelta("lo\n\n  there"), said("…"), ENDED)
+    assert shown == "Hello\n\n  there\n"
+
+
+async def test_thoughts_and_words_do_not_share_a_line() -> None:
+    shown = await seen(ReasoningDelta("hm"), ReasoningDelta("m"), TextDelta("Yes."), said("Yes."))
+    assert shown == "hmm\nYes.\n"
+
+
+async def test_what_goes_wrong_is_said_on_a_line_of_its_own() -> None:
+    shown = await seen(
+        TextDelta("half an"),
+        StreamReset("the connection broke"),
+        Notice("waiting 2 s"),
+        TextDelta("Whole."),
+        said("Whole."),
+        RunEnded("r", Outcome.FAILED, "No more\nmoney."),
+    )
+    assert shown == (
+        "half an\n(the connection broke; starting the answer again)\n(waiting 2 s)\n"
+        "Whole.\nNo more money.\n"
+    )
+
+
+async def test_a_call_and_its_result_are_two_lines() -> None:
+    shown = await seen(
+        TextDelta("Look:"), said("Look:"), started(call()), result("{}", shown="a\nb")
+    )
+    assert shown == "Look:\n● terminal ls\n  ✓ a\n    b\n"
+
+
+async def test_calls_that_run_together_name_their_results() -> None:
+    shown = await seen(
+        started(call("c1", "read_file", b'{"path":"a"}')),
+        started(call("c2", "read_file", b'{"path":"b"}')),
+        result("{}", of="c1", shown="a: 1 line"),
+        result("gone", of="c2", failed=True),
+    )
+    assert shown.splitlines()[2:] == ["  ✓ read_file a · a: 1 line", "  ✗ gone"]
+
+
+async def test_only_a_long_wait_is_counted() -> None:
+    events = started(call()), result("{}", shown="done")
+    assert (await seen(*events, wait=0.4)).splitlines()[-1] == "  ✓ done"
+    assert (await seen(*events, wait=12.34)).splitlines()[-1] == "  ✓ 12.3 s · done"
+
+
+async def test_a_terminal_gets_colours_and_hints_that_vanish() -> None:
+    shown = await seen(RunStarted("r", "s"), TextDelta("Hi."), said("Hi."), out=Terminal())
+    assert shown == "\r\x1b[K\x1b[2mthinking…\x1b[0m\r\x1b[KHi.\n"
+    shown = await seen(started(call()), ToolProgress("c1", "one\ntwo\n"), out=Terminal())
+    assert shown.endswith("\r\x1b[K\x1b[2mtwo\x1b[0m")
+
+
+async def test_paper_gets_neither() -> None:
+    assert await seen(RunStarted("r", "s"), ToolProgress("c1", "x")) == ""
+
+
+async def test_nothing_that_is_shown_can_steer_the_terminal() -> None:
+    nasty = "\x1b]0;owned\x07\x1b[2J\r\u202e"
+    shown = await seen(
+        TextDelta(nasty),
+        ReasoningDelta(nasty),
+        Notice(nasty),
+        started(call(args=b'{"command": "echo \\u001b[2J"}')),
+        ToolProgress("c1", nasty),
+        result(nasty, failed=True, shown=f"{nasty}\n{nasty}"),
+        RunEnded("r", Outcome.FAILED, nasty),
+        out=Terminal(),
+    )
+    for own in ("\x1b[K", "\x1b[0m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m"):
+        shown = shown.replace(own, "")
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "\u202e" not in shown
+
+
+async def test_lines_fit_the_width() -> None:
+    long = call(args=b'{"command": "' + b"x" * 500 + b'"}')
+    shown = await seen(started(long), result("{}", shown="日本語" * 100 + "\n" + "y" * 300))
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_a_call_is_described_by_what_says_most() -> None:
+    assert describe_call(call(args=b'{"timeout": 5, "command": "ls\\n -la"}')) == "terminal ls -la"
+    assert describe_call(call(name="todo", args=b'{"todos": []}')) == "todo"
+    assert describe_call(call(args=b"[1]")) == "terminal"
+
+
+@pytest.mark.parametrize(
+    ("text", "failed", "shown", "head", "lines"),
+    [
+        ("plain words", False, "", "plain words", ()),
+        ('{"a":1}', False, "", "", ()),
+        ("it broke\nbadly", True, "", "it broke badly", ()),
+        ('{"exit_code":2,"error":null}', True, "", "exit code 2", ()),
+        ('{"exit_code":1,"exit_code_meaning":"nothing found"}', True, "", "nothing found", ()),
+        ('{"error":"late","exit_code":124}', True, "out", "late", ("out",)),
+        ("{}", True, "", "failed", ()),
+        ("{}", False, "one", "one", ()),
+        ("{}", False, DIFF, "+1 -1", ("@@ -1 +1 @@", "-a", "+b")),
+    ],
+)  # fmt: skip
+def test_a_result_is_put_into_few_words(
+    text: str, failed: bool, shown: str, head: str, lines: tuple[str, ...]
+) -> None:
+    gist = describe_result(Result("m", "c", (Text(text),), failed, shown))
+    assert (gist.head, gist.lines) == (head, lines)
+
+
+def test_of_much_output_both_ends_are_shown() -> None:
+    output = "\n".join(f"line {number}" for number in range(1000))
+    gist = describe_result(Result("m", "c", (Text("{}"),), shown=output))
+    assert gist.head == "line 0"
+    assert gist.lines[3] == "… 990 lines …"
+    assert gist.lines[-1] == "line 999"
+    assert len(gist.lines) == 10
+    diff = "--- a/x\n+++ b/x\n" + "\n".join("+x" for _ in range(100))
+    gist = describe_result(Result("m", "c", (Text("{}"),), shown=diff))
+    assert (gist.head, len(gist.lines), gist.lines[-1]) == ("+100 -0", 41, "… 60 more lines")
+
+
+def test_style_is_for_terminals_that_want_it() -> None:
+    assert Style(Terminal(), None)("x", "bold", "red") == "\x1b[1;31mx\x1b[0m"
+    assert Style(Terminal(), "")("x", "red") == "\x1b[31mx\x1b[0m"
+    assert Style(Terminal(), None)("", "red") == ""
+    for style in (
+        Style(Terminal(), "1"),
+        Style(Terminal(), None, "dumb"),
+        Style(io.StringIO(), None),
+    ):
+        assert style("x", "red") == "x"
+    assert Style(Terminal(), "1").moves
+    assert not Style(Terminal(), None, "dumb").moves
+    assert Style(io.StringIO(), None).columns == 100
+
+
+async def test_the_quiet_listener_speaks_only_to_a_person() -> None:
+    for err, told in ((Terminal(), "hermes: waiting\n"), (io.StringIO(), "")):
+        listener = Quiet(err)
+        for event in (Notice("waiting"), TextDelta("x"), said("x"), ENDED):
+            await listener(event)
+        assert err.getvalue() == told
+        assert (listener.answer, listener.ended) == ("x", ENDED)
+
+
+async def test_json_lines_are_lines() -> None:
+    out = io.StringIO()
+    listener = JsonLines(out)
+    await listener(TextDelta("a\nb\u2028ü"))
+    assert out.getvalue() == '{"type":"text_delta","text":"a\\nb\u2028ü"}\n'

@@ -1,0 +1,85 @@
+"""Times as they are written on the command line and shown in a list."""
+
+from argparse import ArgumentTypeError
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.cli.verbs.sessions.when import Moment, age, ago, local
+
+NOW = datetime(2026, 3, 10, 15, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("30d", timedelta(days=30)),
+        ("90", timedelta(days=90)),
+        ("12h", timedelta(hours=12)),
+        ("45 min", timedelta(minutes=45)),
+        ("5m", timedelta(minutes=5)),
+        ("2W", timedelta(weeks=2)),
+        ("6mo", timedelta(days=180)),
+        ("1y", timedelta(days=365)),
+    ],
+)
+def test_an_age_is_a_number_and_a_unit(text: str, meant: timedelta) -> None:
+    assert age(text) == meant
+
+
+@pytest.mark.parametrize("text", ["", "d", "-3d", "3 moons", "1.5d", "99999999y", "٣d x"])
+def test_what_is_no_age_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError):
+        age(text)
+
+
+def test_a_date_means_its_beginning_here() -> None:
+    here = Moment("2026-01-31").at(NOW).astimezone()
+    assert (here.year, here.month, here.day, here.hour, here.minute) == (2026, 1, 31, 0, 0)
+
+
+def test_a_time_with_a_zone_is_that_time() -> None:
+    assert Moment("2026-01-31T18:00+02:00").at(NOW) == datetime(2026, 1, 31, 16, tzinfo=UTC)
+
+
+def test_days_have_names() -> None:
+    today = Moment("today").at(NOW)
+    assert today <= NOW
+    assert NOW - today < timedelta(days=1)
+    yesterday = Moment("yesterday").at(NOW).astimezone()
+    assert yesterday.date() == NOW.astimezone().date() - timedelta(days=1)
+    assert yesterday.hour == 0
+
+
+def test_an_age_is_also_a_moment() -> None:
+    assert Moment("7d").at(NOW) == NOW - timedelta(days=7)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "0001-01-01T00:00+23:00", "12"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError):
+        Moment(text)
+
+
+@pytest.mark.parametrize(
+    ("back", "said"),
+    [
+        (timedelta(seconds=20), "just now"),
+        (timedelta(minutes=5), "5 min ago"),
+        (timedelta(hours=3, minutes=59), "3 h ago"),
+        (timedelta(days=19), "19 d ago"),
+        (timedelta(days=70), "2 mo ago"),
+        (timedelta(days=800), "2 y ago"),
+        (timedelta(hours=-5), "in the future"),
+    ],
+)
+def test_how_long_ago_it_was(back: timedelta, said: str) -> None:
+    assert ago(NOW - back, NOW) == said
+
+
+@given(st.integers(0, 4_000_000_000).map(lambda n: datetime.fromtimestamp(n, UTC)))
+def test_what_is_shown_can_be_typed_in_again(then: datetime) -> None:
+    shown = local(then)
+    assert local(Moment(shown).at(NOW)) == shown

@@ -1,0 +1,93 @@
+"""What each command may load: whoever asks for little must not wait for much."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from hermes.testing.mock_openai import Reply, Script
+from processes import PATIENCE, MockModel, mock_model
+
+
+class Budget(NamedTuple):
+    """At most so many modules, and none of these or of what lies under them."""
+
+    modules: int
+    without: str
+
+
+NETWORK = "aiohttp ssl http email"
+BUDGETS = {
+    "--version": Budget(5, "typing re argparse asyncio msgspec json logging collections"),
+    "--help": Budget(5, "typing re argparse asyncio msgspec json logging collections"),
+    "-p work --version": Budget(5, "typing re argparse asyncio msgspec json logging collections"),
+    "chat --help": Budget(95, f"{NETWORK} asyncio anyio apsw yaml ruamel json logging shutil"),
+    "model --help": Budget(95, f"{NETWORK} asyncio anyio apsw yaml ruamel json logging shutil"),
+    "config get model.default": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel shutil"),
+    "profile list": Budget(110, f"{NETWORK} asyncio anyio apsw ruamel"),
+    "completion bash": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel"),
+    "sessions list": Budget(250, "aiohttp http email yaml ruamel hermes.models hermes.tools"),
+    "-z hello": Budget(515, "ruamel openai hermes.testing readline pydantic"),
+}
+PROBE = """
+import sys
+before = set(sys.modules)
+from hermes.cli.main import main
+code = main(sys.argv[1:])
+print(*sorted(set(sys.modules) - before), sep="\\n", file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    script = Script(default=Reply("Hi."))
+    with mock_model(tmp_path_factory.mktemp("model"), script) as running:
+        yield running
+
+
+@pytest.fixture
+def env(tmp_path: Path, model: MockModel) -> dict[str, str]:
+    (tmp_path / "home/profiles/work").mkdir(parents=True)
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "HERMES_HOME": str(tmp_path / "home"),
+        "OPENAI_BASE_URL": model.url,
+        "OPENAI_API_KEY": "sk-x",
+        "HERMES_INFERENCE_PROVIDER": "openai",
+        "HERMES_INFERENCE_MODEL": "mock",
+    }
+
+
+def loaded(words: list[str], env: dict[str, str]) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *words], env=env, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    return set(done.stderr.splitlines())
+
+
+@pytest.mark.parametrize("command", BUDGETS)
+def test_a_command_loads_no_more_than_it_needs(command: str, env: dict[str, str]) -> None:
+    budget = BUDGETS[command]
+    modules = loaded(command.split(), env)
+    families = {name for module in modules for name in _with_parents(module)}
+    assert families & set(budget.without.split()) == set()
+    assert len(modules) <= budget.modules
+
+
+def _with_parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[: number + 1]) for number in range(len(parts))]
+
+
+def test_a_wish_for_a_module_is_seen(env: dict[str, str]) -> None:
+    """The probe itself must be able to see what the budgets forbid."""
+    assert {"aiohttp", "apsw", "asyncio", "msgspec", "hermes.agent.turn"} <= loaded(
+        ["-z", "hello"], env
+    )
