@@ -43,7 +43,7 @@ types:
 	$(BIN)/basedpyright
 
 storeys:
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 unit:
 	$(BIN)/pytest -n 2 --dist worksteal tests/unit

@@ -1,6 +1,7 @@
 """Who holds a lease: this very process, named so that its death can be seen from outside."""
 
 import os
+import secrets
 import socket
 from pathlib import Path
 
@@ -11,11 +12,17 @@ def this_process() -> str:
     return f"{socket.gethostname()}/{_boot()}.{_pid_space()}/{pid}/{_start(pid)}"
 
 
+def new_holder() -> str:
+    """A holder of its own within this process, so that two of them keep each other out."""
+    return f"{this_process()}/{secrets.token_hex(4)}"
+
+
 def is_surely_dead(holder: str) -> bool:
     """True only when the process ran on this machine and is gone; in doubt, it lives."""
     host, _, rest = holder.partition("/")
     place, _, rest = rest.partition("/")
-    pid, _, start = rest.partition("/")
+    pid, _, rest = rest.partition("/")
+    start, _, _ = rest.partition("/")
     boot, _, pids = place.partition(".")
     if host != socket.gethostname() or not pid.isdecimal():
         return False

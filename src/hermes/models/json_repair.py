@@ -37,7 +37,8 @@ def repair_json(text: str) -> str | None:
     """The text itself when it is JSON, a mended one when that can be done, else None.
 
     Mends code fences, single quotes, Python's words, bare keys, missing and trailing
-    commas, control characters and bad escapes in strings, and an end that is missing.
+    commas, control characters and bad escapes in strings, and missing closing brackets.
+    A text that breaks off within a value is not mended: half a command is another command.
     """
     if is_json(text):
         return text
@@ -90,7 +91,7 @@ class _Mender:
         elif char in _QUOTES and char:
             self._string()
         elif not char:
-            self._out.append("null")
+            raise _Hopeless
         else:
             self._bare()
 
@@ -99,30 +100,31 @@ class _Mender:
         self._out.append(opening)
         empty = True
         while True:
-            self._skip_commas()
+            comma = self._skip_commas()
             char = self._peek()
+            if not char and (comma or empty):
+                raise _Hopeless
             if not char or char in "}]":
                 break
-            mark = len(self._out)
             if not empty:
                 self._out.append(",")
             empty = False
-            if opening == "{" and not self._key():
-                del self._out[mark:]
-                break
+            if opening == "{":
+                self._key()
             self._value(depth + 1)
         if self._peek() == closing:
             self._at += 1
         self._out.append(closing)
 
-    def _skip_commas(self) -> None:
+    def _skip_commas(self) -> bool:
         self._skip()
+        start = self._at
         while self._peek() == ",":
             self._at += 1
             self._skip()
+        return self._at > start
 
-    def _key(self) -> bool:
-        """False when the text ends within the key: half a name could be another's."""
+    def _key(self) -> None:
         if self._peek() in _QUOTES:
             self._string()
         elif word := _WORD.match(self._text, self._at):
@@ -131,13 +133,10 @@ class _Mender:
         else:
             raise _Hopeless
         self._skip()
-        if not self._peek():
-            return False
         if self._peek() != ":":
             raise _Hopeless
         self._at += 1
         self._out.append(":")
-        return True
 
     def _string(self) -> None:
         closing = _QUOTES[self._peek()]
@@ -147,6 +146,8 @@ class _Mender:
         while (char := self._peek()) and char != closing:
             self._at += 1
             self._out.append(self._escaped() if char == "\\" else _in_string(char))
+        if not char:
+            raise _Hopeless
         self._at += 1
         text = "".join([*self._out[start:], '"'])
         del self._out[start:]
@@ -169,6 +170,8 @@ class _Mender:
     def _bare(self) -> None:
         if number := _NUMBER.match(self._text, self._at):
             self._at = number.end()
+            if not self._peek():
+                raise _Hopeless
             self._out.append(number[0])
             return
         word = _WORD.match(self._text, self._at)

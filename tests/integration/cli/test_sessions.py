@@ -47,7 +47,7 @@ class Home:
         return pexpect.spawn(
             COMMAND[0],
             [*COMMAND[1:], *words],
-            env=self.env,
+            env={name: value for name, value in self.env.items() if name != "COLUMNS"},
             encoding="utf-8",
             dimensions=(40, columns),
             timeout=30,

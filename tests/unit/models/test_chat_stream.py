@@ -265,8 +265,8 @@ def test_arguments(sent: Any, args: str, broken: str):
 
 def test_arguments_that_were_cut_off_are_not_guessed():
     half = piece(0, "c", "write", '{"path": "a", "text": "half of i')
-    assert calls(half, finish="length") == [("write", "{}", '{"path": "a", "text": "half of i')]
-    assert calls(half) == [("write", '{"path":"a","text":"half of i"}', "")]
+    for finish in ("length", "tool_calls"):
+        assert calls(half, finish=finish) == [("write", "{}", '{"path": "a", "text": "half of i')]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,324 @@
+"""Who is let in: every combination of what the settings say and what a message shows."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from hermes.config.platforms import PLATFORMS
+from hermes.config.sections.chats import Platform
+from hermes.gateway.authorize import (
+    AccessRules,
+    Allowed,
+    Ignored,
+    Pair,
+    Reason,
+    Sender,
+    Verdict,
+    decide,
+    principal_of,
+    rules_from,
+    sender_of,
+)
+from hermes.gateway.roles import Role
+from hermes.session.keys import SessionSource
+
+ME, OTHER, CHAT = "111", "222", "-900"
+
+CHAT_TYPES = ("dm", "group")
+WHO = ("person", "bot", "bot that names us", "nobody")
+ALLOW_BOTS = ("", "mentions", "all")
+LISTS = ("", OTHER, ME, f"{OTHER},*")
+DENIED = ("", OTHER, ME)
+SWITCHES = tuple(product((False, True), repeat=4))
+"""Paired, allow-all on the platform, allow-all in the gateway, group listed."""
+
+
+def source(chat_type: str, who: str) -> SessionSource:
+    """People may call themselves what they like: here by the id of somebody who is listed."""
+    return SessionSource(
+        platform="telegram",
+        chat_id=CHAT if chat_type == "group" else ME,
+        chat_type=chat_type,
+        chat_name=OTHER,
+        user_id=None if who == "nobody" else ME,
+        user_name=OTHER,
+        is_bot=who.startswith("bot"),
+    )
+
+
+def oracle(
+    chat_type: str, who: str, bots: str, users: str, denied: str, switches: tuple[bool, ...]
+) -> tuple[str, str]:
+    """The same rules in another form: what each fact alone would open, and who may use it."""
+    paired, everybody, anywhere, chat = switches
+    has_id, is_bot, group = who != "nobody", who.startswith("bot"), chat_type == "group"
+    if denied == ME and has_id:
+        return "ignored", "denied"
+    opens: set[str] = set()
+    if group and chat and not is_bot:
+        opens.add("1 chat_listed guest")
+    if is_bot and (bots == "all" or (bots == "mentions" and "names" in who)):
+        opens.add("2 bot_allowed guest")
+    if users == ME and has_id:
+        opens.add("4 listed member")
+    if has_id and not is_bot:
+        opens |= {"3 everybody guest"} if everybody else set()
+        opens |= {"5 anybody_listed guest"} if "*" in users else set()
+        opens |= {"6 paired member"} if paired else set()
+        opens |= {"7 everybody_anywhere guest"} if anywhere else set()
+    if opens:
+        role = "member" if any("member" in way for way in opens) else "guest"
+        return role, min(opens).split()[1]
+    if is_bot or not has_id:
+        return "ignored", "unknown_bot" if is_bot else "no_id"
+    if group:
+        return "ignored", "stranger_in_group"
+    return "ignored" if users or chat else "pair", "stranger"
+
+
+def told(verdict: Verdict) -> tuple[str, str]:
+    match verdict:
+        case Allowed(role, reason):
+            return role.value, reason.value
+        case Pair(reason):
+            return "pair", reason.value
+        case Ignored(reason):
+            return "ignored", reason.value
+
+
+def test_the_whole_table_is_as_an_independent_oracle_has_it() -> None:
+    rows = 0
+    seen: set[tuple[str, str]] = set()
+    for row in product(CHAT_TYPES, WHO, ALLOW_BOTS, LISTS, DENIED, SWITCHES):
+        chat_type, who, bots, users, denied, (paired, everybody, anywhere, chat) = row
+        env = {
+            "TELEGRAM_ALLOW_BOTS": bots,
+            "TELEGRAM_ALLOWED_USERS": users,
+            "TELEGRAM_DENIED_USERS": denied,
+            "TELEGRAM_ALLOW_ALL_USERS": "true" if everybody else "",
+            "GATEWAY_ALLOW_ALL_USERS": "1" if anywhere else "0",
+            "TELEGRAM_GROUP_ALLOWED_CHATS": CHAT if chat else "",
+            "DISCORD_ALLOWED_USERS": "*",
+        }
+        rules = rules_from("telegram", env).with_paired(frozenset({ME if paired else OTHER}))
+        sender = sender_of(source(chat_type, who), mentions="names" in who)
+        found = told(decide(sender, rules))
+        assert found == oracle(chat_type, who, bots, users, denied, row[-1]), row
+        seen.add(found)
+        rows += 1
+    assert rows == 4608
+    assert len(seen) == 17
+
+
+@pytest.mark.parametrize("platform", [one.prefix.lower() for one in PLATFORMS] + ["plugin"])
+@pytest.mark.parametrize("chat_type", ["dm", "group", "channel", "thread", "forum"])
+def test_where_nothing_is_set_nobody_comes_in(platform: str, chat_type: str) -> None:
+    rules = rules_from(platform, {})
+    sender = sender_of(
+        SessionSource(platform=platform, chat_id=CHAT, chat_type=chat_type, user_id=ME)
+    )
+    assert not isinstance(decide(sender, rules), Allowed)
+
+
+ids = st.sampled_from([ME, OTHER, "*", "333"])
+some = st.frozensets(ids, max_size=3)
+all_rules = st.builds(
+    AccessRules,
+    denied=st.frozensets(st.sampled_from([OTHER, "333"])),
+    vouched=st.sampled_from([None, None, Role.GUEST]),
+    relay=st.booleans(),
+    chats=st.frozensets(st.sampled_from([CHAT, "-901", "*"])),
+    bots=st.sampled_from(["none", "mentions", "all"]),
+    everybody=st.booleans(),
+    users=some,
+    group_users=some,
+    roles=st.frozensets(st.sampled_from(["r1", "r2"])),
+    paired=st.frozensets(st.sampled_from([ME, OTHER])),
+    everybody_anywhere=st.booleans(),
+    owners=some,
+    group_owners=some,
+    pairing=st.booleans(),
+)
+senders = st.builds(
+    Sender,
+    platform=st.just("telegram"),
+    ids=st.sampled_from([(), (ME,), (OTHER,), (ME, "444")]),
+    chat=st.sampled_from(["", CHAT, ME]),
+    chat_type=st.sampled_from(["dm", "group", "channel"]),
+    roles=st.sampled_from([(), ("r1",)]),
+    bot=st.booleans(),
+    mentions=st.booleans(),
+    relayed=st.booleans(),
+)
+
+
+@given(senders, all_rules)
+def test_who_is_denied_is_ignored_whatever_else_holds(sender: Sender, rules: AccessRules) -> None:
+    for denied in (*sender.ids, "*"):
+        closed = structs.replace(rules, denied=rules.denied | {denied})
+        assert decide(sender, closed) == Ignored(Reason.DENIED)
+
+
+@given(senders, all_rules)
+def test_only_people_with_an_id_are_offered_pairing_and_only_alone(
+    sender: Sender, rules: AccessRules
+) -> None:
+    if isinstance(decide(sender, rules), Pair):
+        assert rules.pairing
+        assert sender.direct
+        assert sender.ids
+        assert not sender.bot
+
+
+@given(senders, all_rules)
+def test_an_owner_is_named_by_id_in_this_kind_of_chat(sender: Sender, rules: AccessRules) -> None:
+    verdict = decide(sender, rules)
+    named = rules.owners if sender.direct else rules.group_owners
+    is_owner = isinstance(verdict, Allowed) and verdict.role is Role.OWNER
+    assert is_owner == (
+        isinstance(verdict, Allowed) and not sender.bot and bool(named & set(sender.ids))
+    )
+
+
+@given(senders, all_rules, all_rules)
+def test_more_ways_in_never_close_one(
+    sender: Sender, rules: AccessRules, more: AccessRules
+) -> None:
+    wider = structs.replace(
+        rules,
+        users=rules.users | more.users,
+        chats=rules.chats | more.chats,
+        paired=rules.paired | more.paired,
+        everybody=rules.everybody or more.everybody,
+    )
+    before, after = decide(sender, rules), decide(sender, wider)
+    if isinstance(before, Allowed):
+        order = [Role.GUEST, Role.MEMBER, Role.OWNER]
+        assert isinstance(after, Allowed)
+        assert order.index(after.role) >= order.index(before.role)
+
+
+def verdict(
+    env: dict[str, str], extra: dict[str, object] | None = None, **given: object
+) -> tuple[str, str]:
+    defaults: dict[str, object] = {"platform": "telegram", "user_id": ME, "chat_id": ME}
+    sender = sender_of(SessionSource(**defaults | given))
+    rules = rules_from(sender.platform, env, Platform(extra=extra or {}))
+    return told(decide(sender, rules))
+
+
+def test_the_second_stable_id_counts_for_and_against() -> None:
+    assert verdict({"TELEGRAM_ALLOWED_USERS": "uuid"}, user_id_alt="uuid") == ("member", "listed")
+    env = {"TELEGRAM_ALLOWED_USERS": ME, "TELEGRAM_DENIED_USERS": "uuid"}
+    assert verdict(env, user_id_alt="uuid") == ("ignored", "denied")
+
+
+def test_the_lists_of_the_gateway_are_for_all_platforms_or_one() -> None:
+    assert verdict({"GATEWAY_ALLOWED_USERS": ME})[0] == "member"
+    assert verdict({"GATEWAY_ALLOWED_USERS": f"telegram:{ME}"})[0] == "member"
+    assert verdict({"GATEWAY_ALLOWED_USERS": f"discord:{ME}"})[0] == "ignored"
+    env = {"GATEWAY_DENIED_USERS": ME, "TELEGRAM_ALLOWED_USERS": ME}
+    assert verdict(env) == ("ignored", "denied")
+
+
+def test_lists_may_stand_in_the_settings() -> None:
+    assert verdict({}, {"allow_from": [111]}) == ("member", "listed")
+    assert verdict({}, {"allow_from": ["*"], "deny_from": [111]}) == ("ignored", "denied")
+    in_group = {"chat_type": "group", "chat_id": CHAT}
+    assert verdict({}, {"group_allow_from": ["111"]}, **in_group) == ("member", "listed")
+    assert verdict({}, {"group_allow_from": ["111"]})[0] == "ignored"
+    assert verdict({}, {"group_allowed_chats": [-900]}, **in_group) == ("guest", "chat_listed")
+    assert verdict(
+        {"QQ_GROUP_ALLOWED_USERS": "g1"}, platform="qqbot", chat_type="group", chat_id="g1"
+    )[0] == ("guest")
+
+
+def test_owners_are_those_named_as_administrators_and_let_in() -> None:
+    extra: dict[str, object] = {"allow_admin_from": [111], "allow_from": [111]}
+    assert verdict({}, extra) == ("owner", "listed")
+    assert verdict({}, extra, chat_type="group", chat_id=CHAT) == ("member", "listed")
+    assert verdict({}, {"allow_admin_from": [111]})[0] == "pair"
+    assert verdict({"TELEGRAM_ALLOW_ALL_USERS": "true"}, {"allow_admin_from": "*"})[0] == "guest"
+
+
+def test_a_member_stays_one_where_everybody_is_let_in() -> None:
+    env = {"TELEGRAM_ALLOWED_USERS": ME, "TELEGRAM_ALLOW_ALL_USERS": "yes"}
+    assert verdict(env) == ("member", "everybody")
+
+
+@pytest.mark.parametrize(
+    ("env", "extra", "platform", "found"),
+    [
+        ({}, {}, "telegram", "pair"),
+        ({"TELEGRAM_ALLOWED_USERS": OTHER}, {}, "telegram", "ignored"),
+        (
+            {"TELEGRAM_ALLOWED_USERS": OTHER},
+            {"unauthorized_dm_behavior": "pair"},
+            "telegram",
+            "pair",
+        ),
+        ({}, {"unauthorized_dm_behavior": "ignore"}, "telegram", "ignored"),
+        ({}, {}, "email", "ignored"),
+        ({}, {"unauthorized_dm_behavior": "Pair"}, "email", "pair"),
+    ],
+)
+def test_strangers_are_offered_pairing_where_that_is_wanted(
+    env: dict[str, str], extra: dict[str, object], platform: str, found: str
+) -> None:
+    assert verdict(env, extra, platform=platform) == (found, "stranger")
+
+
+def test_the_general_setting_can_turn_pairing_off() -> None:
+    sender = sender_of(SessionSource(platform="telegram", user_id=ME))
+    assert decide(sender, rules_from("telegram", {}, unauthorized="ignore")) == Ignored(
+        Reason.STRANGER
+    )
+
+
+def test_platforms_with_a_secret_of_their_own_need_no_list() -> None:
+    assert verdict({}, platform="webhook", chat_type="webhook") == ("guest", "vouched")
+    assert verdict({}, platform="homeassistant", user_id=None) == ("member", "vouched")
+    assert verdict({"WEBHOOK_DENIED_USERS": ME}, platform="webhook") == ("ignored", "denied")
+
+
+def test_a_relay_is_believed_only_where_one_is_configured() -> None:
+    sender = sender_of(SessionSource(platform="telegram", user_id=ME), relayed=True)
+    assert told(decide(sender, rules_from("telegram", {}, relay=True))) == ("member", "relayed")
+    assert told(decide(sender, rules_from("telegram", {}))) == ("pair", "stranger")
+
+
+def test_roles_of_a_server_let_people_in_but_not_bots() -> None:
+    rules = rules_from("discord", {"DISCORD_ALLOWED_ROLES": "r1,r2"})
+    person = SessionSource(platform="discord", user_id=ME, chat_type="group", chat_id="c")
+    assert told(decide(sender_of(person, roles=("r2",)), rules)) == ("member", "role_listed")
+    assert told(decide(sender_of(person, roles=("r3",)), rules))[0] == "ignored"
+    bot = structs.replace(person, is_bot=True)
+    assert told(decide(sender_of(bot, roles=("r2",)), rules)) == ("ignored", "unknown_bot")
+
+
+def test_a_phone_is_the_same_in_all_its_forms() -> None:
+    env = {"WHATSAPP_ALLOWED_USERS": "+15551234567"}
+    jid = "15551234567:3@s.whatsapp.net"
+    assert verdict(env, platform="whatsapp", user_id=jid) == ("member", "listed")
+
+
+def test_the_part_before_the_at_sign_is_nobody() -> None:
+    env = {"EMAIL_ALLOWED_USERS": "ann,Bob@Example.org"}
+    assert verdict(env, platform="email", user_id="ann@evil.example")[0] == "ignored"
+    assert verdict(env, platform="email", user_id="bob@example.org")[0] == "member"
+
+
+@pytest.mark.parametrize(("word", "bots"), [("true", "all"), ("None", "none"), ("ALL", "all")])
+def test_words_for_bots(word: str, bots: str) -> None:
+    assert rules_from("slack", {"SLACK_ALLOW_BOTS": word}).bots == bots
+
+
+def test_principals_are_kept_apart() -> None:
+    ann = sender_of(SessionSource(platform="telegram", user_id=ME, chat_id=CHAT))
+    assert principal_of(ann, Role.OWNER) == "owner"
+    assert principal_of(ann, Role.MEMBER) == f"telegram:{ME}"
+    nobody = sender_of(SessionSource(platform="telegram", chat_id=CHAT, chat_type="group"))
+    assert principal_of(nobody, Role.GUEST) == f"telegram:{CHAT}"

@@ -1,0 +1,247 @@
+"""Long answers cut into posts: nothing lost, nothing torn, every post within its limit."""
+
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hermes.gateway.chunks import (
+    LEAST,
+    Chunk,
+    Limits,
+    characters,
+    cut_text,
+    join_chunks,
+    utf8_bytes,
+    utf16_units,
+)
+
+FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
+WHOLE = (
+    *("e\u0301", "\U0001f1e9\U0001f1ea", "\U0001f44d\U0001f3fd", FAMILY, "1\ufe0f\u20e3"),
+    *("\u2764\ufe0f\u200d\U0001f525", "\u1112\u1161\u11ab", "\u0915\u094d\u0937\u0940", "\r\n"),
+    *("\u3002\u0308", "a\u0300\u0301\u0302", "\uff0c\u0308"),
+)
+
+words = st.sampled_from(
+    ["word", "Ende.", "Really?", "\u05e9\u05dc\u05d5\u05dd", "\u4f60\u597d\u3002", FAMILY, "x" * 70]
+)
+prose = st.lists(words, min_size=1, max_size=30).map(" ".join)
+code = st.lists(st.sampled_from(["x = 1", "    y = 2", "", "```", "~~~", "z" * 90, "\t# \u00fc"]))
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> str:
+    mark = draw(st.sampled_from(["````", "`````", "~~~~"]))
+    info = draw(st.sampled_from(["", "python", " js title"]))
+    closed = draw(st.sampled_from([True, True, True, False]))
+    lines = [mark + info, *draw(code), *([mark] if closed else [])]
+    return "\n".join(lines)
+
+
+answers = st.lists(st.one_of(prose, prose, blocks(), st.sampled_from(["", "- a", "  "]))).map(
+    "\n".join
+)
+lengths = st.sampled_from([characters, utf16_units, utf8_bytes])
+limits = st.builds(Limits, st.integers(120, 400), lengths, st.booleans())
+tight = st.builds(Limits, st.integers(LEAST, 90), lengths, st.booleans())
+
+
+def check(text: str, limit: Limits) -> list[Chunk]:
+    chunks = cut_text(text, limit)
+    assert all(limit.length(chunk.text) <= limit.units for chunk in chunks)
+    assert all(chunk.body.strip() for chunk in chunks)
+    assert join_chunks(chunks) == (text if text.strip() else "")
+    assert not "".join(chunk.before + chunk.after for chunk in chunks).strip()
+    return chunks
+
+
+@given(answers, st.one_of(limits, tight))
+def test_nothing_is_lost_and_everything_fits(text: str, limit: Limits) -> None:
+    check(text, limit)
+
+
+@given(st.text(max_size=400), tight)
+def test_any_text_at_all(text: str, limit: Limits) -> None:
+    check(text, limit)
+
+
+@given(st.text(alphabet="`~ \n\ta\u0308\u3000", max_size=600), tight)
+@settings(max_examples=300)
+def test_fences_spaces_and_marks_in_any_order(text: str, limit: Limits) -> None:
+    check(text, limit)
+
+
+def open_fence(text: str) -> str | None:
+    """The fence that a reader of this post would still find open at its end."""
+    mark = None
+    for line in text.split("\n"):
+        bare = line.strip()
+        run = bare[: len(bare) - len(bare.lstrip(bare[:1]))] if bare[:1] in {"`", "~"} else ""
+        if mark is None:
+            mark = (
+                run if len(run) >= 3 and not (run[0] == "`" and "`" in bare[len(run) :]) else None
+            )
+        elif bare == run and run[:1] == mark[:1] and len(run) >= len(mark):
+            mark = None
+    return mark
+
+
+@given(answers, limits)
+@example("````python\n" + "x = 1\n" * 200 + "````", Limits(200))
+@example("````\n" + "```\n" * 200, Limits(200, characters, counters=True))
+def test_code_is_closed_and_opened_again(text: str, limit: Limits) -> None:
+    chunks = check(text, limit)
+    assert all(open_fence(chunk.text) is None for chunk in chunks[:-1])
+    openers = {line.rstrip() for line in text.split("\n")}
+    for left, right in pairwise(chunks):
+        assert bool(right.head) == bool(left.tail.split("(")[0].strip())
+        assert right.head.removesuffix("\n") in openers | {""}
+
+
+@given(st.lists(st.sampled_from([*WHOLE, "a", " ", "b"]), max_size=120), tight)
+def test_no_character_is_torn(pieces: list[str], limit: Limits) -> None:
+    text = "".join(pieces)
+    chunks = check(text, limit)
+    cuts = set(accumulate(len(part) for chunk in chunks for part in (chunk.before, chunk.body)))
+    ends = list(accumulate(len(piece) for piece in pieces))
+    inside = {at for piece, end in zip(pieces, ends, strict=True) for at in _inner(piece, end)}
+    assert not cuts & inside
+
+
+def _inner(piece: str, end: int) -> range:
+    # White space at a cut may be left out, so a line end may be parted from what it ends.
+    return range(0) if piece.isspace() else range(end - len(piece) + 1, end)
+
+
+@given(st.lists(st.text("abcdefgh", min_size=1, max_size=15), min_size=1), tight)
+def test_words_stay_whole_when_they_can(said: list[str], limit: Limits) -> None:
+    chunks = check(" ".join(said), limit)
+    assert [word for chunk in chunks for word in chunk.body.split()] == said
+
+
+def texts(text: str, units: int, *, counters: bool = False) -> list[str]:
+    return [chunk.text for chunk in cut_text(text, Limits(units, counters=counters))]
+
+
+def test_a_short_answer_stays_as_it_is() -> None:
+    assert texts("Hello.\n\n```\nx", 100, counters=True) == ["Hello.\n\n```\nx"]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n\t\n", "\u3000" * 500])
+def test_a_blank_answer_needs_no_post(text: str) -> None:
+    assert cut_text(text, Limits(LEAST)) == []
+
+
+def test_paragraphs_come_before_lines_sentences_and_words() -> None:
+    line = "one two three. four five"
+    assert texts(f"{line}\n{line}\n\n{line}\n{line}", 90) == [f"{line}\n{line}", f"{line}\n{line}"]
+    assert texts(f"{line}\n{line}\n{line}", 60) == [f"{line}\n{line}", line]
+    assert texts(f"{line} {line}", 45) == ["one two three. four five one two three.", "four five"]
+    assert texts("some words in a single line that goes onward", 40) == [
+        *("some words in a single line that goes", "onward"),
+    ]
+
+
+def test_a_paragraph_border_near_the_start_is_no_reason_for_a_small_post() -> None:
+    assert texts("Hi.\n\n" + "word " * 20, 60)[0] == "Hi.\n\n" + "word " * 10 + "word"
+
+
+def test_the_number_of_a_list_stays_with_its_text() -> None:
+    said = ["Nothing of note here at all.", "Step 1. go on with it"]
+    assert texts(" ".join(said), 45) == said
+
+
+def test_a_block_that_fits_a_post_is_not_cut() -> None:
+    block = "```python\n" + "x = 1\n" * 10 + "```"
+    said = "Some words first, enough of them to fill a good part.\n\n"
+    assert texts(said + block, 100) == [said.strip(), block]
+
+
+def test_a_long_block_goes_on_with_its_language() -> None:
+    block = "```python\n" + "x = 1\n" * 12 + "```"
+    assert texts(block, 64) == [
+        "```python\n" + "x = 1\n" * 8 + "```",
+        "```python\n" + "x = 1\n" * 4 + "```",
+    ]
+
+
+def test_a_block_around_a_block_is_closed_by_its_own_fence() -> None:
+    inner = "```js\nlet a\n```\n"
+    first, *rest = texts("````markdown\n" + inner * 12 + "````\nEnd.", 100)
+    assert first.startswith("````markdown\n```js\n")
+    assert all(post.startswith("````markdown\n") for post in rest)
+    assert all("\n````" in post for post in [first, *rest])
+
+
+def test_a_block_in_a_list_keeps_its_indentation() -> None:
+    text = "1. Do this:\n   ```sh\n" + "   make test\n" * 20 + "   ```"
+    first, second, *_ = texts(text, 120)
+    assert first.endswith("\n   make test\n   ```")
+    assert second.startswith("   ```sh\n   make test")
+
+
+def test_indentation_survives_a_cut() -> None:
+    first, second = texts("```\n" + "    deep = 1\n" * 8 + "```", 100)
+    assert first.endswith("    deep = 1\n```")
+    assert second.startswith("```\n    deep = 1")
+
+
+def test_counters_are_inside_the_limit_and_outside_the_code() -> None:
+    posts = texts("```\n" + "x = 1\n" * 40 + "```\n" + "word " * 300, 60, counters=True)
+    assert all(len(post) <= 60 for post in posts)
+    assert [post.rpartition("(")[2] for post in posts] == [
+        f"{number}/{len(posts)})" for number in range(1, len(posts) + 1)
+    ]
+    assert "\n```\n(1/" in posts[0]
+    assert posts[-1].endswith(f" ({len(posts)}/{len(posts)})")
+
+
+def test_a_fence_too_long_to_repeat_is_ordinary_text() -> None:
+    text = "```" + "info" * 30 + "\n" + "x = 1\n" * 30 + "```"
+    assert all(chunk.head == chunk.tail == "" for chunk in check(text, Limits(100)))
+
+
+def test_a_pile_of_marks_larger_than_a_post_is_cut_all_the_same() -> None:
+    assert len(check("a" + "\u0301" * 500, Limits(100))) == 6
+
+
+def test_lengths_are_what_platforms_count() -> None:
+    assert [count("a\u00e9\U0001f600") for count in (characters, utf16_units, utf8_bytes)] == [
+        3,
+        4,
+        7,
+    ]
+    assert [count("\ud800") for count in (characters, utf16_units, utf8_bytes)] == [1, 1, 3]
+
+
+def test_a_limit_too_small_for_anything_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 40 units"):
+        cut_text("x", Limits(LEAST - 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "word and word. " * 6_700,
+        "x" * 100_000,
+        "x" + "\n" * 100_000 + "x",
+        "\U0001f1e9\U0001f1ea" * 50_000,
+        "a" + "\u0301" * 100_000,
+        "```py\n" + "x = 1\n" * 16_700 + "```",
+        "```\n```\n" * 12_500,
+        "`" * 100_000,
+    ],
+    ids=["prose", "letters", "lines", "flags", "marks", "code", "fences", "ticks"],
+)
+def test_a_huge_answer_takes_work_in_proportion_to_its_size(text: str) -> None:
+    counted = 0
+
+    def length(part: str) -> int:
+        nonlocal counted
+        counted += len(part)
+        return len(part.encode())
+
+    check(text, Limits(4096, length))
+    assert counted < 40 * len(text)

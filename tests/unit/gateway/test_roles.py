@@ -1,0 +1,213 @@
+"""What roles allow: tools, commands, and turns per hour and day."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.gateway.roles import (
+    ALWAYS,
+    DAY,
+    HOUR,
+    OWN_SESSION,
+    POWERS,
+    Quota,
+    Role,
+    TooMany,
+    TurnMeter,
+    command_access,
+    offered,
+    powers_from,
+)
+from hermes.kit.errors import ConfigError
+from hermes.schema.tools import Effect, ToolSpec
+
+TOOLS = [
+    ToolSpec("web_search", "", {}, Effect.READ),
+    ToolSpec("read_file", "", {}, Effect.READ),
+    ToolSpec("write_file", "", {}, Effect.WRITE),
+    ToolSpec("terminal", "", {}, Effect.OUTSIDE),
+]
+SETS = {"safe": ["web_search"], "file": ["read_file", "write_file"]}
+
+
+def tools_of(names: Iterable[str]) -> list[str]:
+    return [tool for name in names for tool in SETS[name]]
+
+
+def tools_for(role: Role, extra: dict[str, object] | None = None) -> list[str]:
+    return [spec.name for spec in offered(powers_from(extra or {})[role], TOOLS, tools_of)]
+
+
+def test_a_guest_can_neither_write_nor_look_into_files() -> None:
+    assert tools_for(Role.OWNER) == tools_for(Role.MEMBER) == [spec.name for spec in TOOLS]
+    assert tools_for(Role.GUEST) == ["web_search"]
+
+
+def test_settings_change_a_role_and_leave_the_others() -> None:
+    extra: dict[str, object] = {
+        "roles": {
+            "guest": {"toolsets": ["safe", "file"], "turns_per_hour": 5},
+            "member": {"effects": ["read", "write"], "turns_per_day": 50, "toolsets": None},
+        }
+    }
+    assert tools_for(Role.GUEST, extra) == ["web_search", "read_file"]
+    assert tools_for(Role.MEMBER, extra) == ["web_search", "read_file", "write_file"]
+    powers = powers_from(extra)
+    assert powers[Role.GUEST].quota == Quota(5, 100)
+    assert powers[Role.MEMBER].quota == Quota(None, 50)
+    assert powers[Role.OWNER] == POWERS[Role.OWNER]
+
+
+@pytest.mark.parametrize(
+    "roles",
+    [{"king": {}}, {"guest": {"tools": []}}, {"guest": {"turns_per_hour": -1}}, {"guest": 3}, [1]],
+)
+def test_wrong_settings_are_told(roles: object) -> None:
+    with pytest.raises(ConfigError, match="`roles`") as caught:
+        powers_from({"roles": roles})
+    assert "turns_per_hour" in caught.value.hint
+
+
+def test_commands_are_open_to_members_until_an_owner_is_named() -> None:
+    access = command_access({}, "dm")
+    assert access.may_run(Role.MEMBER, "/restart")
+    assert access.may_run(Role.OWNER, "restart")
+    assert not access.may_run(Role.GUEST, "restart")
+    assert all(access.may_run(Role.GUEST, name) for name in OWN_SESSION | ALWAYS)
+
+
+def test_with_an_owner_others_have_what_is_listed() -> None:
+    access = command_access(
+        {"allow_admin_from": "1", "user_allowed_commands": ["/Status", "reload-mcp"]}, "dm"
+    )
+    for role in (Role.MEMBER, Role.GUEST):
+        assert access.may_run(role, "status")
+        assert access.may_run(role, "/reload_mcp")
+        assert access.may_run(role, "help")
+        assert access.may_run(role, "whoami")
+        assert not access.may_run(role, "model")
+        assert not access.may_run(role, "some-shortcut-nobody-registered")
+    assert access.may_run(Role.OWNER, "some-shortcut-nobody-registered")
+
+
+def test_groups_have_lists_of_their_own() -> None:
+    extra: dict[str, object] = {
+        "group_allow_admin_from": [2],
+        "group_user_allowed_commands": "status",
+    }
+    for chat_type in ("group", "channel", "thread", "forum"):
+        access = command_access(extra, chat_type)
+        assert access.gated
+        assert access.may_run(Role.MEMBER, "status")
+        assert not access.may_run(Role.MEMBER, "model")
+    direct = command_access(extra, "dm")
+    assert not direct.gated
+    gated = command_access({**extra, "allow_admin_from": [1]}, "dm")
+    assert gated.may_run(Role.MEMBER, "status")
+    assert not gated.may_run(Role.MEMBER, "model")
+
+
+def test_the_commands_of_direct_chats_do_not_leak_into_groups() -> None:
+    extra = {"user_allowed_commands": "yolo", "group_allow_admin_from": "1"}
+    assert not command_access(extra, "group").may_run(Role.MEMBER, "yolo")
+
+
+def test_everybody_as_administrator_gates_nothing() -> None:
+    assert not command_access({"allow_admin_from": "*"}, "dm").gated
+
+
+class Hand:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def monotonic(self) -> float:
+        return self.time
+
+
+def meter(most_people: int = 100) -> tuple[TurnMeter, Hand]:
+    hand = Hand()
+    return TurnMeter(hand, most_people), hand
+
+
+def test_a_quota_tells_when_there_is_room_again() -> None:
+    turns, clock = meter()
+    quota = Quota(per_hour=2)
+    assert turns.take("ann", quota) is None
+    clock.time = 600
+    assert turns.take("ann", quota) is None
+    clock.time = 900
+    assert turns.take("ann", quota) == TooMany(2, HOUR, 2700)
+    assert turns.take("bob", quota) is None
+    clock.time = 900 + 2700
+    assert turns.take("ann", quota) is None
+
+
+def test_the_longer_wait_is_told() -> None:
+    turns, _ = meter()
+    quota = Quota(per_hour=1, per_day=1)
+    assert turns.take("ann", quota) is None
+    assert turns.take("ann", quota) == TooMany(1, DAY, DAY)
+
+
+def test_no_turns_at_all() -> None:
+    turns, _ = meter()
+    assert turns.take("ann", Quota(per_hour=0)) == TooMany(0, HOUR, HOUR)
+    assert turns.people == 0
+
+
+def test_without_a_quota_nobody_is_remembered() -> None:
+    turns, _ = meter()
+    assert all(turns.take("ann", Quota()) is None for _ in range(1000))
+    assert turns.people == 0
+
+
+limits = st.one_of(st.none(), st.integers(0, 4))
+quotas = st.builds(Quota, limits, limits)
+steps = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, 1.0, 1799.5, HOUR, 7 * HOUR]))
+)
+
+
+@given(quotas, steps)
+def test_no_window_ever_holds_more_than_its_limit(
+    quota: Quota, steps: list[tuple[str, float]]
+) -> None:
+    turns, clock = meter()
+    taken: dict[str, list[float]] = {"a": [], "b": []}
+    for who, later in steps:
+        clock.time += later
+        windows = [(quota.per_hour, HOUR), (quota.per_day, DAY)]
+        full = [
+            limit is not None and sum(1 for at in taken[who] if at > clock.time - window) >= limit
+            for limit, window in windows
+        ]
+        refused = turns.take(who, quota)
+        assert (refused is not None) == any(full)
+        if refused is None:
+            taken[who].append(clock.time)
+        else:
+            assert 0 < refused.wait <= DAY
+
+
+@given(
+    st.integers(1, 20), st.lists(st.tuples(st.integers(0, 200), st.floats(0, DAY)), max_size=300)
+)
+def test_memory_is_bounded(most: int, steps: list[tuple[int, float]]) -> None:
+    turns, clock = meter(most)
+    for who, later in steps:
+        clock.time += later
+        turns.take(str(who), Quota(per_day=3))
+        assert turns.people <= most
+
+
+def test_who_has_not_come_for_a_day_is_forgotten() -> None:
+    turns, clock = meter()
+    for number in range(50):
+        turns.take(str(number), Quota(per_day=3))
+    clock.time = DAY + 1
+    turns.take("ann", Quota(per_day=3))
+    assert turns.people == 1

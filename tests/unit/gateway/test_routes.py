@@ -1,0 +1,119 @@
+"""The route that says most about a place wins."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.config.sections.chats import ProfileRoute
+from hermes.gateway.routes import profile_for
+from hermes.session.keys import SessionSource
+
+HERE = SessionSource(
+    platform="discord",
+    chat_type="thread",
+    chat_id="c",
+    thread_id="t",
+    guild_id="g",
+    parent_chat_id="p",
+)
+
+
+def route(profile: str, **fields: object) -> ProfileRoute:
+    return ProfileRoute(profile=profile, **fields)
+
+
+def test_without_a_fitting_route_there_is_no_profile() -> None:
+    assert profile_for(HERE, []) is None
+    assert profile_for(HERE, [route("a", platform="slack"), route("b", chat_id="x")]) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"platform": "slack"},
+        {"guild_id": "x"},
+        {"chat_id": "x"},
+        {"thread_id": "x"},
+        {"enabled": False},
+    ],
+)
+def test_every_given_field_must_fit(other: dict[str, object]) -> None:
+    full = {"platform": "discord", "guild_id": "g", "chat_id": "c", "thread_id": "t"}
+    assert profile_for(HERE, [route("a", **full)]) == "a"
+    assert profile_for(HERE, [route("a", **full | other)]) is None
+
+
+def test_thread_over_chat_over_guild_over_platform() -> None:
+    routes = [
+        route("platform", platform="discord"),
+        route("guild", guild_id="g"),
+        route("chat", chat_id="c"),
+        route("chat and guild", chat_id="c", guild_id="g"),
+        route("thread", thread_id="t"),
+    ]
+    while routes:
+        assert profile_for(HERE, routes) == routes[-1].profile
+        routes.pop()
+
+
+def test_a_thread_counts_more_than_chat_and_guild_together() -> None:
+    assert (
+        profile_for(HERE, [route("a", chat_id="c", guild_id="g"), route("b", thread_id="t")]) == "b"
+    )
+
+
+def test_a_chat_is_found_through_the_one_it_lies_in_but_its_own_route_is_nearer() -> None:
+    parent, own = route("parent", chat_id="p"), route("own", chat_id="c")
+    assert profile_for(HERE, [parent]) == "parent"
+    assert profile_for(HERE, [parent, own]) == profile_for(HERE, [own, parent]) == "own"
+
+
+def test_of_equals_the_first_wins_and_one_without_a_profile_never() -> None:
+    assert profile_for(HERE, [route("", chat_id="c"), route("a"), route("b")]) == "a"
+
+
+def test_a_place_without_ids_fits_no_route_that_asks_for_them() -> None:
+    bare = SessionSource(platform="discord")
+    asks = ({"chat_id": "c"}, {"thread_id": "t"}, {"guild_id": "g"})
+    assert all(profile_for(bare, [route("a", **fields)]) is None for fields in asks)
+
+
+some = st.sampled_from(["", "", "1", "2"])
+routes = st.lists(
+    st.builds(
+        ProfileRoute,
+        platform=st.sampled_from(["", "discord", "slack"]),
+        profile=st.sampled_from(["a", "b", "c"]),
+        guild_id=some,
+        chat_id=some,
+        thread_id=some,
+        enabled=st.booleans(),
+    ),
+    max_size=6,
+)
+places = st.builds(
+    SessionSource,
+    platform=st.sampled_from(["discord", "slack"]),
+    chat_id=st.sampled_from(["1", "2"]),
+    thread_id=st.sampled_from([None, "1", "2"]),
+    guild_id=st.sampled_from([None, "1", "2"]),
+)
+
+
+@given(places, routes)
+def test_as_a_plain_reading_of_the_rule_has_it(place: SessionSource, given_routes: list) -> None:
+    best, found = -1, None
+    for one in given_routes:
+        asked = {
+            "platform": one.platform,
+            "guild_id": one.guild_id,
+            "chat_id": one.chat_id,
+            "thread_id": one.thread_id,
+        }
+        if one.enabled and all(
+            getattr(place, key) == value for key, value in asked.items() if value
+        ):
+            score = 8 * bool(one.thread_id) + 4 * bool(one.chat_id) + 2 * bool(one.guild_id)
+            if score > best:
+                best, found = score, one.profile
+    assert profile_for(place, given_routes) == found

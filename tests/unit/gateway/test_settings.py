@@ -1,0 +1,69 @@
+"""Names of variables, lists of ids, and the one form in which ids are compared."""
+
+import pytest
+
+from hermes.config.variables import VARIABLES
+from hermes.gateway.settings import canonical_id, home_variables, is_yes, listed, variable
+
+
+@pytest.mark.parametrize(
+    ("platform", "name"),
+    [
+        ("telegram", "TELEGRAM_ALLOWED_USERS"),
+        ("whatsapp_cloud", "WHATSAPP_CLOUD_ALLOWED_USERS"),
+        ("qqbot", "QQ_ALLOWED_USERS"),
+        ("homeassistant", "HASS_ALLOWED_USERS"),
+        ("msgraph_webhook", "MSGRAPH_ALLOWED_USERS"),
+    ],
+)
+def test_the_variables_are_those_that_the_program_knows(platform: str, name: str) -> None:
+    assert variable(platform, "ALLOWED_USERS") == name
+    assert name in VARIABLES
+    assert home_variables(platform)[-1] in VARIABLES
+
+
+def test_a_plugin_has_variables_too() -> None:
+    assert variable("my-chat", "ALLOWED_USERS") == "MY_CHAT_ALLOWED_USERS"
+
+
+def test_some_platforms_have_another_word_for_home() -> None:
+    assert home_variables("slack") == ("SLACK_HOME_CHANNEL",)
+    assert home_variables("email") == ("EMAIL_HOME_ADDRESS", "EMAIL_HOME_CHANNEL")
+    assert home_variables("matrix") == ("MATRIX_HOME_ROOM", "MATRIX_HOME_CHANNEL")
+
+
+@pytest.mark.parametrize(
+    ("value", "entries"),
+    [
+        ("1, 2,,1 ", ("1", "2")),
+        ([1, "2", " 3 ", True, None, {"a": 1}], ("1", "2", "3")),
+        (17, ("17",)),
+        (-100123, ("-100123",)),
+        *((nothing, ()) for nothing in (None, "", [], True, {}, 1.5)),
+    ],
+)
+def test_a_list_is_a_list_however_it_is_written(value: object, entries: tuple[str, ...]) -> None:
+    assert listed(value) == entries
+
+
+@pytest.mark.parametrize(
+    ("platform", "user", "form"),
+    [
+        ("whatsapp", "+15551234567", "15551234567"),
+        ("whatsapp", "15551234567:12@s.whatsapp.net", "15551234567"),
+        ("whatsapp_cloud", "15551234567@c.us", "15551234567"),
+        ("whatsapp", "123456@lid", "123456@lid"),
+        ("signal", "+15551234567", "+15551234567"),
+        ("email", " Ann@Example.COM ", "ann@example.com"),
+        ("matrix", "@Ann:example.org", "@Ann:example.org"),
+        ("telegram", "15551234567@s.whatsapp.net", "15551234567@s.whatsapp.net"),
+    ],
+)
+def test_a_person_has_one_form_on_a_platform(platform: str, user: str, form: str) -> None:
+    assert canonical_id(platform, user) == form
+    assert canonical_id(platform, form) == form
+
+
+def test_yes_and_no() -> None:
+    assert all(map(is_yes, ["1", "true", "YES", " on "]))
+    assert not any(map(is_yes, ["", "0", "false", "no", "off", "maybe"]))

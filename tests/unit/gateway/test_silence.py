@@ -1,0 +1,78 @@
+"""What is kept from people because the agent meant to say nothing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.gateway.silence import Silence, silence_of
+
+MARKERS = ["[SILENT]", "SILENT", "NO_REPLY", "NO REPLY", "[NO_REPLY]", "[NO REPLY]"]
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+@given(
+    before=st.text(" \n\t*_`\"'(.!-", max_size=5),
+    after=st.text(" \n\t*_`\"').!,;:-\u2026", max_size=5),
+)
+def test_a_marker_alone_is_silence_whatever_stands_at_its_edges(
+    marker: str, before: str, after: str
+) -> None:
+    assert silence_of(before + marker + after) is Silence.MARKER
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+@pytest.mark.parametrize("said", ["{} and more", "Done. {}", "{}\n\nThe report: 3 errors", "a{}"])
+def test_a_marker_among_other_words_is_delivered(marker: str, said: str) -> None:
+    assert silence_of(said.format(marker)) is None
+
+
+@pytest.mark.parametrize("reply", ["[silent]", "no_reply", "[No_Reply]", "`[Silent]`"])
+def test_what_no_language_writes_counts_in_any_case(reply: str) -> None:
+    assert silence_of(reply) is Silence.MARKER
+
+
+@pytest.mark.parametrize(
+    "reply", ["Silent", "silent.", "No reply.", "Silence", "no response", "Quiet!"]
+)
+def test_an_ordinary_word_is_an_answer(reply: str) -> None:
+    assert silence_of(reply) is None
+
+
+@pytest.mark.parametrize("reply", ["", " \n", "\u200b"])
+def test_an_empty_reply_is_not_taken_for_silence(reply: str) -> None:
+    assert silence_of(reply) is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("*(silent)*", "(silent)", "*silence*", "_stays silent_", "**(remains silent)**"),
+        *(
+            "[no response]",
+            "(No reply needed.)",
+            "*(nothing to add)*",
+            "( silence )",
+            "*(Silent.)*",
+        ),
+        *(".", "\u2026", "...", "\U0001f507", "\U0001f910\ufe0f"),
+    ],
+)
+def test_narrated_silence_is_kept_back_only_when_asked(reply: str) -> None:
+    assert silence_of(reply) is Silence.NARRATION
+    assert silence_of(reply, narration=False) is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("*(smiles)*", "(see above)", "*silently closes the door*", "**Silent Hill**", "No.", "!"),
+        *("(silent) but deadly", "*(silent)* Yes.", "\U0001f44d", "..", "*(silent)* " * 9),
+    ],
+)
+def test_other_short_replies_are_delivered(reply: str) -> None:
+    assert silence_of(reply) is None
+
+
+@given(st.text(max_size=200))
+def test_a_reply_of_words_is_never_swallowed(text: str) -> None:
+    assert silence_of(f"{text} The backup has finished.") is None

@@ -1,0 +1,186 @@
+"""Words for places, and the addresses they lead to."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.config.sections.chats import HomeChannel, Platform
+from hermes.gateway.targets import (
+    Destinations,
+    Everywhere,
+    HomeOf,
+    Local,
+    Missing,
+    Origin,
+    Place,
+    Target,
+    Unreached,
+    homes_from,
+    parse_targets,
+    resolve,
+)
+from hermes.kit.errors import UsageError
+from hermes.schema.scope import Address
+
+HOMES = {"telegram": Address("telegram", "1"), "slack": Address("slack", "C9", "17.5")}
+HERE = Address("discord", "5", "6")
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("origin", Origin()),
+        (" Local ", Local()),
+        ("ALL", Everywhere()),
+        ("Telegram", HomeOf("telegram")),
+        ("whatsapp_cloud", HomeOf("whatsapp_cloud")),
+        ("telegram:-100123", Place("telegram", "-100123")),
+        ("telegram:-100123:17", Place("telegram", "-100123", "17")),
+        ("telegram:-100123:", Place("telegram", "-100123")),
+        ("slack:C1:1700000000.1", Place("slack", "C1", "1700000000.1")),
+        ("discord:#general", Place("discord", "#general")),
+        ("discord:#general:123", Place("discord", "#general", "123")),
+        ("email:ann@example.org", Place("email", "ann@example.org")),
+        ("signal:+15551234567", Place("signal", "+15551234567")),
+        ("matrix:!room:example.org", Place("matrix", "!room:example.org")),
+        ("matrix:!room:localhost:8448", Place("matrix", "!room:localhost:8448")),
+        ("matrix:!room:example.org:$event", Place("matrix", "!room:example.org", "$event")),
+        ("matrix:#lobby:example.org", Place("matrix", "#lobby:example.org")),
+        ("matrix:@ann:example.org", Place("matrix", "@ann:example.org")),
+    ],
+)
+def test_a_target_is_read(text: str, target: Target) -> None:
+    assert parse_targets(text) == (target,)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " , ", ":5", "telegram:", "telegram::", "telegram::5", "a b", "9"]
+)
+def test_what_is_no_target_is_told(text: str) -> None:
+    with pytest.raises(UsageError, match="no place to deliver to") as caught:
+        parse_targets(text)
+    assert "platform:chat" in caught.value.hint
+
+
+def test_lists_are_read_in_order_and_each_target_once() -> None:
+    assert parse_targets("telegram, origin,,telegram:5,TELEGRAM,origin") == (
+        *(HomeOf("telegram"), Origin(), Place("telegram", "5")),
+    )
+
+
+def reached(text: str, **given: object) -> Destinations:
+    return resolve(parse_targets(text), HOMES, **{"origin": HERE, **given})
+
+
+def test_targets_become_addresses() -> None:
+    assert reached("origin,telegram,slack:C1") == Destinations(
+        (HERE, Address("telegram", "1"), Address("slack", "C1"))
+    )
+    assert reached("all").addresses == tuple(HOMES.values())
+    assert reached("local") == Destinations(local=True)
+
+
+def test_an_address_named_in_several_ways_is_there_once() -> None:
+    assert reached("telegram,telegram:1,all,slack:C9:17.5").addresses == tuple(HOMES.values())
+
+
+def test_without_an_origin_the_first_home_is_meant() -> None:
+    assert reached("origin", origin=None) == Destinations((Address("telegram", "1"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("origin", Missing.NO_ORIGIN),
+        ("all", Missing.NO_HOME_ANYWHERE),
+        ("discord", Missing.NO_HOME),
+        ("pigeon", Missing.UNKNOWN_PLATFORM),
+        ("pigeon:5", Missing.UNKNOWN_PLATFORM),
+    ],
+)
+def test_what_leads_nowhere_is_told_and_goes_into_a_file(text: str, why: Missing) -> None:
+    (target,) = parse_targets(text)
+    found = resolve([target], {}, platforms=["discord"])
+    assert found == Destinations(local=True, unreached=(Unreached(target, why),))
+
+
+def test_one_missing_target_does_not_stop_the_others() -> None:
+    found = reached("pigeon,telegram")
+    assert found.addresses == (Address("telegram", "1"),)
+    assert found.local
+
+
+def test_homes_come_from_variables_and_settings() -> None:
+    env = {
+        "TELEGRAM_HOME_CHANNEL": " -1001 ",
+        "TELEGRAM_HOME_CHANNEL_THREAD_ID": "7",
+        "EMAIL_HOME_ADDRESS": "me@example.org",
+        "MATRIX_HOME_ROOM": "!a:example.org",
+        "SIGNAL_HOME_CHANNEL": "not asked for",
+    }
+    platforms = {
+        "slack": Platform(home_channel=HomeChannel(chat_id="C1", thread_id="5")),
+        "telegram": Platform(home_channel="other"),
+        "email": Platform(),
+        "matrix": Platform(),
+        "discord": Platform(home_channel="99:100"),
+        "irc": Platform(home_channel=HomeChannel(name="nowhere")),
+        "sms": Platform(home_channel=" "),
+    }
+    assert homes_from(env, platforms) == {
+        "slack": Address("slack", "C1", "5"),
+        "telegram": Address("telegram", "-1001", "7"),
+        "email": Address("email", "me@example.org"),
+        "matrix": Address("matrix", "!a:example.org"),
+        "discord": Address("discord", "99", "100"),
+    }
+
+
+names = st.sampled_from(["telegram", "slack", "matrix"])
+chats = st.from_regex(r"[A-Za-z0-9.+_/-]{1,12}", fullmatch=True)
+targets = st.one_of(
+    st.sampled_from([Origin(), Local(), Everywhere()]),
+    st.builds(HomeOf, names),
+    st.builds(Place, names, chats, st.one_of(st.none(), chats)),
+)
+
+
+def written(target: Target) -> str:
+    match target:
+        case Origin():
+            return "origin"
+        case Local():
+            return "local"
+        case Everywhere():
+            return "all"
+        case HomeOf(platform):
+            return platform
+        case Place(platform, chat, thread):
+            return ":".join(part for part in (platform, chat, thread) if part)
+
+
+@given(st.lists(targets, min_size=1))
+def test_what_is_written_is_read_back(given_targets: list[Target]) -> None:
+    text = ", ".join(map(written, given_targets))
+    assert parse_targets(text) == tuple(dict.fromkeys(given_targets))
+
+
+@given(st.lists(targets), st.booleans())
+def test_no_target_is_silently_dropped(given_targets: list[Target], has_origin: bool) -> None:
+    found = resolve(given_targets, HOMES, origin=HERE if has_origin else None)
+    assert len(set(found.addresses)) == len(found.addresses)
+    nowhere = {one.target for one in found.unreached}
+    assert nowhere == {
+        t for t in given_targets if isinstance(t, HomeOf | Place) and t.platform == "matrix"
+    }
+    assert found.local == (Local() in given_targets or bool(nowhere))
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        targets = parse_targets(text)
+    except UsageError:
+        return
+    assert targets
+    assert len(set(targets)) == len(targets)
