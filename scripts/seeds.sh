@@ -12,4 +12,4 @@ cd "$(dirname "$0")/.."
 selected=$(sed -e 's/#.*//' -e '/^ *$/d' scripts/seeds.txt | sed "s|^|$seeds/|")
 # shellcheck disable=SC2086
 exec .venv/bin/python -m pytest -c /dev/null --rootdir "$seeds" -p no:cacheprovider \
-    -p hermes.compat.plugin --import-mode=importlib -o asyncio_mode=auto -q $selected
+    -p hermes.compat.plugin --import-mode=importlib -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function -q $selected
