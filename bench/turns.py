@@ -73,6 +73,7 @@ class _FixedPlanner:
             history=history,
             tools={"nothing": self._tool},
             steps=CALLS + 1,
+            clock=SystemClock(),
         )
 
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from hermes.agent.plan import Plan
-from hermes.kit.clock import Clock
+from hermes.kit.clock import Clock, SystemClock
 from hermes.ports.model import Model
 from hermes.ports.tool import Tool
 from hermes.schema.errors import ConfigError
@@ -37,7 +37,12 @@ class ScriptedPlanner:
             raise ConfigError(self.broken)
         system = session.system or f"Be good in {session.id}."
         return Plan(
-            scope=scope, model=self.model, system=system, history=history, tools=self._tools
+            scope=scope,
+            model=self.model,
+            system=system,
+            history=history,
+            tools=self._tools,
+            clock=SystemClock(),
         )
 
 

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
+from hermes.kit.clock import SystemClock
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolStarted
 from hermes.schema.messages import (
@@ -158,6 +159,7 @@ class Ear:
 
 def plan_for(model: ScriptedModel, *tools: FakeTool, **more: Any) -> Plan:
     named = {tool.spec.name: tool for tool in tools}
+    more.setdefault("clock", SystemClock())
     return Plan(scope=SCOPE, model=model, system="Be good.", tools=named, **more)
 
 

@@ -14,7 +14,7 @@ from hermes.agent.answers import final_text
 from hermes.app.build import App, Choices, open_app
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
-from hermes.schema.errors import ModelError, UsageError
+from hermes.schema.errors import HermesError, UsageError
 from hermes.schema.events import Delta, Event, Outcome, RunEnded, Said
 from hermes.schema.messages import Media, Message, Text
 
@@ -50,10 +50,16 @@ async def collect(
     return Answer(final_text(messages), tuple(messages), last)
 
 
-def failure_of(ended: RunEnded) -> ModelError:
-    """The error that a failed turn ended with, as itself."""
-    kinds = {kind.code: kind for kind in ModelError.__subclasses__()}
-    return kinds.get(ended.code, ModelError)(ended.reason)
+def failure_of(ended: RunEnded) -> HermesError:
+    """The error that a turn ended with, as itself; an interrupted one has none of its own."""
+    return _kinds(HermesError).get(ended.code, HermesError)(ended.reason)
+
+
+def _kinds(root: type[HermesError]) -> dict[str, type[HermesError]]:
+    found = {root.code: root}
+    for kind in root.__subclasses__():
+        found |= _kinds(kind)
+    return found
 
 
 class Agent:
@@ -71,15 +77,15 @@ class Agent:
         profile: str | None = None,
         model: str | None = None,
         provider: str | None = None,
-        toolsets: Sequence[str] = (),
+        toolsets: Sequence[str] | None = None,
     ) -> None:
         """`choices` is for what the few arguments here do not say; it is used alone."""
-        if choices is not None and (model or provider or toolsets):
+        if choices is not None and (model or provider or toolsets is not None):
             raise UsageError("Put model, provider and toolsets into the choices, or give none.")
         self._choices = choices or Choices(
             model=model,
             provider=provider,
-            toolsets=tuple(toolsets),
+            toolsets=None if toolsets is None else tuple(toolsets),
             source="library",
             workspace=str(Path.cwd()),
         )
@@ -120,9 +126,12 @@ class Agent:
         await self.app.conversation.resume(name)
 
     async def ask(self, prompt: str) -> str:
-        """The answer's text. Raises `ModelError`, or the kind of it, when there is none."""
+        """The answer's text. Raises what went wrong when the turn did not come to its end.
+
+        `answer` gives what there is in any case.
+        """
         answer = await self.answer(prompt)
-        if answer.ended.outcome is Outcome.FAILED:
+        if answer.ended.outcome is not Outcome.DONE:
             raise failure_of(answer.ended)
         return answer.text
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from msgspec import Struct
 
 from hermes.agent.guard import GuardLimits
-from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.clock import Clock
 from hermes.ports.model import Model
 from hermes.ports.tool import Tool
 from hermes.schema.messages import Message, User
@@ -30,6 +30,5 @@ class Plan(Struct, frozen=True, kw_only=True):
     steps: int = 90
     steer: Steer = no_steering
     guard: GuardLimits = GuardLimits()
-    clock: Clock = SystemClock()
+    clock: Clock
     effort: str | None = None
-    max_output: int | None = None

@@ -29,6 +29,9 @@ _OPENING = "(The earlier part of this conversation is not shown.)"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
+_DOUBT = (Trust.HOUSE, Trust.OWNER, Trust.GUEST, Trust.DATA)
+"""What is joined is trusted as little as the least trusted part of it."""
+
 _Place: TypeAlias = tuple[int, int]
 """A call's message and its number among that message's calls."""
 
@@ -217,10 +220,11 @@ def _lost(call: ToolCall) -> Result:
 def join_users(first: User, second: User) -> User:
     """Neighbouring texts become one, so that no provider runs their words together."""
     left, right = first.parts[-1], second.parts[0]
+    trust = max(first.trust, second.trust, key=_DOUBT.index)
     if isinstance(left, Text) and isinstance(right, Text):
         seam = Text(f"{left.text}\n\n{right.text}")
-        return User(first.id, (*first.parts[:-1], seam, *second.parts[1:]), second.trust)
-    return User(first.id, (*first.parts, *second.parts), second.trust)
+        return User(first.id, (*first.parts[:-1], seam, *second.parts[1:]), trust)
+    return User(first.id, (*first.parts, *second.parts), trust)
 
 
 def _join_answers(first: Assistant, second: Assistant) -> Assistant:

@@ -134,8 +134,8 @@ class _Turn:
         return _Ending(Outcome.EXHAUSTED, reason, "steps")
 
     async def _say(self, message: Message) -> None:
-        self._history.add(message)
         await self.tell(Said(message))
+        self._history.add(message)
 
     async def _leave(self, calls: Sequence[ToolCall], why: str) -> None:
         for call in calls:
@@ -164,7 +164,7 @@ class _Turn:
         self.steps += 1
         plan = self._plan
         stream = AnswerStream(plan.model, self._emit)
-        request = Request(plan.system, history, specs, plan.max_output, plan.effort)
+        request = Request(plan.system, history, specs, effort=plan.effort)
         try:
             answer = await stream.listen(request)
         except BaseException:

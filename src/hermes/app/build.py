@@ -13,8 +13,9 @@ from hermes.app.planner import StandardPlanner, TurnSettings
 from hermes.app.toolbox import Workbench
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
-from hermes.config.home import Home, ensure_home
+from hermes.config.home import Home, ensure_home, user_home
 from hermes.config.load import Loaded, load_config
+from hermes.config.masking import secrets_in
 from hermes.config.schema import Config
 from hermes.config.variables import secret_values
 from hermes.kit.clock import Clock, SystemClock
@@ -32,7 +33,10 @@ from hermes.telemetry.logs import LogSettings, set_up_logs
 
 
 class Choices(Struct, frozen=True, kw_only=True):
-    """What the one who starts the program asks for; unset means as the settings say."""
+    """What the one who starts the program asks for; unset means as the settings say.
+
+    `without` are toolsets that are left out in any case.
+    """
 
     workspace: str
     source: str = "cli"
@@ -40,7 +44,8 @@ class Choices(Struct, frozen=True, kw_only=True):
     provider: str | None = None
     base_url: str | None = None
     api_key: str | None = None
-    toolsets: tuple[str, ...] = ()
+    toolsets: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
     max_steps: int | None = None
     system_prompt: str = ""
 
@@ -86,9 +91,8 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
     ensure_home(home)
     env = env_of(home.dotenv, env)
     loaded = load_config(home, env)
-    redactor = Redactor(
-        _secrets(loaded.config, env) if loaded.config.security.redact_secrets else ()
-    )
+    hidden = _secrets(loaded, env, choices) if loaded.config.security.redact_secrets else ()
+    redactor = Redactor(hidden)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         logs = set_up_logs(home.logs, _log_settings(loaded.config), redactor)
@@ -101,9 +105,9 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
             desk.choose(flags)
         door = stack.enter_context(Door())
         bench = Workbench(home, env, loaded.config, redactor, blobs, door, clock)
-        tools, warnings = bench.offered(choices.toolsets)
+        tools, warnings = bench.offered(choices.toolsets, choices.without)
         planner = StandardPlanner(
-            desk, tools, _turn_settings(loaded.config, choices), home.soul, clock
+            desk, tools, _turn_settings(loaded.config, env, choices), home.soul, clock
         )
         runner = Runner(store, clock, planner, price, home.profile)
         origin = Origin(source=choices.source, cwd=choices.workspace)
@@ -142,7 +146,7 @@ def _log_settings(config: Config) -> LogSettings:
     )
 
 
-def _turn_settings(config: Config, choices: Choices) -> TurnSettings:
+def _turn_settings(config: Config, env: Env, choices: Choices) -> TurnSettings:
     rails = config.tool_loop_guardrails
     return TurnSettings(
         steps=choices.max_steps or config.agent.max_turns,
@@ -157,14 +161,12 @@ def _turn_settings(config: Config, choices: Choices) -> TurnSettings:
             stop_no_progress=rails.hard_stop_after.idempotent_no_progress,
         ),
         effort=config.agent.reasoning_effort or None,
-        max_output=None,
+        user_home=user_home(env),
         extra_prompt="\n\n".join(filter(None, [config.agent.system_prompt, choices.system_prompt])),
     )
 
 
-def _secrets(config: Config, env: Env) -> list[str]:
+def _secrets(loaded: Loaded, env: Env, choices: Choices) -> list[str]:
     """Every value that must not show up in a log, a result or an error."""
-    main = config.main_model
-    keys = [main.api_key, *(one.api_key for one in config.custom_providers)]
-    keys += [one.api_key for one in config.providers.values()]
-    return [key for key in [*keys, *secret_values(env)] if key]
+    given = [choices.api_key] if choices.api_key else []
+    return [*given, *secrets_in(loaded.raw), *secret_values(env)]

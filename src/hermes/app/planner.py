@@ -24,7 +24,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     steps: int
     guard: GuardLimits
     effort: str | None
-    max_output: int | None
+    user_home: Path
     extra_prompt: str
 
 
@@ -57,7 +57,7 @@ class StandardPlanner:
             steps=self._settings.steps,
             guard=self._settings.guard,
             effort=self._settings.effort,
-            max_output=self._settings.max_output,
+            clock=self._clock,
         )
 
     def _prompt(self, session: Session, scope: Scope, model: Model) -> str:
@@ -69,7 +69,7 @@ class StandardPlanner:
             PromptFacts(
                 soul=_read(self._soul),
                 system=_machine(),
-                home=str(Path.home()),
+                home=str(self._settings.user_home),
                 workspace=scope.workspace,
                 today=self._clock.now().astimezone().date(),
                 model=model.name,

@@ -1,6 +1,6 @@
 """The tools of a profile, and which of them are offered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -34,13 +34,16 @@ class Workbench(Struct, frozen=True):
     door: Door
     clock: Clock
 
-    def offered(self, wanted: Sequence[str]) -> tuple[Mapping[str, Tool], list[str]]:
+    def offered(
+        self, wanted: Sequence[str] | None, without: Sequence[str] = ()
+    ) -> tuple[Mapping[str, Tool], list[str]]:
         """The offered tools by name, and warnings about toolsets that are not there.
 
         A toolset asked for by hand must exist (`UsageError`); one named in the settings may
         belong to a feature that this installation does not have.
         """
-        names, warnings = _offered(self.config, wanted)
+        off = {*self.config.agent.disabled_toolsets, *without}
+        names, warnings = _offered(self.config, wanted, off)
         tools = first_tools(self._deps())
         return {name: tools[name] for name in names}, warnings
 
@@ -67,21 +70,18 @@ class Workbench(Struct, frozen=True):
         return EnvRules(process=self.env, passthrough=allowed, withheld=secret.difference(allowed))
 
 
-def _offered(config: Config, wanted: Sequence[str]) -> tuple[list[str], list[str]]:
-    if wanted:
-        return tools_of(wanted), []
-    configured = config.platform_toolsets.get("cli", config.toolsets)
+def _offered(
+    config: Config, wanted: Sequence[str] | None, off: Collection[str]
+) -> tuple[list[str], list[str]]:
     known = known_toolsets()
+    left_out = set(tools_of(name for name in off if name in known))
+    if wanted is not None:
+        return [name for name in tools_of(wanted) if name not in left_out], []
+    configured = config.platform_toolsets.get("cli", config.toolsets)
     unknown = [name for name in configured if name not in known]
-    off = {
-        tool
-        for name in config.agent.disabled_toolsets
-        if name in known
-        for tool in tools_of([name])
-    }
     names = tools_of(name for name in configured if name in known)
     warnings = [f"the toolset {name!r} of the settings is not available here" for name in unknown]
-    return [name for name in names if name not in off], warnings
+    return [name for name in names if name not in left_out], warnings
 
 
 def _protected(home: Home) -> list[Path]:

@@ -16,7 +16,7 @@ def choices(args: Namespace) -> Choices:
     return Choices(
         model=as_text(args.model or "") or None,
         provider=as_text(args.provider or "") or None,
-        toolsets=tuple(filter(None, toolsets)),
+        toolsets=None if args.toolsets is None else tuple(filter(None, toolsets)),
         max_steps=args.max_turns,
         source=args.source,
         workspace=_workspace(args),

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class _Given(Struct, frozen=True, kw_only=True):
-    """The arguments that decide something; the others of old are taken and change nothing."""
+    """The arguments that decide something here."""
 
     base_url: str | None = None
     api_key: str | None = None
@@ -32,8 +32,44 @@ class _Given(Struct, frozen=True, kw_only=True):
     model: str = ""
     max_iterations: int = 90
     enabled_toolsets: Sequence[str] | None = None
+    disabled_toolsets: Sequence[str] = ()
     ephemeral_system_prompt: str | None = None
     platform: str | None = None
+
+
+_WITHOUT_EFFECT = frozenset(
+    {
+        "chat_id",
+        "chat_name",
+        "chat_type",
+        "checkpoints_enabled",
+        "credential_pool",
+        "fallback_model",
+        "gateway_session_key",
+        "load_soul_identity",
+        "log_prefix",
+        "log_prefix_chars",
+        "pass_session_id",
+        "prefill_messages",
+        "quiet_mode",
+        "reasoning_config",
+        "request_overrides",
+        "save_trajectories",
+        "service_tier",
+        "session_db",
+        "skip_context_files",
+        "skip_memory",
+        "thread_id",
+        "tool_delay",
+        "user_id",
+        "user_name",
+        "verbose_logging",
+    }
+)
+"""Arguments of old for what this program does not have, or does in another way.
+
+They are taken, and so is every `…_callback`; anything else is a mistake and is told.
+"""
 
 
 class AIAgent:
@@ -42,6 +78,14 @@ class AIAgent:
     def __init__(
         self, *, session_id: str | None = None, api_mode: str | None = None, **given: Any
     ) -> None:
+        unknown = [
+            name
+            for name in given
+            if name not in _Given.__struct_fields__ and name not in _WITHOUT_EFFECT
+            if not name.endswith("_callback")
+        ]
+        if unknown:
+            raise TypeError(f"AIAgent does not know {', '.join(sorted(unknown))}")
         known = {name: given.get(name) for name in _Given.__struct_fields__}
         told = {name: value for name, value in known.items() if value is not None}
         self._given = msgspec.convert(told, _Given)
@@ -108,7 +152,8 @@ class AIAgent:
             provider=given.provider,
             base_url=given.base_url,
             api_key=given.api_key,
-            toolsets=tuple(given.enabled_toolsets or ()),
+            toolsets=None if given.enabled_toolsets is None else tuple(given.enabled_toolsets),
+            without=tuple(given.disabled_toolsets),
             max_steps=given.max_iterations,
             system_prompt="\n\n".join(extra),
         )

@@ -1,5 +1,7 @@
 """Settings as they may be shown: every secret in them masked."""
 
+from collections.abc import Iterator
+
 from hermes.config.shapes import as_list, as_mapping
 from hermes.config.variables import is_secret
 from hermes.kit.redact import MASK, Redactor
@@ -18,6 +20,18 @@ def masked(value: object, redactor: Redactor, name: str = "") -> object:
     if not isinstance(value, str) or not value:
         return value
     return MASK if _names_secret(name) else redactor.redact(value)
+
+
+def secrets_in(value: object, name: str = "") -> Iterator[str]:
+    """Every text that stands under the name of a secret, wherever in the settings."""
+    if (mapping := as_mapping(value)) is not None:
+        for key, item in mapping.items():
+            yield from secrets_in(item, str(key))
+    elif (entries := as_list(value)) is not None:
+        for item in entries:
+            yield from secrets_in(item, name)
+    elif isinstance(value, str) and value and _names_secret(name):
+        yield value
 
 
 def _names_secret(name: str) -> bool:

@@ -209,12 +209,22 @@ def is_variable(name: str) -> bool:
 def is_secret(name: str) -> bool:
     """Whether the value must not be shown; an unknown name is judged by its ending."""
     known = VARIABLES.get(name)
-    return known.secret if known else name.upper().endswith(_SECRET_ENDINGS)
+    if known is not None:
+        return known.secret
+    # Further keys of a provider stand in NAME_2, NAME_3 and so on.
+    return name.upper().rstrip("0123456789").removesuffix("_").endswith(_SECRET_ENDINGS)
 
 
 def secret_values(env: Mapping[str, str]) -> list[str]:
     """The values in the environment that must not be shown."""
-    return [value for name, value in env.items() if value and is_secret(name)]
+    return [
+        part
+        for name, value in env.items()
+        if is_secret(name)
+        # Several keys may share a variable, each of them a secret of its own.
+        for part in {value, *(key.strip() for key in value.split(","))}
+        if part
+    ]
 
 
 def as_optional_env_vars() -> dict[str, dict[str, str | bool]]:

@@ -324,3 +324,20 @@ def test_a_request_needs_somebody_to_answer() -> None:
         check_request([])
     with pytest.raises(InvalidHistory):
         check_request([user(), answer("done")])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "joined"),
+    [
+        (Trust.OWNER, Trust.HOUSE, Trust.OWNER),
+        (Trust.HOUSE, Trust.OWNER, Trust.OWNER),
+        (Trust.DATA, Trust.OWNER, Trust.DATA),
+        (Trust.OWNER, Trust.GUEST, Trust.GUEST),
+    ],
+)
+def test_what_is_joined_is_trusted_as_little_as_its_least_trusted_part(
+    first: Trust, second: Trust, joined: Trust
+) -> None:
+    (message,) = valid_history([User("a", (Text("1"),), first), User("b", (Text("2"),), second)])
+    assert isinstance(message, User)
+    assert message.trust is joined
