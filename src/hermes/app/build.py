@@ -35,7 +35,8 @@ from hermes.telemetry.logs import LogSettings, set_up_logs
 class Choices(Struct, frozen=True, kw_only=True):
     """What the one who starts the program asks for; unset means as the settings say.
 
-    `without` are toolsets that are left out in any case.
+    `without` are toolsets that are left out in any case. `logs` writes the home's log files:
+    for a process that is ours; the loggers of somebody else's are not.
     """
 
     workspace: str
@@ -48,6 +49,7 @@ class Choices(Struct, frozen=True, kw_only=True):
     without: tuple[str, ...] = ()
     max_steps: int | None = None
     system_prompt: str = ""
+    logs: bool = False
 
 
 class App:
@@ -95,8 +97,9 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
     redactor = Redactor(hidden)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        logs = set_up_logs(home.logs, _log_settings(loaded.config), redactor)
-        stack.callback(logs.close)
+        if choices.logs:
+            logs = set_up_logs(home.logs, _log_settings(loaded.config), redactor)
+            stack.callback(logs.close)
         store = await stack.enter_async_context(open_store(home.state_db, clock))
         blobs = FileBlobs(home.cache / "blobs")
         desk = ModelDesk(home, env, model_settings(loaded.config), blobs, clock)

@@ -16,6 +16,7 @@ def choices(args: Namespace) -> Choices:
     return Choices(
         model=as_text(args.model or "") or None,
         provider=as_text(args.provider or "") or None,
+        logs=True,
         toolsets=None if args.toolsets is None else tuple(filter(None, toolsets)),
         max_steps=args.max_turns,
         source=args.source,

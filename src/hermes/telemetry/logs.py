@@ -15,8 +15,8 @@ from hermes.telemetry.rotation import RotatingFile
 
 FORMAT = "%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s"
 
-TALKATIVE = ("aiohttp", "asyncio", "urllib3", "httpx", "httpcore", "discord", "slack_sdk", "mcp")
-"""Libraries whose chatter below a warning is not ours to keep."""
+OURS = ("hermes", "asyncio", "aiohttp")
+"""What is kept: our own loggers, and the warnings of what we run on. The rest is not ours."""
 
 
 class LogSettings(Struct, frozen=True, kw_only=True):
@@ -56,15 +56,23 @@ class FileLog(logging.Handler):
 
 
 class Logs:
-    """The handlers of one process, taken off again by `close`."""
+    """The handlers of one process; `close` takes them off and puts the levels back."""
 
-    def __init__(self, handlers: tuple[FileLog, ...]) -> None:
+    def __init__(self, handlers: tuple[FileLog, ...], level: int) -> None:
         self._handlers = handlers
+        self._loggers = [logging.getLogger(name) for name in OURS]
+        self._before = [logger.level for logger in self._loggers]
+        for logger in self._loggers:
+            logger.setLevel(level if logger.name == "hermes" else max(level, logging.WARNING))
+            for handler in handlers:
+                logger.addHandler(handler)
 
     def close(self) -> None:
-        root = logging.getLogger()
+        for logger, level in zip(self._loggers, self._before, strict=True):
+            logger.setLevel(level)
+            for handler in self._handlers:
+                logger.removeHandler(handler)
         for handler in self._handlers:
-            root.removeHandler(handler)
             handler.close()
 
 
@@ -76,13 +84,7 @@ def set_up_logs(folder: Path, settings: LogSettings, redactor: Redactor) -> Logs
         FileLog(RotatingFile(folder / name, settings.max_bytes, settings.keep), redactor, at)
         for name, at in files
     )
-    root = logging.getLogger()
-    root.setLevel(level)
-    for handler in handlers:
-        root.addHandler(handler)
-    for name in TALKATIVE:
-        logging.getLogger(name).setLevel(max(level, logging.WARNING))
-    return Logs(handlers)
+    return Logs(handlers, level)
 
 
 def level_of(name: str) -> int:

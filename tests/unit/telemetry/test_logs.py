@@ -12,9 +12,8 @@ from hermes.telemetry.rotation import RotatingFile
 
 @pytest.fixture
 def begin(tmp_path):
-    """Begins logging into a folder, and gives the root logger back as it was."""
-    root = logging.getLogger()
-    level, begun = root.level, []
+    """Begins logging into a folder, and ends it afterwards."""
+    begun = []
 
     def begin(**settings: object):
         logs = set_up_logs(tmp_path / "logs", LogSettings(**settings), Redactor(["hunter22"]))
@@ -24,7 +23,6 @@ def begin(tmp_path):
     yield begin
     for logs in begun:
         logs.close()
-    root.setLevel(level)
 
 
 def test_no_file_before_the_first_record(begin):
@@ -65,7 +63,7 @@ def test_secrets_are_masked_in_messages_arguments_and_tracebacks(begin):
 
 def test_the_files_are_private(begin):
     folder = begin()
-    logging.getLogger().warning("x")
+    logging.getLogger("hermes.x").warning("x")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / "agent.log").stat().st_mode & 0o777 == 0o600
 
@@ -79,13 +77,14 @@ def test_the_level_is_obeyed_and_an_unknown_one_is_info(begin):
     assert level_of("chatty") == logging.INFO
 
 
-def test_closing_takes_the_handlers_off(tmp_path):
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    logs = set_up_logs(tmp_path, LogSettings(), Redactor())
+def test_closing_leaves_logging_as_it_was(tmp_path):
+    names = ("", "hermes", "asyncio", "aiohttp")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    logs = set_up_logs(tmp_path, LogSettings(level="debug"), Redactor())
+    assert (loggers[0].level, loggers[0].handlers) == before[0]
     logs.close()
-    root.setLevel(level)
-    assert root.handlers == before
+    assert [(logger.level, logger.handlers) for logger in loggers] == before
 
 
 def test_nothing_is_written_to_stdout_and_a_failing_disk_is_told_once(begin, capsys, tmp_path):
