@@ -14,6 +14,7 @@ VERBS = {
     "model": "Show which models can be reached, and choose one.",
     "config": "Show and change settings.",
     "profile": "Keep several agents apart, each with a home of its own.",
+    "pairing": "Let people from chat apps in by a code, and out again.",
     "completion": "Print a completion script for bash, zsh or fish.",
     "version": "Print the version.",
 }

@@ -21,7 +21,7 @@ FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 WHOLE = (
     *("e\u0301", "\U0001f1e9\U0001f1ea", "\U0001f44d\U0001f3fd", FAMILY, "1\ufe0f\u20e3"),
     *("\u2764\ufe0f\u200d\U0001f525", "\u1112\u1161\u11ab", "\u0915\u094d\u0937\u0940", "\r\n"),
-    *("\u3002\u0308", "a\u0300\u0301\u0302", "\uff0c\u0308"),
+    *("\u3002\u0308", "a\u0300\u0301\u0302", "\uff0c\u0308", " \u0308"),
 )
 
 words = st.sampled_from(
@@ -91,6 +91,7 @@ def open_fence(text: str) -> str | None:
 @given(answers, limits)
 @example("````python\n" + "x = 1\n" * 200 + "````", Limits(200))
 @example("````\n" + "```\n" * 200, Limits(200, characters, counters=True))
+@example("```` a title\n" + "y" * 101 + "\n" + "z" * 90 + "\n````\n````\nx\n````", Limits(113))
 def test_code_is_closed_and_opened_again(text: str, limit: Limits) -> None:
     chunks = check(text, limit)
     assert all(open_fence(chunk.text) is None for chunk in chunks[:-1])
@@ -153,10 +154,36 @@ def test_the_number_of_a_list_stays_with_its_text() -> None:
     assert texts(" ".join(said), 45) == said
 
 
-def test_a_block_that_fits_a_post_is_not_cut() -> None:
+@pytest.mark.parametrize("many", [3, 8])
+def test_a_block_that_fits_a_post_is_not_cut(many: int) -> None:
     block = "```python\n" + "x = 1\n" * 10 + "```"
-    said = "Some words first, enough of them to fill a good part.\n\n"
-    assert texts(said + block, 100) == [said.strip(), block]
+    said = "Some words." * many
+    assert texts(f"{said}\n{block}", 100) == [said, block]
+    assert texts(f"Hi.\n{block}\n{said}", 80)[0].startswith("Hi.\n```python\nx = 1\n")
+
+
+@pytest.mark.parametrize("units", range(60, 130))
+def test_no_post_has_a_block_with_nothing_in_it(units: int) -> None:
+    text = "word " * 10 + "\n```py\n" + "x = 1\n" * 30 + "```\n" + "word " * 10
+    assert not any("```py\n```" in post for post in texts(text, units))
+
+
+def test_a_line_that_opens_a_block_is_not_cut() -> None:
+    posts = texts("```js. title\n" + "x" * 300 + "\n```", 100)
+    assert all(post.startswith("```js. title\nx") for post in posts)
+
+
+def test_a_block_further_in_than_can_be_kept_is_ordinary_text() -> None:
+    text = "word " * 6 + "\n   ```\n" + "   x = 1\n" * 4 + "   ```"
+    assert not any(chunk.head or chunk.tail for chunk in check(text, Limits(LEAST)))
+
+
+def test_a_line_far_to_the_right_is_moved_to_the_left() -> None:
+    assert texts("x" * 30 + "\n" + " " * 300 + "y", 60) == ["x" * 30, "y"]
+
+
+def test_a_mark_stays_on_the_space_it_sits_on() -> None:
+    assert texts("x" * 35 + " \u0308" + "y" * 20, LEAST) == ["x" * 35, " \u0308" + "y" * 20]
 
 
 def test_a_long_block_goes_on_with_its_language() -> None:

@@ -76,7 +76,7 @@ def _table(context: CliContext, title: str, when: str, rows: list[tuple[str, ...
     from hermes.cli.verbs.sessions.paper import Paper
 
     context.stdout.write(f"{title}:\n")
-    Paper(context).table([("PLATFORM", "USER", when, "CALLS HIMSELF"), *rows])
+    Paper(context).table([("PLATFORM", "USER", when, "NAME"), *rows])
 
 
 def _approve(context: CliContext, pairing: Pairing, platform: str, code: str) -> int:
@@ -108,26 +108,53 @@ def _refusal(platform: str, answer: Refused) -> HermesError:
     return UsageError(
         f"Nobody on {platform} waits with this code",
         hint="It may have been mistyped, or be older than an hour; a new message to the agent "
-        f"brings a new one. {plural(answer.tries_left, 'try').replace('trys', 'tries')} left.",
+        f"brings a new one. {_tries(answer.tries_left)} left.",
     )
 
 
-def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> int:
-    """The list of allowed users may name the person as well; then this is not enough."""
-    from hermes.config.dotenv import env_of
+def _tries(count: int) -> str:
+    return "1 try" if count == 1 else f"{count} tries"
 
+
+def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> int:
     gone = pairing.revoke(platform, user)
     name = variable(platform.strip().lower(), "ALLOWED_USERS")
-    env = env_of(context.home().dotenv, context.env)
-    allowed = {canonical_id(platform, one) for one in listed(env.get(name, ""))}
-    still_listed = canonical_id(platform, user) in allowed
-    hint = f"{user} is named in {name} as well; take it out there, and restart the gateway."
     if not gone:
+        also = f" To close {name} to somebody, change it with: hermes config set {name} IDS"
         raise UsageError(
             f"Nobody with the id {user!r} was let in by a code on {platform}",
-            hint=hint if still_listed else f"See who was with: hermes pairing list {platform}",
+            hint=f"See who was with: hermes pairing list {platform}.{also}",
         )
-    context.stdout.write(f"{user} is no longer let in on {platform} by a code\n")
-    if still_listed:
-        context.stderr.write(f"hermes: {hint}\n")
+    context.stdout.write(f"{user} is no longer let in on {platform}\n")
+    _take_off_list(context, platform, user, name)
     return 0
+
+
+def _take_off_list(context: CliContext, platform: str, user: str, name: str) -> None:
+    """A person on the list of allowed users would come in all the same."""
+    from hermes.config.dotenv import read_dotenv
+    from hermes.config.edit import set_variable, unset_variable
+
+    home = context.home()
+    own = read_dotenv(home.dotenv).get(name)
+    named = listed(own if own is not None else context.env.get(name, ""))
+    others = [one for one in named if not _is_same(platform, one, user)]
+    if len(others) == len(named):
+        return
+    if own is None:
+        context.stderr.write(
+            f"hermes: {user} is named in {name} as well, which is set outside of {home.dotenv}\n"
+            "  Take it out there and restart the gateway; until then it lets this person in.\n"
+        )
+        return
+    if others:
+        set_variable(home, name, ",".join(others))
+    else:
+        unset_variable(home, name)
+    context.stdout.write(
+        f"{user} is taken out of {name} as well; a running gateway must be restarted for that\n"
+    )
+
+
+def _is_same(platform: str, one: str, other: str) -> bool:
+    return canonical_id(platform, one) == canonical_id(platform, other)

@@ -1,0 +1,233 @@
+"""Cut a long answer into posts that fit a channel, between thoughts rather than within them."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import TypeAlias
+
+from msgspec import Struct, structs
+
+from hermes.gateway.fences import Fence, Layout, layout_of
+from hermes.gateway.graphemes import is_border, last_border
+
+Length: TypeAlias = Callable[[str], int]
+"""How a channel counts: of two texts in a row the sum, and at least one for each character."""
+
+LEAST = 40
+"""No channel can be served with posts smaller than this."""
+
+_SPACE = re.compile(r"\s*")
+_SENTENCE_END = re.compile(
+    r"(?:[!?\u2026]|(?<!\d)\.)[\"')\]\u00bb\u2019\u201d*_]*\s+"
+    r"|[\u3002\uff01\uff1f][\u201d\u300d\u300f\uff09]*\s*"
+)
+_WORD_END = re.compile(r"\s+|[\u3001\uff0c\uff1a\uff1b]")
+"""Chinese and Japanese put no space behind their stops and commas."""
+
+
+def characters(text: str) -> int:
+    return len(text)
+
+
+def utf16_units(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def utf8_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+class Limits(Struct, frozen=True):
+    """What one post may hold; `counters` adds "(1/3)" when there are several."""
+
+    units: int
+    length: Length = characters
+    counters: bool = False
+
+
+class Chunk(Struct, frozen=True):
+    """One post. `body` is the answer's own text, `head` and `tail` are what the cut made necessary.
+
+    `before` and `after` are the white space that was left out around it.
+    """
+
+    body: str
+    before: str = ""
+    head: str = ""
+    tail: str = ""
+    after: str = ""
+
+    @property
+    def text(self) -> str:
+        """What is posted."""
+        return self.head + self.body + self.tail
+
+
+def cut_text(text: str, limits: Limits) -> list[Chunk]:
+    """The posts in order, none of them blank; a blank text needs none.
+
+    A border of paragraphs is the first choice, then one of lines, of sentences, of words. Code
+    that is cut is closed and opened again. A character as a person sees it is cut only when it
+    alone is larger than a post.
+    """
+    if limits.units < LEAST:
+        raise ValueError(f"A post must hold at least {LEAST} units, not {limits.units}.")
+    layout = layout_of(text)
+    chunks = list(_Cutter(text, layout, limits.length, limits.units).chunks())
+    if not limits.counters or len(chunks) < 2:
+        return chunks
+    for digits in count(1):
+        widest = " (" + "9" * digits + "/" + "9" * digits + ")"
+        room = limits.units - limits.length(widest)
+        chunks = list(_Cutter(text, layout, limits.length, room).chunks())
+        if len(chunks) < 10**digits:
+            break
+    return _counted(chunks, layout)
+
+
+def join_chunks(chunks: Sequence[Chunk]) -> str:
+    """The text that was cut."""
+    return "".join(chunk.before + chunk.body + chunk.after for chunk in chunks)
+
+
+def _counted(chunks: list[Chunk], layout: Layout) -> list[Chunk]:
+    """Each with its number; behind a code block on a line of its own, lest it open the block."""
+    ends = {fence.end for fence in layout.fences}
+    at = 0
+    counted: list[Chunk] = []
+    for number, chunk in enumerate(chunks, 1):
+        at += len(chunk.before) + len(chunk.body)
+        gap = "\n" if chunk.tail or at in ends or layout.around(at) else " "
+        counted.append(structs.replace(chunk, tail=f"{chunk.tail}{gap}({number}/{len(chunks)})"))
+        at += len(chunk.after)
+    return counted
+
+
+class _Cutter:
+    def __init__(self, text: str, layout: Layout, length: Length, room: int) -> None:
+        self._text = text
+        self._length = length
+        self._room = room
+        self._most_indent = room // 16
+        fences = tuple(fence for fence in layout.fences if self._can_reopen(fence))
+        self._layout = structs.replace(layout, fences=fences)
+
+    def chunks(self) -> Iterator[Chunk]:
+        text = self._text
+        end = 0
+        start = self._next_start(0)
+        while start < len(text):
+            before = text[end:start]
+            fence = self._layout.around(start)
+            head = f"{fence.opener}\n" if fence else ""
+            cut = self._cut(start, self._room - self._length(head))
+            body = text[start:cut].rstrip()
+            end = start + len(body)
+            start = self._next_start(end)
+            if start >= len(text):
+                yield Chunk(body, before, head, after=text[end:])
+                return
+            yield Chunk(body, before, head, self._tail(start))
+
+    def _can_reopen(self, fence: Fence) -> bool:
+        """A block whose fence alone would fill half a post is treated as ordinary text."""
+        needed = self._length(f"{fence.opener}\n\n{fence.closer}")
+        indent = len(fence.opener) - len(fence.opener.lstrip())
+        return needed <= self._room // 2 and indent <= self._most_indent
+
+    def _tail(self, at: int) -> str:
+        fence = self._layout.around(at)
+        return f"\n{fence.closer}" if fence else ""
+
+    def _next_start(self, end: int) -> int:
+        """Behind the blank lines after `end`; the next line keeps its indentation."""
+        text = self._text
+        stop = self._behind_space(end)
+        if stop == len(text):
+            return stop
+        line = max(text.rfind("\n", end, stop), text.rfind("\r", end, stop)) + 1
+        start = line if line or not end else stop
+        if stop - start > self._most_indent:
+            start = stop
+        # A mark that sits on a space keeps it.
+        return last_border(text, start, end)
+
+    def _cut(self, start: int, room: int) -> int:
+        """Where the post that begins at `start` ends."""
+        fit = self._furthest(start, room)
+        if self._behind_space(fit) == len(self._text):
+            return len(self._text)
+        fence = self._layout.around(fit)
+        if fence is None:
+            return self._best(start, fit)
+        if self._is_worth_moving(fence, start, fit):
+            return fence.start
+        fit = self._furthest(start, room - self._length(f"\n{fence.closer}"))
+        return self._best(start, fence.start if start < fence.start and fit <= fence.body else fit)
+
+    def _furthest(self, start: int, room: int) -> int:
+        """The last place up to which the text fits, wherever that may be."""
+        text, length = self._text, self._length
+        low, high = start, min(start + room, len(text))
+        if length(text[start:high]) <= room:
+            return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if length(text[start:middle]) <= room:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _is_worth_moving(self, fence: Fence, start: int, fit: int) -> bool:
+        """Whether the block goes whole into the next post, and this one is not left too empty."""
+        if fence.start - start < (fit - start) // 4 or fence.end > len(self._text):
+            return False
+        return self._length(self._text[fence.start : fence.end]) <= self._room
+
+    def _best(self, start: int, fit: int) -> int:
+        seen = self._behind_space(start)
+        # White space at the end of a post is not sent, so it need not fit.
+        reach = self._behind_space(fit)
+        for floor in (max(start + (fit - start) // 2, seen), seen):
+            for border in (self._paragraph, self._line, self._sentence, self._word):
+                cut = border(floor, reach)
+                if cut > floor:
+                    return cut
+        fence = self._layout.around(fit)
+        floor = max(seen, fence.body) if fence else seen
+        cut = last_border(self._text, fit, floor)
+        return cut if cut > floor else fit
+
+    def _behind_space(self, at: int) -> int:
+        found = _SPACE.match(self._text, at)
+        return found.end() if found else at
+
+    def _paragraph(self, floor: int, reach: int) -> int:
+        return _last(self._layout.paragraphs, reach)
+
+    def _line(self, floor: int, reach: int) -> int:
+        return _last(self._layout.lines, reach)
+
+    def _sentence(self, floor: int, reach: int) -> int:
+        return self._last_end(_SENTENCE_END, floor, reach)
+
+    def _word(self, floor: int, reach: int) -> int:
+        return self._last_end(_WORD_END, floor, reach)
+
+    def _last_end(self, pattern: re.Pattern[str], floor: int, reach: int) -> int:
+        ends = (found.end() for found in pattern.finditer(self._text, floor, reach))
+        return max((end for end in ends if self._is_allowed(end)), default=0)
+
+    def _is_allowed(self, end: int) -> bool:
+        """Not in the line of a fence, and not between a stop and a mark upon it."""
+        fence = self._layout.around(end)
+        if fence is not None and not fence.body < end < fence.close:
+            return False
+        return self._text[end - 1].isspace() or is_border(self._text, end)
+
+
+def _last(places: tuple[int, ...], reach: int) -> int:
+    place = bisect_right(places, reach)
+    return places[place - 1] if place else 0

@@ -1,0 +1,307 @@
+"""Pairing: a stranger gets a code, and the owner lets them in by approving it elsewhere."""
+
+import hashlib
+import hmac
+import secrets
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.gateway.pairing_files import PairingFiles, Table, as_entry, checked_platform
+from hermes.gateway.settings import canonical_id
+from hermes.kit.clock import Clock
+from hermes.kit.errors import UsageError
+from hermes.kit.text import one_line
+
+ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+CODE_LENGTH = 8
+CODE_LIFETIME = 3600.0
+BETWEEN_REQUESTS = 600.0
+MOST_PENDING = 3
+MOST_FAILURES = 5
+LOCKOUT = 3600.0
+
+_KDF = "scrypt-12-8-1"
+_LONGEST_NAME = 64
+_FAR = 1e11
+"""No moment is as late as this many seconds after 1970."""
+
+
+class Why(StrEnum):
+    """Why no code was given out, or none was approved."""
+
+    PAIRED = "paired"
+    TOO_SOON = "too_soon"
+    TOO_MANY_PENDING = "too_many_pending"
+    LOCKED = "locked"
+    UNKNOWN_CODE = "unknown_code"
+
+
+class Issued(Struct, frozen=True):
+    code: str
+    expires_at: datetime
+
+
+class Refused(Struct, frozen=True):
+    """`wait`: seconds until it is worth another try. `tries_left`: bad codes before a lockout."""
+
+    why: Why
+    wait: float = 0.0
+    tries_left: int = 0
+
+
+class Request(Struct, frozen=True):
+    """Somebody waits to be let in. The code itself is not kept anywhere."""
+
+    platform: str
+    user: str
+    name: str
+    asked_at: datetime
+
+
+class Grant(Struct, frozen=True):
+    """Somebody who was let in; `name` is what they call themselves, for people to read."""
+
+    platform: str
+    user: str
+    name: str = ""
+    approved_at: datetime | None = None
+
+
+class Pairing:
+    """The codes and grants of one profile. The calls are short, but they wait for files."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._files = PairingFiles(folder)
+        self._clock = clock
+
+    def request(self, platform: str, user: str, name: str = "") -> Issued | Refused:
+        """A code for somebody who is not known; a newer one takes the place of an older."""
+        platform = checked_platform(platform)
+        user = canonical_id(platform, user)
+        if not user:
+            raise ValueError("Pairing needs the stable id of a person.")
+        with self._files.changing():
+            now = self._now()
+            pending = _live(self._files.pending(platform), now)
+            if refusal := self._refusal(platform, user, pending, now):
+                return refusal
+            code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
+            others = {key: entry for key, entry in pending.items() if not _is_from(entry, user)}
+            others[secrets.token_hex(8)] = _new_entry(
+                code, user, one_line(name, _LONGEST_NAME), now
+            )
+            self._files.keep_pending(platform, others)
+            limits = _recent(self._files.limits(), now)
+            self._files.keep_limits({**limits, f"{platform}:{user}": now})
+        return Issued(code, _moment(now + CODE_LIFETIME))
+
+    def approve(self, platform: str, code: str) -> Grant | Refused:
+        """Let in whoever was given this code. Raises `UsageError` for what can be no code."""
+        platform = checked_platform(platform)
+        code = _plain(code)
+        with self._files.changing():
+            now = self._now()
+            limits = self._files.limits()
+            if wait := _locked(limits, platform, now):
+                return Refused(Why.LOCKED, wait=wait)
+            pending = _live(self._files.pending(platform), now)
+            # Every entry is tried, so that the time says nothing about which one it was.
+            fitting = [key for key, entry in pending.items() if _fits(entry, code)]
+            if not fitting:
+                return self._failed(platform, limits, now)
+            entry = as_entry(pending.pop(fitting[0])) or {}
+            grant = Grant(
+                platform, _text(entry, "user_id"), _text(entry, "user_name"), _moment(now)
+            )
+            self._let_in(grant, now)
+            self._files.keep_pending(platform, pending)
+            if limits.pop(f"_failures:{platform}", None) is not None:
+                self._files.keep_limits(limits)
+        return grant
+
+    def revoke(self, platform: str, user: str) -> bool:
+        """False when nobody with this id was let in."""
+        platform = checked_platform(platform)
+        user = canonical_id(platform, user)
+        with self._files.changing():
+            approved = self._files.approved(platform)
+            others = {key: e for key, e in approved.items() if canonical_id(platform, key) != user}
+            if len(others) == len(approved):
+                return False
+            self._files.keep_approved(platform, others)
+        return True
+
+    def clear_pending(self, platform: str | None = None) -> int:
+        """Forget all codes that wait for approval; says how many there were."""
+        with self._files.changing():
+            counts = [self._clear(name) for name in self._named(platform, "pending")]
+        return sum(counts)
+
+    def approved(self, platform: str) -> frozenset[str]:
+        """The ids of all who were let in, for the rules of access."""
+        return frozenset(grant.user for grant in self.grants(platform))
+
+    def grants(self, platform: str | None = None) -> list[Grant]:
+        return [
+            Grant(
+                name, canonical_id(name, user), _text(entry, "user_name"), _at(entry, "approved_at")
+            )
+            for name in self._named(platform, "approved")
+            for user, value in self._files.approved(name).items()
+            for entry in [as_entry(value) or {}]
+            if user.strip()
+        ]
+
+    def pending(self, platform: str | None = None) -> list[Request]:
+        now = self._now()
+        return [
+            Request(name, _text(entry, "user_id"), _text(entry, "user_name"), asked_at)
+            for name in self._named(platform, "pending")
+            for value in _live(self._files.pending(name), now).values()
+            if (entry := as_entry(value)) and (asked_at := _at(entry, "created_at"))
+        ]
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _named(self, platform: str | None, kind: str) -> list[str]:
+        return self._files.platforms(kind) if platform is None else [checked_platform(platform)]
+
+    def _refusal(self, platform: str, user: str, pending: Table, now: float) -> Refused | None:
+        limits = self._files.limits()
+        if wait := _locked(limits, platform, now):
+            return Refused(Why.LOCKED, wait=wait)
+        if any(canonical_id(platform, key) == user for key in self._files.approved(platform)):
+            return Refused(Why.PAIRED)
+        since = now - (_number(limits.get(f"{platform}:{user}")) or 0.0)
+        if 0 <= since < BETWEEN_REQUESTS:
+            return Refused(Why.TOO_SOON, wait=BETWEEN_REQUESTS - since)
+        begun = sorted(
+            asked
+            for entry in pending.values()
+            if (asked := _asked(entry)) is not None and not _is_from(entry, user)
+        )
+        if len(begun) >= MOST_PENDING:
+            return Refused(Why.TOO_MANY_PENDING, wait=begun[0] + CODE_LIFETIME - now)
+        return None
+
+    def _failed(self, platform: str, limits: Table, now: float) -> Refused:
+        failures = int(_number(limits.get(f"_failures:{platform}")) or 0) + 1
+        if failures < MOST_FAILURES:
+            self._files.keep_limits({**limits, f"_failures:{platform}": failures})
+            return Refused(Why.UNKNOWN_CODE, tries_left=MOST_FAILURES - failures)
+        locked = {f"_failures:{platform}": 0, f"_lockout:{platform}": now + LOCKOUT}
+        self._files.keep_limits({**limits, **locked})
+        return Refused(Why.UNKNOWN_CODE, wait=LOCKOUT)
+
+    def _let_in(self, grant: Grant, now: float) -> None:
+        approved = self._files.approved(grant.platform)
+        same = [key for key in approved if canonical_id(grant.platform, key) == grant.user]
+        known = as_entry(approved.pop(same[0])) if same else None
+        approved[grant.user] = {**(known or {}), "user_name": grant.name, "approved_at": now}
+        self._files.keep_approved(grant.platform, approved)
+
+    def _clear(self, platform: str) -> int:
+        pending = self._files.pending(platform)
+        if pending:
+            self._files.keep_pending(platform, {})
+        return len(pending)
+
+
+def _new_entry(code: str, user: str, name: str, now: float) -> Table:
+    salt = secrets.token_bytes(16)
+    return {
+        "hash": _scrypt(code, salt),
+        "salt": salt.hex(),
+        "kdf": _KDF,
+        "user_id": user,
+        "user_name": name,
+        "created_at": now,
+    }
+
+
+def _scrypt(code: str, salt: bytes) -> str:
+    return hashlib.scrypt(code.encode(), salt=salt, n=2**12, r=8, p=1, dklen=32).hex()
+
+
+def _sha256(code: str, salt: bytes) -> str:
+    """How the public system hashes; its codes are honoured for the hour they live."""
+    return hashlib.sha256(salt + code.encode()).hexdigest()
+
+
+def _fits(value: object, code: str) -> bool:
+    entry = as_entry(value) or {}
+    hashing = {_KDF: _scrypt, "": _sha256}.get(_text(entry, "kdf"))
+    salt, kept = _text(entry, "salt"), _text(entry, "hash")
+    if hashing is None or not salt or not kept or not _text(entry, "user_id"):
+        return False
+    try:
+        found = hashing(code, bytes.fromhex(salt))
+    except ValueError:
+        return False
+    return hmac.compare_digest(found.encode(), kept.encode())
+
+
+def _plain(code: str) -> str:
+    """A code as it may be typed: in small letters, with spaces or hyphens."""
+    plain = "".join(code.split()).replace("-", "").upper()
+    if len(plain) != CODE_LENGTH or any(letter not in ALPHABET for letter in plain):
+        raise UsageError(
+            f"{code!r} is not a pairing code",
+            hint=f"A code has {CODE_LENGTH} letters and digits, and never 0, 1, I or O.",
+        )
+    return plain
+
+
+def _live(pending: Table, now: float) -> Table:
+    """Without those that have expired; what cannot be dated is kept, but counts for nothing."""
+    return {
+        key: entry
+        for key, entry in pending.items()
+        if (asked := _asked(entry)) is None or 0 <= now - asked <= CODE_LIFETIME
+    }
+
+
+def _recent(limits: Table, now: float) -> Table:
+    """Without requests that no longer keep anybody from a new one."""
+    return {
+        key: value
+        for key, value in limits.items()
+        if key.startswith("_") or now - (_number(value) or now) < BETWEEN_REQUESTS
+    }
+
+
+def _locked(limits: Table, platform: str, now: float) -> float:
+    """Seconds until approvals are taken again; never more than a whole lockout."""
+    return min(max((_number(limits.get(f"_lockout:{platform}")) or 0.0) - now, 0.0), LOCKOUT)
+
+
+def _is_from(value: object, user: str) -> bool:
+    return _text(as_entry(value) or {}, "user_id") == user
+
+
+def _asked(value: object) -> float | None:
+    return _number((as_entry(value) or {}).get("created_at"))
+
+
+def _at(entry: Table, name: str) -> datetime | None:
+    number = _number(entry.get(name))
+    return _moment(number) if number is not None and 0 <= number < _FAR else None
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
+def _text(entry: Table, name: str) -> str:
+    value = entry.get(name)
+    return value if isinstance(value, str) else ""

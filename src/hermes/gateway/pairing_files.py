@@ -1,0 +1,123 @@
+"""The files of pairing: JSON tables that the gateway and the command line both change.
+
+What the program does not know in them stays as it is; what cannot be read is never overwritten.
+"""
+
+import fcntl
+import os
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import msgspec
+
+from hermes.kit.errors import ConfigError, UsageError
+from hermes.kit.files import write_atomic
+
+Table: TypeAlias = dict[str, object]
+
+_PLATFORM = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_LIMITS = "_rate_limits.json"
+_BOM = b"\xef\xbb\xbf"
+
+
+class PairingFiles:
+    """Reading needs no lock, because a file is replaced in one step."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def changing(self) -> Generator[None]:
+        """One writer at a time, in whatever process; the lock is the folder itself."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _unusable(self._folder, error) from error
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+    def pending(self, platform: str) -> Table:
+        return _read(self._path(platform, "pending"))
+
+    def approved(self, platform: str) -> Table:
+        return _read(self._path(platform, "approved"))
+
+    def limits(self) -> Table:
+        return _read(self._folder / _LIMITS)
+
+    def keep_pending(self, platform: str, table: Table) -> None:
+        _write(self._path(platform, "pending"), table)
+
+    def keep_approved(self, platform: str, table: Table) -> None:
+        _write(self._path(platform, "approved"), table)
+
+    def keep_limits(self, table: Table) -> None:
+        _write(self._folder / _LIMITS, table)
+
+    def platforms(self, kind: str) -> list[str]:
+        """The platforms that have a file of this kind, `pending` or `approved`."""
+        ending = f"-{kind}.json"
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _unusable(self._folder, error) from error
+        found = (name.removesuffix(ending) for name in names if name.endswith(ending))
+        return sorted(name for name in found if _PLATFORM.fullmatch(name))
+
+    def _path(self, platform: str, kind: str) -> Path:
+        return self._folder / f"{platform}-{kind}.json"
+
+
+def checked_platform(name: str) -> str:
+    """The name in small letters. Raises `UsageError` for one that no file can have."""
+    platform = name.strip().lower()
+    if not _PLATFORM.fullmatch(platform):
+        raise UsageError(
+            f"{name!r} is not the name of a platform",
+            hint="Such names are: telegram, discord, slack.",
+        )
+    return platform
+
+
+def as_entry(value: object) -> Table | None:
+    return cast("Table", value) if isinstance(value, dict) else None
+
+
+def _read(path: Path) -> Table:
+    try:
+        data = path.read_bytes().removeprefix(_BOM)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _unusable(path, error) from error
+    try:
+        return msgspec.json.decode(data, type=dict[str, object]) if data.strip() else {}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} is damaged: {error}",
+            hint="Repair the file, or move it away and pair again; nothing was changed in it.",
+        ) from error
+
+
+def _write(path: Path, table: Table) -> None:
+    data = msgspec.json.format(msgspec.json.encode(table), indent=2)
+    try:
+        write_atomic(path, data + b"\n", mode=0o600)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path} cannot be used: {error.strerror}",
+        hint="Run this as the user the gateway runs as, and check who owns the file.",
+    )

@@ -1,0 +1,206 @@
+"""What a person in a chat may do as owner, member or guest: which tools and commands, how often."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from hermes.config.sections.words import Count, Names, Table
+from hermes.gateway.settings import ANYBODY, listed
+from hermes.kit.clock import Clock
+from hermes.schema.errors import ConfigError
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.session.keys import DIRECT
+
+ALWAYS = frozenset({"help", "whoami"})
+"""Commands that everybody who is let in may use."""
+
+OWN_SESSION = frozenset(
+    {"start", "new", "reset", "retry", "undo", "stop", "title", "status", "usage", "queue", "steer"}
+)
+"""What a guest may use where no administrator is named: it concerns nobody but the guest."""
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+class Role(StrEnum):
+    """Owner: named as administrator. Member: let in by id. Guest: let in with everybody else."""
+
+    OWNER = "owner"
+    MEMBER = "member"
+    GUEST = "guest"
+
+
+class Quota(Struct, frozen=True):
+    """How many turns; None is without limit."""
+
+    per_hour: int | None = None
+    per_day: int | None = None
+
+
+class Powers(Struct, frozen=True):
+    """`toolsets` None means all that the platform offers."""
+
+    effects: frozenset[Effect] = frozenset(Effect)
+    toolsets: tuple[str, ...] | None = None
+    quota: Quota = Quota()
+
+
+POWERS: Mapping[Role, Powers] = {
+    Role.OWNER: Powers(),
+    Role.MEMBER: Powers(),
+    Role.GUEST: Powers(frozenset({Effect.READ}), ("safe",), Quota(per_hour=20, per_day=100)),
+}
+
+
+class _RoleSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    toolsets: Names | UnsetType | None = UNSET
+    effects: frozenset[Effect] | UnsetType = UNSET
+    turns_per_hour: Count | UnsetType | None = UNSET
+    turns_per_day: Count | UnsetType | None = UNSET
+
+
+def powers_from(extra: Table) -> Mapping[Role, Powers]:
+    """The powers of each role on a platform, changed by `roles` in its own settings."""
+    try:
+        given = msgspec.convert(extra.get("roles") or {}, dict[Role, _RoleSettings], strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"The setting `roles` of a platform is wrong: {error}",
+            hint="Under owner, member or guest it takes toolsets, effects, turns_per_hour and "
+            "turns_per_day.",
+        ) from error
+    return {role: _changed(POWERS[role], given.get(role)) for role in Role}
+
+
+def _changed(powers: Powers, given: _RoleSettings | None) -> Powers:
+    if given is None:
+        return powers
+    quota = powers.quota
+    if given.turns_per_hour is not UNSET:
+        quota = structs.replace(quota, per_hour=given.turns_per_hour)
+    if given.turns_per_day is not UNSET:
+        quota = structs.replace(quota, per_day=given.turns_per_day)
+    return Powers(
+        effects=powers.effects if given.effects is UNSET else given.effects,
+        toolsets=powers.toolsets if given.toolsets is UNSET else given.toolsets,
+        quota=quota,
+    )
+
+
+def offered(
+    powers: Powers, specs: Iterable[ToolSpec], tools_of: Callable[[Iterable[str]], Iterable[str]]
+) -> list[ToolSpec]:
+    """The tools that remain; `tools_of` knows which tools the toolsets hold."""
+    names = None if powers.toolsets is None else frozenset(tools_of(powers.toolsets))
+    return [
+        spec
+        for spec in specs
+        if spec.effect in powers.effects and (names is None or spec.name in names)
+    ]
+
+
+class CommandAccess(Struct, frozen=True):
+    """Who may use which slash commands in one kind of chat; open until an owner is named."""
+
+    gated: bool = False
+    permitted: frozenset[str] = frozenset()
+
+    def may_run(self, role: Role, command: str) -> bool:
+        """`command` is the command's own name, not an alias; skills and shortcuts count too."""
+        name = _command_name(command)
+        if role is Role.OWNER or name in ALWAYS or name in self.permitted:
+            return True
+        if self.gated:
+            return False
+        return role is Role.MEMBER or name in OWN_SESSION
+
+
+def command_access(extra: Table, chat_type: str) -> CommandAccess:
+    """From `allow_admin_from` and `user_allowed_commands`; groups have lists of their own.
+
+    A direct chat without a list of commands uses that of the groups, never their administrators.
+    """
+    group_list = extra.get(_key("user_allowed_commands", "group"))
+    permitted = extra.get(_key("user_allowed_commands", chat_type)) or group_list
+    admins = admins_in(extra, chat_type)
+    return CommandAccess(
+        gated=bool(admins) and ANYBODY not in admins,
+        permitted=frozenset(map(_command_name, listed(permitted))),
+    )
+
+
+def admins_in(extra: Table, chat_type: str) -> tuple[str, ...]:
+    return listed(extra.get(_key("allow_admin_from", chat_type)))
+
+
+def _key(name: str, chat_type: str) -> str:
+    return name if chat_type == DIRECT else f"group_{name}"
+
+
+def _command_name(text: str) -> str:
+    """Some platforms allow no hyphen in a command and write a line instead."""
+    return text.strip().removeprefix("/").lower().replace("_", "-")
+
+
+class TooMany(Struct, frozen=True):
+    """The limit that is reached, and after how many seconds there is room again."""
+
+    limit: int
+    window: float
+    wait: float
+
+
+class TurnMeter:
+    """Counts turns in windows that slide; remembers a bounded number of people."""
+
+    def __init__(self, clock: Clock, most_people: int = 10_000) -> None:
+        self._clock = clock
+        self._most_people = most_people
+        self._turns: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def take(self, who: str, quota: Quota) -> TooMany | None:
+        """None when the turn may begin; it is then counted. A refused turn is not."""
+        windows = [
+            (limit, window)
+            for limit, window in ((quota.per_hour, HOUR), (quota.per_day, DAY))
+            if limit is not None
+        ]
+        if not windows:
+            return None
+        now = self._clock.monotonic()
+        turns = self._turns.pop(who, None) or deque[float]()
+        while turns and turns[0] <= now - DAY:
+            turns.popleft()
+        refusals = [
+            refused for limit, window in windows if (refused := _refused(turns, now, limit, window))
+        ]
+        if not refusals:
+            turns.append(now)
+        self._remember(who, turns, now)
+        return max(refusals, key=lambda refused: refused.wait, default=None)
+
+    def _remember(self, who: str, turns: deque[float], now: float) -> None:
+        if turns:
+            self._turns[who] = turns
+        while self._turns:
+            oldest = next(iter(self._turns.values()))
+            if len(self._turns) <= self._most_people and oldest[-1] > now - DAY:
+                return
+            self._turns.popitem(last=False)
+
+    @property
+    def people(self) -> int:
+        """How many are remembered now."""
+        return len(self._turns)
+
+
+def _refused(turns: deque[float], now: float, limit: int, window: float) -> TooMany | None:
+    if limit == 0:
+        return TooMany(limit, window, window)
+    if len(turns) < limit or turns[-limit] <= now - window:
+        return None
+    return TooMany(limit, window, turns[-limit] + window - now)
