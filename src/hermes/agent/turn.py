@@ -164,7 +164,7 @@ class _Turn:
         self.steps += 1
         plan = self._plan
         stream = AnswerStream(plan.model, self._emit)
-        request = Request(plan.system, history, specs, effort=plan.effort)
+        request = Request(plan.system, history, specs, effort=plan.effort, run=plan.scope.run)
         try:
             answer = await stream.listen(request)
         except BaseException:

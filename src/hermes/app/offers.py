@@ -59,7 +59,7 @@ async def _ask(target: Target) -> Offer:
     try:
         models = tuple(sorted(await list_models(target, PATIENCE)))
     except ModelError as error:
-        trouble = str(error)
+        trouble = f"{error} {error.hint}".strip()
     return Offer(
         provider=target.provider,
         base_url=target.base_url,

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from hermes.app.build import App, Choices, open_app
-from hermes.cli.export.wire import WireMessage, from_wire, to_wire
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.library import Answer, collect
+from hermes.schema.chat_api import WireMessage, from_wire, to_wire
 from hermes.schema.errors import HermesError, UsageError
 from hermes.schema.events import Event, Outcome, TextDelta
 from hermes.schema.messages import Assistant, Message, Reasoning, Text, Usage

@@ -22,7 +22,7 @@ class SseReader:
     """Takes bytes as they come and gives whole events; comments and empty blocks vanish."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._rest: bytes = b""
+        self._rest = bytearray()
         self._held_cr = False
         self._begun = False
         self._limit = limit
@@ -30,21 +30,26 @@ class SseReader:
     def feed(self, data: bytes) -> list[SseEvent]:
         if self._held_cr or b"\r" in data:
             data = self._plain_line_ends(data)
-        data = self._rest + data
-        if not self._begun and data:
-            if len(data) < len(_BOM) and _BOM.startswith(data):
-                self._rest = data
+        # Only what is new is searched, so that a large event in tiny pieces stays cheap.
+        searched = max(len(self._rest) - 1, 0)
+        self._rest += data
+        if not self._begun and self._rest:
+            if len(self._rest) < len(_BOM) and _BOM.startswith(self._rest):
                 return []
             self._begun = True
-            data = data.removeprefix(_BOM)
-        *blocks, self._rest = data.split(b"\n\n")
+            searched = 0
+            self._rest = self._rest.removeprefix(_BOM)
+        blocks: list[bytes] = []
+        if self._rest.find(b"\n\n", searched) >= 0:
+            *blocks, rest = bytes(self._rest).split(b"\n\n")
+            self._rest = bytearray(rest)
         if len(self._rest) > self._limit:
             raise SseTooLong(f"an event is larger than {self._limit:,} bytes")
         return [event for block in blocks if (event := _parse(block)) is not None]
 
     def close(self) -> list[SseEvent]:
         """The last event of a stream that ended without the blank line after it."""
-        rest, self._rest = self._rest, b""
+        rest, self._rest = bytes(self._rest), bytearray()
         event = _parse(rest)
         return [] if event is None else [event]
 

@@ -1,5 +1,8 @@
 """Cutting text to size without losing both ends."""
 
+HEAD = 0.4
+"""The share of the beginning where the middle is left out; ends say more than beginnings."""
+
 
 def one_line(text: str, width: int) -> str:
     """The text as a single line of at most `width` characters."""
@@ -9,7 +12,7 @@ def one_line(text: str, width: int) -> str:
     return flat[: width - 1] + "…" if width > 0 else ""
 
 
-def head_and_tail(text: str, limit: int, *, head: float = 0.4) -> str:
+def head_and_tail(text: str, limit: int, *, head: float = HEAD) -> str:
     """At most about `limit` characters: the start, what is missing, the end."""
     if len(text) <= limit:
         return text

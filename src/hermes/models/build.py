@@ -4,7 +4,7 @@ from functools import partial
 
 from hermes.kit.clock import Clock
 from hermes.models.chat_completions import ChatCompletions, Served
-from hermes.models.endpoint import Endpoint, Place
+from hermes.models.endpoint import CEILING, Endpoint, Place
 from hermes.models.images import Images
 from hermes.models.keys import KeyRing
 from hermes.models.resilient import Policy, Resilient, Route
@@ -30,6 +30,7 @@ def _endpoint(target: Target, endpoints: dict[Place, Endpoint]) -> Endpoint:
         base_url=target.base_url,
         connect=target.connect,
         idle=target.idle,
+        ceiling=max(CEILING, target.idle),
         proxy=target.proxy,
         verify=target.verify,
         ca_file=target.ca_file,

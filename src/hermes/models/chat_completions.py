@@ -11,7 +11,16 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.sse import SseReader, SseTooLong
-from hermes.models.endpoint import Endpoint, broken
+from hermes.models.endpoint import (
+    ERROR_BODY,
+    Endpoint,
+    NoProgress,
+    Place,
+    TooLarge,
+    beginning_of,
+    broken,
+    whole_of,
+)
 from hermes.models.errors import Origin, classify, url_hint
 from hermes.models.images import Images
 from hermes.models.profile import Profile
@@ -25,10 +34,11 @@ from hermes.models.wire.chat_stream import (
 )
 from hermes.ports.model import Chunk, Request
 from hermes.schema.errors import BadRequest, ModelError, Overloaded, Unreachable
+from hermes.schema.events import Notice
 
 _PATH = "/chat/completions"
-_ERROR_BODY = 256 * 1024
 _WHOLE_BODY = 32 * 1024 * 1024
+_ONE_EVENT = 16 * 1024 * 1024
 _BROKEN_FINISHES = {"error", "insufficient_system_resource", "network_error", "abort"}
 
 
@@ -99,7 +109,7 @@ class ChatCompletions:
         body = self._codec.body(request, urls)
         async with self._endpoint.post(_PATH, body, self._headers(), self._origin) as response:
             await self._check(response)
-            events = _Events(response, self._endpoint.place.grace)
+            events = _Events(response, self._endpoint.place)
             async with aclosing(self._read(events)) as chunks:
                 yield chunks
             await events.drain()
@@ -124,10 +134,7 @@ class ChatCompletions:
             raise BadRequest(
                 f"{self._origin.base_url} sends us to {target}", hint=url_hint(self._origin)
             )
-        try:
-            body = await _read(response.content, _ERROR_BODY)
-        except (aiohttp.ClientError, TimeoutError):
-            body = b""
+        body = await beginning_of(response.content, ERROR_BODY, self._endpoint.place.idle)
         raise self._classified(response.status, body, response.headers)
 
     def _classified(
@@ -139,18 +146,23 @@ class ChatCompletions:
         stream = ChatStream(self._decoder)
         try:
             while not events.done and not stream.runaway:
+                before = stream.size, stream.finish_reason
                 batch = await events.next(hurry=bool(stream.finish_reason))
                 for delta in stream.feed(batch):
                     yield delta
+                if (stream.size, stream.finish_reason) != before:
+                    events.moved()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if not stream.finish_reason:
                 raise broken(error, self._origin, self._endpoint.place) from error
         except ErrorInStream as error:
             raise self._classified(None, error.body, {}) from error
-        except (NotAChunk, SseTooLong) as error:
+        except (NotAChunk, SseTooLong, TooLarge) as error:
             raise Unreachable(f"{self._origin.provider} sent a broken stream: {error}") from error
         for delta in self._end(stream, events):
             yield delta
+        if stream.runaway:
+            yield Notice(f"The answer was cut off: {stream.runaway}.")
         yield stream.answer(self._served.model, self._served.provider)
 
     def _end(self, stream: ChatStream, events: "_Events") -> Sequence[StreamDelta]:
@@ -163,21 +175,48 @@ class ChatCompletions:
 
 
 class _Events:
-    """The events of a response, one network read at a time."""
+    """The events of a response, one network read at a time.
 
-    def __init__(self, response: aiohttp.ClientResponse, grace: float) -> None:
-        self._grace = grace
+    Comments, empty events and bytes of an unfinished one are signs of life, no progress:
+    they do not make the wait for the next piece of the answer any longer.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, place: Place) -> None:
+        self._place = place
         self._content = response.content
         self._whole = response.content_type == "application/json"
-        self._reader = SseReader()
+        self._reader = SseReader(_ONE_EVENT)
+        self._moved_at = anyio.current_time()
         self.said_done = False
         self.done = False
 
+    def moved(self) -> None:
+        """There was a piece of the answer: the wait for the next begins."""
+        self._moved_at = anyio.current_time()
+
     async def next(self, *, hurry: bool) -> list[bytes]:
+        """Raises `NoProgress` when it took too long; in a hurry that is just the end."""
+        pause = self._place.grace if hurry else self._place.longest_pause
+        data = await self._data(self._moved_at + pause)
+        if data is None and not hurry:
+            raise NoProgress
         if self._whole:
             self.done = True
-            return [await _read(self._content, _WHOLE_BODY)]
-        data = await self._within_grace() if hurry else await self._content.readany()
+            return [data or b""]
+        return self._batch(data or b"")
+
+    async def _data(self, deadline: float) -> bytes | None:
+        """None when the deadline has passed."""
+        # What is already there is read without a wait, which no cancel scope would notice.
+        if anyio.current_time() >= deadline:
+            return None
+        with anyio.CancelScope(deadline=deadline):
+            if self._whole:
+                return await whole_of(self._content, _WHOLE_BODY)
+            return await self._content.readany()
+        return None
+
+    def _batch(self, data: bytes) -> list[bytes]:
         if data:
             events = self._reader.feed(data)
         else:
@@ -192,23 +231,9 @@ class _Events:
                 batch.append(event.data)
         return batch
 
-    async def _within_grace(self) -> bytes:
-        with anyio.move_on_after(self._grace):
-            return await self._content.readany()
-        return b""
-
     async def drain(self) -> None:
         """Take the last bytes of a finished response, so that its connection can serve again."""
         if self.said_done and not self._content.at_eof():
             broken_end = (aiohttp.ClientError, TimeoutError, OSError)
             with anyio.move_on_after(0.1), suppress(*broken_end):
                 await self._content.readany()
-
-
-async def _read(content: aiohttp.StreamReader, limit: int) -> bytes:
-    """All there is, up to the limit."""
-    pieces: list[bytes] = []
-    while limit > 0 and (piece := await content.read(limit)):
-        pieces.append(piece)
-        limit -= len(piece)
-    return b"".join(pieces)

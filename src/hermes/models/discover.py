@@ -6,9 +6,10 @@ import anyio
 import msgspec
 from msgspec import Struct
 
+from hermes.kit.clock import SystemClock
 from hermes.models.address import tidy_url
 from hermes.models.endpoint import Endpoint, Place
-from hermes.models.errors import Origin
+from hermes.models.errors import Origin, url_hint
 from hermes.models.providers import PROVIDERS, Provider
 from hermes.models.resolve import Target
 from hermes.models.settings import LocalServer, Lookup
@@ -79,6 +80,7 @@ async def list_models(target: Target, timeout: float = 10.0) -> Mapping[str, int
         base_url=target.base_url,
         connect=min(target.connect, timeout),
         idle=timeout,
+        ceiling=3 * timeout,
         proxy=target.proxy,
         verify=target.verify,
         ca_file=target.ca_file,
@@ -100,10 +102,11 @@ async def _list(place: Place, origin: Origin) -> Mapping[str, int | None]:
     endpoint = Endpoint(place)
     headers = {"authorization": f"Bearer {origin.key}"} if origin.key else {}
     try:
-        body = await endpoint.get("/models", headers, origin)
+        body = await endpoint.get("/models", headers, origin, SystemClock())
         rows = msgspec.json.decode(body, type=_Rows, strict=False).data
-    except msgspec.DecodeError as error:
-        raise BadRequest(f"{origin.base_url}/models is no list of models") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = f"{origin.base_url}/models is no list of models"
+        raise BadRequest(what, hint=url_hint(origin)) from error
     finally:
         await endpoint.aclose()
     return {row.id: row.window for row in rows or ()}

@@ -2,17 +2,24 @@
 
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from io import BytesIO
+from types import SimpleNamespace
+from typing import Protocol
 
 import aiohttp
+import anyio
 from msgspec import Struct
 
-from hermes.models.errors import Origin, url_hint
-from hermes.schema.errors import BadRequest, ModelError, Unreachable
+from hermes.kit.clock import Clock
+from hermes.models.errors import Origin, classify, url_hint
+from hermes.schema.errors import BadRequest, ModelError, ModelNotFound, Unreachable
 
 LOCAL_IDLE = 900.0
 REMOTE_IDLE = 120.0
+CEILING = 3600.0
+ERROR_BODY = 256 * 1024
+LARGEST_LIST = 20 * 1024 * 1024
 _KEEP_ALIVE = 60.0
 _LARGE = 512 * 1024
 
@@ -20,18 +27,47 @@ _LARGE = 512 * 1024
 class Place(Struct, frozen=True, kw_only=True):
     """Where and how to connect.
 
-    `idle` bounds the wait for a first byte and between bytes; `grace` the wait for what may
-    follow a complete answer.
+    `idle` bounds the wait for a first byte and between bytes; `patience` the wait for the next
+    piece of an answer while only signs of life come, as from a provider that queues (five
+    times `idle` unless set); `grace` the wait for what may follow a complete answer;
+    `ceiling` a request as a whole.
     """
 
     base_url: str
     connect: float = 10.0
     idle: float = REMOTE_IDLE
+    patience: float | None = None
     grace: float = 5.0
+    ceiling: float = CEILING
     proxy: str = ""
     verify: bool = True
     ca_file: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def longest_pause(self) -> float:
+        return 5 * self.idle if self.patience is None else self.patience
+
+
+class NoProgress(TimeoutError):
+    """Bytes came, but no piece of an answer."""
+
+
+class TooLarge(ValueError):
+    """A body has grown beyond the limit."""
+
+
+class Source(Protocol):
+    """A body to read; empty bytes are its end."""
+
+    async def readany(self) -> bytes: ...
+
+
+class _Sent:
+    """What is learnt about a request on its way."""
+
+    def __init__(self) -> None:
+        self.reused = False
 
 
 class Endpoint:
@@ -45,11 +81,27 @@ class Endpoint:
     async def post(
         self, path: str, body: bytes, headers: Mapping[str, str], origin: Origin
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Leaving the block with the answer unread closes the connection."""
+        """One request, sent once. Leaving the block with the answer unread closes the connection.
+
+        A connection kept from before may have died in its sleep: the error says then that
+        there is nothing to wait for.
+        """
+        sent = _Sent()
+        # Large bodies go out in pieces, so that other tasks get their turn in between.
+        data = BytesIO(body) if len(body) > _LARGE else body
         try:
-            response = await self._send(path, body, headers)
+            response = await self._opened().post(
+                self.place.base_url + path,
+                data=data,
+                headers=headers,
+                allow_redirects=False,
+                trace_request_ctx=sent,
+            )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise broken(error, origin, self.place) from error
+            failure = broken(error, origin, self.place)
+            if sent.reused and isinstance(error, _DIED):
+                failure.wait = 0.0
+            raise failure from error
         try:
             yield response
         finally:
@@ -58,36 +110,28 @@ class Endpoint:
             else:
                 response.close()
 
-    async def _send(
-        self, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
-        url = self.place.base_url + path
-
-        async def send() -> aiohttp.ClientResponse:
-            # Large bodies go out in pieces, so that other tasks get their turn in between.
-            data = BytesIO(body) if len(body) > _LARGE else body
-            return await self._opened().post(url, data=data, headers=headers, allow_redirects=False)
-
-        try:
-            return await send()
-        except (aiohttp.ServerDisconnectedError, ConnectionResetError):
-            # A connection kept from before may have died in its sleep: that costs one more go.
-            return await send()
-
-    async def get(self, path: str, headers: Mapping[str, str], origin: Origin) -> bytes:
+    async def get(
+        self, path: str, headers: Mapping[str, str], origin: Origin, clock: Clock
+    ) -> bytes:
         """A small answer, whole."""
         try:
             async with self._opened().get(
                 self.place.base_url + path, headers=headers, allow_redirects=False
             ) as response:
-                body = await response.read()
+                if response.status == 200:
+                    return await whole_of(response.content, LARGEST_LIST)
+                body = await beginning_of(response.content, ERROR_BODY, self.place.idle)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise broken(error, origin, self.place) from error
-        if response.status != 200:
-            raise BadRequest(
+        except TooLarge as error:
+            raise BadRequest(f"{origin.base_url}{path}: {error}", hint=url_hint(origin)) from error
+        refusal = classify(response.status, body, response.headers, origin, clock.now())
+        if isinstance(refusal, BadRequest | ModelNotFound):
+            # No model was asked for: what is wrong is the address.
+            refusal = BadRequest(
                 f"{origin.provider} answered {response.status} to {path}", hint=url_hint(origin)
             )
-        return body
+        raise refusal
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
@@ -98,10 +142,11 @@ class Endpoint:
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=place.connect, sock_read=place.idle
+                    total=place.ceiling, sock_connect=place.connect, sock_read=place.idle
                 ),
                 headers={"accept-encoding": "identity", **dict(place.headers)},
                 proxy=place.proxy or None,
+                trace_configs=[_reuse_noticed()],
             )
         return self._session
 
@@ -109,6 +154,47 @@ class Endpoint:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+
+_DIED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
+
+
+def _reuse_noticed() -> aiohttp.TraceConfig:
+    async def reused(
+        _: aiohttp.ClientSession,
+        context: SimpleNamespace,
+        __: aiohttp.TraceConnectionReuseconnParams,
+    ) -> None:
+        if isinstance(sent := context.trace_request_ctx, _Sent):
+            sent.reused = True
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(reused)
+    return trace
+
+
+async def whole_of(source: Source, limit: int) -> bytes:
+    """All there is; raises `TooLarge` when that is more than the limit."""
+    pieces: list[bytes] = []
+    left = limit
+    while piece := await source.readany():
+        left -= len(piece)
+        if left < 0:
+            raise TooLarge(f"more than {limit:,} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def beginning_of(source: Source, limit: int, seconds: float) -> bytes:
+    """What comes of a body within these bounds, however it ends."""
+    pieces: list[bytes] = []
+    left = limit
+    broken_end = (aiohttp.ClientError, TimeoutError, OSError)
+    with anyio.move_on_after(seconds), suppress(*broken_end):
+        while left > 0 and (piece := await source.readany()):
+            pieces.append(piece[:left])
+            left -= len(piece)
+    return b"".join(pieces)
 
 
 def _tls(place: Place) -> ssl.SSLContext | bool:
@@ -129,9 +215,13 @@ def broken(error: Exception, origin: Origin, place: Place) -> ModelError:
             hint = "For an own certificate authority set ssl_ca_cert of the custom provider."
         case aiohttp.ConnectionTimeoutError():
             what = f"{who} took no connection within {place.connect:g} s"
-        case TimeoutError():
+        case NoProgress():
+            what = f"{who} kept the line open without an answer for {place.longest_pause:g} s"
+        case aiohttp.ServerTimeoutError():
             what = f"{who} was silent for {place.idle:g} s"
             hint = "A slow local model may need longer: agent.local_stream_stale_timeout"
+        case TimeoutError():
+            what = f"{who} took longer than {place.ceiling:g} s for one answer"
         case aiohttp.ClientConnectorDNSError():
             what = f"the name of {who} is unknown"
             hint = "Check the network and the address."

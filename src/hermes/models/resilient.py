@@ -27,11 +27,11 @@ from hermes.schema.errors import (
     Unreachable,
 )
 from hermes.schema.events import Notice, ReasoningDelta, StreamReset, TextDelta
-from hermes.schema.messages import Assistant, Trust, User
+from hermes.schema.messages import Assistant
 
 log = logging.getLogger(__name__)
 
-_TURNS = 256
+_RUNS = 256
 
 _TROUBLE = {
     "auth": "the key was refused",
@@ -107,8 +107,8 @@ class _Move(Struct, frozen=True):
 class Resilient:
     """Implements `ports.model.Model` over a chain of routes, the first of them preferred.
 
-    A turn stays with the model that answered it; the preferred one returns with a later
-    turn, once its cool-down is over.
+    A run stays with the model that answered it; the preferred one returns with a later
+    run, once its cool-down is over.
     """
 
     def __init__(
@@ -151,8 +151,7 @@ class Resilient:
             yield chunks
 
     async def _run(self, request: Request) -> AsyncGenerator[Chunk]:
-        turn = _turn_of(request)
-        so_far = _Attempts(self._order(turn))
+        so_far = _Attempts(self._order(request.run))
         while True:
             route = so_far.route
             await self._pace(route)
@@ -162,7 +161,7 @@ class Resilient:
                 async with route.with_key(key).stream(request) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, Assistant):
-                            self._remember(turn, route)
+                            self._remember(request.run, route)
                             yield chunk
                             return
                         so_far.spoke |= isinstance(chunk, TextDelta | ReasoningDelta)
@@ -177,20 +176,20 @@ class Resilient:
             if move.wait:
                 await self._clock.sleep(move.wait)
 
-    def _order(self, turn: str) -> list[Route]:
-        """The model that already answered in this turn, then the rested ones, then the others."""
+    def _order(self, run: str) -> list[Route]:
+        """The model that already answered in this run, then the rested ones, then the others."""
         now = self._clock.monotonic()
         ordered = sorted(self._routes, key=lambda route: route.resting_until > now)
-        stuck = self._answered.get(turn)
+        stuck = self._answered.get(run)
         return [stuck, *(route for route in ordered if route is not stuck)] if stuck else ordered
 
-    def _remember(self, turn: str, route: Route) -> None:
+    def _remember(self, run: str, route: Route) -> None:
         route.resting_until = -math.inf
-        if not turn:
+        if not run:
             return
-        self._answered[turn] = route
-        self._answered.move_to_end(turn)
-        if len(self._answered) > _TURNS:
+        self._answered[run] = route
+        self._answered.move_to_end(run)
+        if len(self._answered) > _RUNS:
             self._answered.popitem(last=False)
 
     async def _pace(self, route: Route) -> None:
@@ -252,14 +251,6 @@ class Resilient:
         if not so_far.ahead:
             raise _given_up(error, so_far) from error
         return _Move(f"{failed}: {_TROUBLE[error.code]}, going on with {so_far.next_route()}")
-
-
-def _turn_of(request: Request) -> str:
-    """A turn is known by what a person asked last; notes of the house do not begin one."""
-    for message in reversed(request.messages):
-        if isinstance(message, User) and message.trust is not Trust.HOUSE:
-            return message.id
-    return ""
 
 
 def _given_up(error: ModelError, so_far: _Attempts) -> ModelError:

@@ -11,6 +11,7 @@ _CLOSING = re.compile(rf"</({'|'.join(NAMES)})>", re.IGNORECASE)
 _TAGS = (*(f"<{name}>" for name in NAMES), *(f"</{name}>" for name in NAMES))
 _BLANK = re.compile(r"\s*")
 _FENCES = ("```", "~~~")
+_MOST_BLANK = 4096
 
 
 class Kind(Enum):
@@ -84,13 +85,11 @@ class ThinkTags:
         end = blank.end() if blank else 0
         rest = text[end:]
         if not final and (not rest or _undecided(rest)):
-            told = end if self._spoke else 0
-            _add(pieces, text[:told], Kind.SPOKEN)
-            self._held = text[told:]
+            self._hold(text[:end], rest, pieces)
             return ""
         tag = None if self._fence else _OPENING.match(rest) or _CLOSING.match(rest)
         if self._spoke or not (tag or self._thought):
-            _add(pieces, text[:end], Kind.SPOKEN)
+            _add(pieces, self._blank(text[:end]), Kind.SPOKEN)
         if tag is None:
             self._toggle_fence(rest)
             return self._speak(rest, pieces)
@@ -99,6 +98,17 @@ class ThinkTags:
         else:
             self._inside = tag[1].lower()
         return rest[tag.end() :]
+
+    def _hold(self, blank: str, rest: str, pieces: list[Piece]) -> None:
+        if self._spoke:
+            _add(pieces, blank, Kind.SPOKEN)
+            self._held = rest
+        else:
+            self._held = self._blank(blank) + rest
+
+    def _blank(self, text: str) -> str:
+        """Of the emptiness before the first word only so much is kept."""
+        return text if self._spoke else text[:_MOST_BLANK]
 
     def _stray_end(self, pieces: list[Piece]) -> None:
         if self._spoke and not self._thought:

@@ -12,13 +12,18 @@ from hermes.schema.tools import ToolSpec
 
 
 class Request(Struct, frozen=True):
-    """`messages` are a valid history: every call has its result, roles are in order."""
+    """`messages` are a valid history: every call has its result, roles are in order.
+
+    `run` names the turn this request belongs to; requests of one run go to one model where
+    there are several. Empty: it stands alone.
+    """
 
     system: str
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
     max_output: int | None = None
     effort: str | None = None
+    run: str = ""
 
 
 Chunk: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | Assistant

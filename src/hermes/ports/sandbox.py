@@ -25,12 +25,14 @@ class Job(Struct, frozen=True, kw_only=True):
 class Finished(Struct, frozen=True, kw_only=True):
     """`exit_code` is 124 after a timeout and negative after a signal.
 
-    `left` counts processes that outlived the command; they were ended with it.
+    Of `total` bytes the `output` may lack the middle: then `seam` is the length of its
+    beginning. `left` counts processes that outlived the command; they were ended with it.
     """
 
     exit_code: int
     output: bytes
     total: int
+    seam: int | None = None
     timed_out: bool = False
     left: int = 0
 

@@ -5,6 +5,7 @@ more than one from `asyncio.create_subprocess_exec`, which promises nothing when
 an interpreter per command, the plain way to the same promise, would take 9 to 19 ms.
 """
 
+import logging
 import os
 import signal
 import socket
@@ -12,7 +13,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Self
 
@@ -22,10 +23,14 @@ from msgspec import Struct
 
 from hermes.schema.errors import SandboxError
 
+log = logging.getLogger(__name__)
+
 CHUNK = 65_536
 GRACE = 2.0
 PATIENCE = 5.0
 """Seconds beyond the grace before we stop waiting for a warden to finish its work."""
+CLOSE_PATIENCE = 1.0
+"""Seconds for the keeper to go by itself, which takes it a few milliseconds."""
 _KEEPER = Path(__file__).with_name("keeper.py")
 _KILLED = -int(signal.SIGKILL)
 _NOT_STARTED = 127
@@ -150,7 +155,10 @@ class Child:
                 self._ended = Ended(code, left, stuck)
 
     def _lose(self) -> None:
-        """The warden itself was killed; its command died with it, the group may not have."""
+        """The warden itself was killed. Its command lives on until the keeper has killed the tree.
+
+        Where the keeper is gone too, or adopts nobody (no Linux), the group is all we reach.
+        """
         if self.pid:
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -197,36 +205,37 @@ class Door:
             self._requests.close()
             self._requests = None
         if self._keeper is not None:
-            self._keeper.wait()
+            _let_go(self._keeper)
             self._keeper = None
 
     def _hand_over(self, talk: bool) -> Child:
         """Give the keeper the child's ends of fresh pipes; keep ours."""
-        theirs: list[int] = []
         try:
-            ours, control = socket.socketpair()
-            theirs.append(control.detach())
-            into: int | None = None
-            if talk:
-                reader, into = os.pipe()
-                os.set_blocking(into, False)
-                theirs.append(reader)
-            else:
-                theirs.append(os.open(os.devnull, os.O_RDONLY))
-            out, writer = os.pipe()
-            theirs += [writer, writer]
-            os.set_blocking(out, False)
-            ours.setblocking(False)
-            self._send(theirs)
+            with ExitStack() as ours, ExitStack() as theirs:
+                control, their_control = socket.socketpair()
+                ours.enter_context(control)
+                theirs.enter_context(their_control)
+                into = None
+                if talk:
+                    reader, into = os.pipe()
+                    ours.callback(os.close, into)
+                    os.set_blocking(into, False)
+                else:
+                    reader = os.open(os.devnull, os.O_RDONLY)
+                theirs.callback(os.close, reader)
+                out, writer = os.pipe()
+                ours.callback(os.close, out)
+                theirs.callback(os.close, writer)
+                os.set_blocking(out, False)
+                control.setblocking(False)
+                self._send([their_control.fileno(), reader, writer, writer])
+                ours.pop_all()
         except OSError as error:
             raise SandboxError(
                 f"no process can be started: {error.strerror}",
                 hint="Too many open files or processes? See `ulimit -n` and `ulimit -u`.",
             ) from error
-        finally:
-            for fd in set(theirs):
-                os.close(fd)
-        return Child(ours, out, into)
+        return Child(control, out, into)
 
     def _send(self, fds: list[int]) -> None:
         if self._requests is not None:
@@ -239,8 +248,9 @@ class Door:
         socket.send_fds(self._start_keeper(), [b"J"], fds)
 
     def _start_keeper(self) -> socket.socket:
-        self._requests, theirs = socket.socketpair()
-        with theirs:
+        ours, theirs = socket.socketpair()
+        with ExitStack() as stack, theirs:
+            stack.enter_context(ours)
             self._keeper = subprocess.Popen(  # noqa: S603 our own script, our own interpreter
                 [self._python, "-I", "-S", str(_KEEPER), str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
@@ -251,7 +261,20 @@ class Door:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        return self._requests
+            stack.pop_all()
+        self._requests = ours
+        return ours
+
+
+def _let_go(keeper: subprocess.Popen[bytes]) -> None:
+    """One that was stopped, or hangs, is killed: nobody waits for it without end."""
+    try:
+        keeper.wait(CLOSE_PATIENCE)
+    except subprocess.TimeoutExpired:
+        log.warning("the keeper did not go by itself and was killed")
+        keeper.kill()
+        with suppress(subprocess.TimeoutExpired):
+            keeper.wait(CLOSE_PATIENCE)
 
 
 def _pack(start: Start, grace: float) -> bytes:

@@ -7,7 +7,9 @@ so it may fork freely: a fork here costs a tenth of a new interpreter.
 
 A warden is the subreaper of its job: whoever daemonises below it becomes its child, so "no
 child is left" means the whole tree is gone. It listens on the job's control socket, and
-an owner that dies, however it dies, closes that socket.
+an owner that dies, however it dies, closes that socket. The keeper is a subreaper too: a
+warden that was killed, or could not finish its work, leaves its tree to the keeper, which
+kills it at once.
 """
 
 import ctypes
@@ -20,6 +22,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Collection
 from types import FrameType
 
 PR_SET_NAME = 15
@@ -35,24 +38,112 @@ STEP = 0.05
 
 
 def main(requests: socket.socket) -> None:
-    """Fork a warden per request until the owner closes the socket."""
     prctl(PR_SET_NAME, b"hermes-keeper")
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
-        asked, fds, _, _ = socket.recv_fds(requests, 1, 4)
+    Keeper(requests).run()
+    os._exit(0)
+
+
+class Keeper:
+    """Forks a warden per request until the owner closes the socket."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self.requests = requests
+        self.alarm = Alarm()
+        self.wardens: set[int] = set()
+        self.asked = True
+        self.patience = 0.0
+        """Until when trees without a warden are being killed; 0 when there are none."""
+
+    def run(self) -> None:
+        poll = select.poll()
+        poll.register(self.requests, select.POLLIN)
+        poll.register(self.alarm.woken, select.POLLIN)
+        while self.asked:
+            for fd, _ in poll.poll(int(STEP * 1000) if self.patience else None):
+                if fd == self.alarm.woken:
+                    self.alarm.drain()
+                else:
+                    self.serve()
+            self.reap()
+        self.finish()
+
+    def finish(self) -> None:
+        """A warden that dies just now must not leave its tree to nobody."""
+        poll = select.poll()
+        poll.register(self.alarm.woken, select.POLLIN)
+        end = time.monotonic() + SETTLE
+        while self.patience or (self.wardens and time.monotonic() < end):
+            if poll.poll(int(STEP * 1000)):
+                self.alarm.drain()
+            self.reap()
+
+    def serve(self) -> None:
+        asked, fds, _, _ = socket.recv_fds(self.requests, 1, 4)
+        self.asked = bool(asked)
         for fd in fds:
             os.set_inheritable(fd, False)
-        if not asked:
-            return
-        if len(fds) == 4 and fork() == 0:
-            requests.close()
-            try:
-                Warden(socket.socket(fileno=fds[0])).run(fds[1:])
-            finally:
-                os._exit(0)
+        if len(fds) == 4 and (pid := fork()) >= 0:
+            if pid == 0:
+                self.become_warden(fds)
+            self.wardens.add(pid)
         for fd in fds:
             os.close(fd)
+
+    def become_warden(self, fds: list[int]) -> None:
+        """Never returns; the exit code tells the keeper whether somebody may be left."""
+        alone = False
+        try:
+            self.requests.close()
+            self.alarm.close()
+            alone = Warden(socket.socket(fileno=fds[0])).run(fds[1:])
+        finally:
+            os._exit(0 if alone else 1)
+
+    def reap(self) -> None:
+        """Only a warden that failed leaves anybody behind, so only then we look around."""
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                if pid in self.wardens:
+                    self.wardens.discard(pid)
+                    if status:
+                        self.patience = time.monotonic() + KILL_PATIENCE
+        except ChildProcessError:
+            pass
+        if self.patience:
+            self.kill_orphans()
+
+    def kill_orphans(self) -> None:
+        orphans = descendants(os.getpid(), self.wardens) or []
+        if not orphans or time.monotonic() > self.patience:
+            self.patience = 0.0
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            signal_all(orphans, number)
+
+
+class Alarm:
+    """A pipe that becomes readable when a child ended."""
+
+    def __init__(self) -> None:
+        self.woken, self.wake = os.pipe()
+        os.set_blocking(self.woken, False)
+        os.set_blocking(self.wake, False)
+        signal.signal(signal.SIGCHLD, wake_up)
+        signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
+
+    def drain(self) -> None:
+        try:
+            while os.read(self.woken, 512):
+                pass
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        os.close(self.woken)
+        os.close(self.wake)
 
 
 def fork() -> int:
@@ -78,31 +169,29 @@ class Warden:
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
+        self.alarm = Alarm()
         self.status: int | None = None
         self.alone = False
         self.wanted = True
         self.owned = True
         self.group = 0
 
-    def run(self, fds: list[int]) -> None:
+    def run(self, fds: list[int]) -> bool:
+        """Whether nobody is left."""
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        self.woken, wake = os.pipe()
-        os.set_blocking(self.woken, False)
-        os.set_blocking(wake, False)
-        signal.signal(signal.SIGCHLD, wake_up)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         job = self.receive()
         if job is None:
-            return
+            return True
         try:
             self.group = start(job, fds)
         except OSError as error:
             self.tell(b"E%d\n" % (error.errno or 0))
-            return
+            return True
         for fd in fds:
             os.close(fd)
         self.tell(b"P%d\n" % self.group)
         self.watch(job.grace)
+        return self.alone
 
     def receive(self) -> Job | None:
         header = self.control.recv(4, socket.MSG_WAITALL)
@@ -147,22 +236,15 @@ class Warden:
     def wait(self, seconds: float | None) -> None:
         """Until a child ended, the owner spoke, or the time is over."""
         poll = select.poll()
-        poll.register(self.woken, select.POLLIN)
+        poll.register(self.alarm.woken, select.POLLIN)
         if self.owned:
             poll.register(self.control, select.POLLIN)
         for fd, _ in poll.poll(None if seconds is None else max(1, int(seconds * 1000))):
-            if fd == self.woken:
-                self.drain()
+            if fd == self.alarm.woken:
+                self.alarm.drain()
             else:
                 self.listen()
         self.reap()
-
-    def drain(self) -> None:
-        try:
-            while os.read(self.woken, 512):
-                pass
-        except BlockingIOError:
-            pass
 
     def listen(self) -> None:
         """Any word, and silence too, means: end it."""
@@ -187,26 +269,11 @@ class Warden:
 
     def tree(self) -> list[int]:
         """Everybody below this process; without /proc, the command's process group."""
-        below: dict[int, list[int]] = {}
-        try:
-            with os.scandir("/proc") as entries:
-                names = [entry.name for entry in entries]
-        except OSError:
-            names = []
-        for name in names:
-            if name.isdigit() and (parent := parent_of(name)):
-                below.setdefault(parent, []).append(int(name))
-        found = below.get(os.getpid(), [])
-        for pid in found:
-            found.extend(below.get(pid, ()))
-        return found if names else [-self.group]
+        found = descendants(os.getpid())
+        return [-self.group] if found is None else found
 
     def signal_tree(self, number: int) -> None:
-        for pid in self.tree():
-            try:
-                os.kill(pid, number)
-            except OSError:
-                continue
+        signal_all(self.tree(), number)
 
     def tell(self, word: bytes) -> None:
         try:
@@ -246,6 +313,31 @@ def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
         if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113 no pathlib here
             return path
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+
+
+def descendants(pid: int, spared: Collection[int] = ()) -> list[int] | None:
+    """Everybody below a process except the `spared` and theirs; None where there is no /proc."""
+    below: dict[int, list[int]] = {}
+    try:
+        with os.scandir("/proc") as entries:
+            names = [entry.name for entry in entries if entry.name.isdigit()]
+    except OSError:
+        names = []
+    for name in names:
+        if parent := parent_of(name):
+            below.setdefault(parent, []).append(int(name))
+    found = [child for child in below.get(pid, ()) if child not in spared]
+    for child in found:
+        found.extend(below.get(child, ()))
+    return found if names else None
+
+
+def signal_all(pids: list[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            continue
 
 
 def parent_of(pid: str) -> int:

@@ -90,6 +90,7 @@ async def _follow(child: Child, job: Job, listener: _Listener) -> Finished:
         exit_code=ended.exit_code,
         output=listener.keeping.kept(),
         total=listener.keeping.total,
+        seam=listener.keeping.seam,
         timed_out=deadline.cancelled_caught,
         left=ended.left,
     )

@@ -7,9 +7,10 @@ from contextlib import suppress
 from io import RawIOBase
 from pathlib import Path
 
+from hermes.kit.text import HEAD
+
 log = logging.getLogger(__name__)
 
-HEAD = 0.4
 SPILL_LIMIT = 64 * 1024 * 1024
 _CUT = b"\n[the rest was not kept]\n"
 
@@ -46,6 +47,12 @@ class Keeping:
             data = data[room:]
         if data:
             self._keep_end(data)
+
+    @property
+    def seam(self) -> int | None:
+        """Where in `kept` the middle is missing, if it is."""
+        whole = self.total <= self._head_room + self._tail_room
+        return None if whole else self._head_room
 
     def kept(self) -> bytes:
         """The beginning and the end, or everything when it fits."""

@@ -18,6 +18,7 @@ HermesError
 └── StoreError            durable state could not be read or written
     ├── StoreCorrupt      the database is damaged: stop writing
     ├── SessionBusy       another process runs a turn in this session
+    ├── LeaseLost         somebody else took the session over meanwhile
     └── NotFound          there is no such session
 
 `str(error)` says what happened; `hint` says what to do next.
@@ -32,6 +33,7 @@ __all__ = [
     "ConfigError",
     "ContextTooLong",
     "HermesError",
+    "LeaseLost",
     "ModelError",
     "ModelNotFound",
     "NotFound",
@@ -116,6 +118,11 @@ class StoreCorrupt(StoreError):
 
 class SessionBusy(StoreError):
     code = "session_busy"
+    exit_code = 75
+
+
+class LeaseLost(StoreError):
+    code = "lease_lost"
     exit_code = 75
 
 

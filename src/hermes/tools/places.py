@@ -27,8 +27,12 @@ class Places:
             return standing
         return Path(scope.workspace)
 
-    def move(self, scope: Scope, folder: Path) -> None:
-        self._standing.put(scope.session, folder)
+    def move(self, session: str, folder: Path | None) -> None:
+        """None leads back to the workspace."""
+        if folder is None:
+            self._standing.drop(session)
+        else:
+            self._standing.put(session, folder)
 
     def find(self, scope: Scope, path: str) -> Path:
         """The absolute path that a tool's argument means. Raises `ToolError`."""

@@ -8,10 +8,11 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
-from hermes.schema.messages import Assistant, Message, Result, text_of
+from hermes.schema.messages import Message, text_of
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.recent import Recent
+from hermes.tools.transcript import results
 
 SESSIONS = 512
 MAX_ITEMS = 200
@@ -81,22 +82,20 @@ class Todo:
         return Output.text(result(answer), shown=shown)
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
-        """Take the list from the last answer this tool gave in a transcript, if there is one."""
-        ours = {
-            call.id
-            for message in messages
-            if isinstance(message, Assistant)
-            for call in message.calls
-            if call.name == self.name
-        }
-        for message in reversed(messages):
-            if isinstance(message, Result) and message.call in ours and not message.failed:
-                try:
-                    answer = msgspec.json.decode(text_of(message), type=TodoResult)
-                except msgspec.DecodeError:
-                    continue
-                self._lists.put(session, answer.todos)
-                return
+        """The list is what the last answer of this tool in the transcript says; else there is none.
+
+        An answer that was taken back takes its list along.
+        """
+        self._lists.drop(session)
+        for message in results(self.name, messages):
+            if message.failed:
+                continue
+            try:
+                answer = msgspec.json.decode(text_of(message), type=TodoResult)
+            except msgspec.DecodeError:
+                continue
+            self._lists.put(session, answer.todos)
+            return
 
 
 def _merged(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoItem]:

@@ -2,13 +2,20 @@
 
 import socket
 
+import msgspec
 import pytest
 
 from hermes.models.build import build_model
 from hermes.models.discover import find_local, list_models
 from hermes.models.resolve import Resolved, resolve, resolve_live
 from hermes.models.settings import CustomProvider, Fallback, Flags, ModelSettings
-from hermes.schema.errors import BadRequest, ConfigError, NotFound, Overloaded, Unreachable
+from hermes.schema.errors import (
+    ConfigError,
+    NotFound,
+    Overloaded,
+    Unauthorized,
+    Unreachable,
+)
 from hermes.schema.events import Notice, StreamReset
 from hermes.schema.messages import Media
 from hermes.testing.clock import FakeClock
@@ -143,8 +150,13 @@ async def test_a_server_without_a_named_model_is_asked_for_its_list():
 
 async def test_listing_fails_with_a_reason():
     async with serve(Script(api_key="secret")) as server:
-        target = decided(server).primary
-        with pytest.raises(BadRequest, match="401"):
+        target = msgspec.structs.replace(decided(server).primary, key_env="MOCK_KEY")
+        with pytest.raises(Unauthorized, match=r"s0 refused the key \(401\)") as caught:
             await list_models(target)
+        assert "Check MOCK_KEY" in caught.value.hint
+        keyless = msgspec.structs.replace(target, keys=())
+        with pytest.raises(Unauthorized) as caught:
+            await list_models(keyless)
+        assert "Set MOCK_KEY" in caught.value.hint
     with pytest.raises(Unreachable, match="no connection"):
         await list_models(target)

@@ -13,6 +13,7 @@ from hermes.models.chat_completions import ChatCompletions, Served
 from hermes.models.endpoint import Endpoint, Place
 from hermes.models.images import Images
 from hermes.models.profile import Profile
+from hermes.models.resilient import Resilient, Route
 from hermes.ports.model import Request
 from hermes.schema.errors import (
     BadRequest,
@@ -24,7 +25,8 @@ from hermes.schema.errors import (
     Unauthorized,
     Unreachable,
 )
-from hermes.schema.messages import Media, Result, Stop, Text, User
+from hermes.schema.events import Notice, TextDelta
+from hermes.schema.messages import Assistant, Media, Result, Stop, Text, User
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.model import ASKED, Heard, listen
 from hermes.testing.mock_openai import Call, Fault, MockServer, Reply, Script, serve
@@ -189,8 +191,9 @@ async def test_what_breaks_after_the_end_breaks_nothing():
         assert (await listen(model)).answer.text == "x"
 
 
-async def test_a_connection_that_died_in_its_sleep_costs_nothing():
+async def test_a_connection_that_died_in_its_sleep_costs_one_attempt_and_no_wait():
     seen = 0
+    clock = FakeClock(auto=True)
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         nonlocal seen
@@ -202,9 +205,12 @@ async def test_a_connection_that_died_in_its_sleep_costs_nothing():
         return web.Response(body=body, content_type="application/json")
 
     async with raw_server(handle) as url, model_at(url) as model:
-        assert (await listen(model)).text == "hi"
-        assert (await listen(model)).text == "hi"
+        resilient = Resilient([Route(model)], clock)
+        assert [type(chunk) for chunk in (await listen(resilient)).chunks] == [TextDelta, Assistant]
+        heard = await listen(resilient)
+    assert [type(chunk) for chunk in heard.chunks] == [Notice, TextDelta, Assistant]
     assert seen == 3
+    assert clock.slept == [0.1]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +245,6 @@ async def test_a_refusal_in_many_pieces_is_read_whole():
             b'length"}}',
         ):
             await response.write(piece)
-            await anyio.sleep(0.01)
         return response
 
     async with raw_server(handle) as url, model_at(url) as model:

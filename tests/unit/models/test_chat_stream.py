@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
+from hermes.models.wire.chat_calls import MOST_ARGUMENTS, MOST_CALLS
 from hermes.models.wire.chat_stream import (
     LONGEST,
     ChatStream,
@@ -315,6 +316,67 @@ def test_an_error_in_the_stream(error: object):
     with pytest.raises(ErrorInStream) as caught:
         ChatStream(DECODER).feed([json.dumps({"error": error, "choices": []}).encode()])
     assert b"boom" in caught.value.body
+
+
+def test_an_answer_has_only_so_many_calls():
+    many = [chunk({"tool_calls": [piece(n, f"c{n}", "look", "{}")]}) for n in range(MOST_CALLS + 9)]
+    stream = ChatStream(DECODER)
+    stream.feed(many[:MOST_CALLS])
+    assert stream.runaway == ""
+    stream.feed(many[MOST_CALLS:])
+    assert stream.runaway == "more than 128 calls"
+    answer = stream.answer("m", "p")
+    assert [call.id for call in answer.calls] == [f"c{n}" for n in range(MOST_CALLS)]
+    assert answer.stop is Stop.LENGTH
+
+
+def test_arguments_grow_only_so_large_in_all_calls_together():
+    half = '{"text": "' + "x" * (MOST_ARGUMENTS // 2 + 1)
+    answer, _ = play(
+        chunk({"tool_calls": [piece(0, "a", "write", half), piece(1, "b", "write", half)]}),
+        chunk({"tool_calls": [piece(1, None, None, '"}')]}, "tool_calls"),
+    )
+    assert [(bytes(call.args), call.broken) for call in answer.calls] == [
+        (b"{}", half),
+        (b"{}", ""),
+    ]
+    assert answer.stop is Stop.LENGTH
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": " " * 1_000_000},
+        {"reasoning_content": "x" * 1_000_000},
+        {"reasoning_details": [{"type": "x", "data": "x" * 1_000_000}]},
+        {"refusal": "x" * 1_000_000},
+    ],
+    ids=lambda delta: next(iter(delta)),
+)
+def test_everything_that_is_kept_counts(delta: dict[str, Any]):
+    stream = ChatStream(DECODER)
+    one = chunk(delta)
+    stream.feed([one] * 4)
+    stream.feed([one])
+    assert stream.runaway
+
+
+@pytest.mark.parametrize(
+    ("delta", "grows"),
+    [
+        ({"content": "x"}, True),
+        ({"content": " "}, True),
+        ({"tool_calls": [{"index": 0, "function": {"name": "look"}}]}, True),
+        ({"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]}, True),
+        ({"content": ""}, False),
+        ({"role": "assistant"}, False),
+        ({"tool_calls": []}, False),
+    ],
+)
+def test_only_a_part_of_the_answer_makes_it_grow(delta: dict[str, Any], grows: bool):
+    stream = ChatStream(DECODER)
+    stream.feed([chunk(delta)])
+    assert bool(stream.size) is grows
 
 
 def test_a_runaway_is_cut_off():

@@ -26,13 +26,14 @@ from hermes.schema.messages import Assistant, Message, Result, Stop, Text, Trust
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.model import Heard, listen
 from hermes.testing.scripted import Pause, ScriptedModel, Step, says
+from workbench import SCOPE, FakeTool, answer, call, run_script
 
 pytestmark = pytest.mark.anyio
 OK = says("fine")
 
 
-def asked(turn: str = "u1", *after: Message) -> Request:
-    return Request("", [User(turn, (Text("hi"),)), *after])
+def asked(run: str = "r1", *after: Message) -> Request:
+    return Request("", [User("u", (Text("hi"),)), *after], run=run)
 
 
 def fail(error: type[ModelError], wait: float | None = None, hint: str = "") -> list[Step]:
@@ -171,19 +172,34 @@ async def test_attempts_are_bounded_over_the_whole_chain():
     assert sum(len(one.requests) for one in models) == 8
 
 
-async def test_a_turn_stays_with_the_model_that_answered_it():
+async def test_a_run_stays_with_the_model_that_answered_it():
     clock = FakeClock(auto=True)
     one, two = model("one", fail(OutOfCredit), OK), model("two", OK, OK, OK, OK)
     resilient = chain(clock, one, two)
     await listen(resilient, asked("u1"))
     await clock.sleep(3600)
     call, result = Assistant("a", (), Stop.TOOLS), Result("r", "c", (Text("x"),))
-    nudge = User("n", (Text("go on"),), Trust.HOUSE)
+    steered = User("n", (Text("rather so"),), Trust.OWNER)
     await listen(resilient, asked("u1", call, result))
-    await listen(resilient, asked("u1", call, result, nudge))
+    await listen(resilient, asked("u1", call, result, steered))
     assert (len(one.requests), len(two.requests)) == (1, 3)
     await listen(resilient, asked("u2"))
     assert (len(one.requests), len(two.requests)) == (2, 3)
+
+
+async def test_every_request_of_a_turn_names_its_run():
+    asking, _ = await run_script([answer(call("look"))], OK, tools=[FakeTool("look")])
+    assert [request.run for request in asking.requests] == [SCOPE.run, SCOPE.run]
+
+
+async def test_requests_of_no_run_have_nothing_in_common():
+    clock = FakeClock(auto=True)
+    one, two = model("one", fail(OutOfCredit), OK), model("two", OK)
+    resilient = chain(clock, one, two)
+    await listen(resilient, asked(""))
+    await clock.sleep(3600)
+    await listen(resilient, asked(""))
+    assert (len(one.requests), len(two.requests)) == (2, 1)
 
 
 async def test_the_first_model_returns_only_after_its_cool_down():

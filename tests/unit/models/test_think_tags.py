@@ -88,3 +88,19 @@ def cut(text: str, data: st.DataObject) -> list[str]:
 @given(st.text().filter(lambda text: "<" not in text))
 def test_text_without_tags_is_untouched(text: str):
     assert read([text])[:2] == (text, "")
+
+
+def test_of_the_emptiness_before_the_first_word_only_so_much_is_kept():
+    whole = ThinkTags()
+    told = whole.feed(" " * 10_000 + "x") + whole.close()
+    torn = ThinkTags()
+    pieces = [piece for _ in range(10_000) for piece in torn.feed(" ")]
+    pieces += torn.feed("x") + torn.close()
+    assert "".join(piece.text for piece in told) == " " * 4096 + "x"
+    assert "".join(piece.text for piece in pieces) == " " * 4096 + "x"
+
+
+def test_emptiness_between_words_is_kept():
+    tags = ThinkTags()
+    pieces = tags.feed("a\n" + " " * 10_000) + tags.feed("b") + tags.close()
+    assert "".join(piece.text for piece in pieces) == "a\n" + " " * 10_000 + "b"

@@ -11,7 +11,7 @@ import pytest
 
 from hermes.sandbox.door import Child, Door, Start
 from hermes.schema.errors import SandboxError
-from hermes.testing.contracts.sandbox import Witness
+from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, Witness
 
 pytestmark = pytest.mark.anyio
 ENV = {"PATH": "/usr/bin:/bin"}
@@ -101,17 +101,59 @@ async def test_a_killed_keeper_is_replaced(door: Door):
         assert await everything(child) == b"y\n"
 
 
-async def test_a_killed_warden_takes_its_command_along_and_that_is_said(
+async def warden_of(child: Child) -> int:
+    while not child.pid:
+        await child._listen()
+    return parent_of(child.pid)
+
+
+async def test_the_whole_tree_of_a_killed_warden_ends_though_the_owner_does_nothing(
+    door: Door, witness: Witness
+):
+    async with (
+        door.open(shell("read x; echo $x", talk=True)) as other,
+        door.open(shell(TREE, witness.path)) as child,
+    ):
+        assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
+        os.kill(await warden_of(child), signal.SIGKILL)
+        await witness.silence()
+        with pytest.raises(SandboxError, match="keeper was killed"):
+            await child.wait()
+        await other.feed(b"still here\n")
+        assert await everything(other) == b"still here\n"
+
+
+async def test_a_door_that_closes_leaves_no_tree_without_a_warden(door: Door, witness: Witness):
+    async with door.open(shell(TREE, witness.path)) as child:
+        assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
+        os.kill(await warden_of(child), signal.SIGKILL)
+        with pytest.raises(SandboxError, match="keeper was killed"):
+            await child.wait()
+        door.close()
+        await witness.silence()
+
+
+async def test_without_a_keeper_a_killed_warden_still_costs_the_command_its_life(
     door: Door, witness: Witness
 ):
     async with door.open(shell('exec 9>"$1"; echo up >&9; sleep 1000', witness.path)) as child:
         await witness.hear(1)
-        while not child.pid:
-            await child._listen()
-        os.kill(parent_of(child.pid), signal.SIGKILL)
+        warden = await warden_of(child)
+        door.close()
+        os.kill(warden, signal.SIGKILL)
         with pytest.raises(SandboxError, match="keeper was killed"):
             await child.wait()
         await witness.silence()
+
+
+async def test_a_failed_start_leaves_no_file_open(tmp_path: Path):
+    with Door(python=str(tmp_path / "no-python")) as door:
+        before = open_files()
+        for talk in (True, False) * 3:
+            with pytest.raises(SandboxError, match="No such file"):
+                async with door.open(shell("true", talk=talk)):
+                    pass
+        assert open_files() == before
 
 
 async def test_closing_the_door_does_not_end_what_runs(door: Door):

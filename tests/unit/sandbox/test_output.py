@@ -20,10 +20,11 @@ def test_both_ends_stay_and_the_file_has_everything(tmp_path: Path, pieces: list
     kept = keeping.kept()
     assert keeping.total == len(whole)
     if len(whole) <= keep:
-        assert kept == whole
+        assert (kept, keeping.seam) == (whole, None)
         assert not spill.exists()
     else:
         head = int(keep * 0.4)
+        assert keeping.seam == head
         assert kept == whole[:head] + whole[len(whole) - (keep - head) :]
         assert spill.read_bytes() == whole
 

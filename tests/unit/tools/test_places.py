@@ -25,7 +25,7 @@ def test_paths_are_found_from_where_the_session_stands(
     assert places.find(scope, "~") == tmp_path
     assert places.find(scope, "/etc/hosts") == Path("/etc/hosts")
     (work / "sub").mkdir()
-    places.move(scope, work / "sub")
+    places.move(scope.session, work / "sub")
     assert places.find(scope, "c") == work / "sub" / "c"
     other = Scope("default", "session-2", "run", scope.workspace)
     assert places.find(other, "c") == work / "c"

@@ -116,8 +116,8 @@ async def test_an_image_becomes_a_part_the_model_can_see(call, workspace: Path, 
 
 async def test_a_huge_image_is_refused(call, workspace: Path):
     (workspace / "huge.png").write_bytes(PNG)
-    os.truncate(workspace / "huge.png", 11 << 20)
-    with pytest.raises(ToolError, match=r"huge\.png has 11,534,336 bytes"):
+    os.truncate(workspace / "huge.png", 20_000_001)
+    with pytest.raises(ToolError, match=r"huge\.png has 20,000,001 bytes"):
         await call("read_file", path="huge.png")
 
 

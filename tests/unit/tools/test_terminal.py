@@ -1,13 +1,15 @@
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.ports.tool import ToolContext
+from hermes.ports.tool import Restores, ToolContext
 from hermes.schema.errors import ToolError
-from hermes.schema.messages import Text
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall
 from hermes.schema.scope import Address, Scope
 from hermes.tools.catalog import ToolDeps, first_tools
 from hermes.tools.terminal.exit_codes import as_shell, is_benign, last_program, meaning
@@ -45,6 +47,71 @@ async def test_sessions_stand_in_folders_of_their_own(call, workspace: Path):
 async def test_a_folder_that_is_gone_gives_way_to_the_workspace(call, workspace: Path):
     await call("terminal", command="mkdir gone; cd gone; rmdir ../gone")
     assert (await call("terminal", command="pwd"))["output"] == f"{workspace}\n"
+
+
+class Conversation:
+    """Calls to the terminal, as a transcript keeps them and a new process finds them."""
+
+    def __init__(self, deps: ToolDeps, scope: Scope) -> None:
+        self._deps = deps
+        self._scope = scope
+        self.messages: list[Message] = []
+        self.restart()
+
+    def restart(self) -> None:
+        self._tool = first_tools(self._deps)["terminal"]
+        self.restore()
+
+    def restore(self) -> None:
+        assert isinstance(self._tool, Restores)
+        self._tool.restore(self._scope.session, self.messages)
+
+    async def say(self, command: str, **more: str) -> str:
+        async def progress(_: str) -> None:
+            await anyio.lowlevel.checkpoint()
+
+        args = Raw(msgspec.json.encode({"command": command, **more}))
+        output = await self._tool.run(args, ToolContext(self._scope, "c", progress))
+        name = f"c{len(self.messages)}"
+        asked = Assistant(f"a{name}", (ToolCall(name, "terminal", args),), Stop.TOOLS)
+        self.messages += [asked, Result(f"r{name}", name, output.parts, output.failed)]
+        return output.shown
+
+
+@pytest.fixture
+def conversation(deps: ToolDeps, scope: Scope) -> Conversation:
+    return Conversation(deps, scope)
+
+
+async def test_the_folder_outlives_a_restart(conversation: Conversation, workspace: Path):
+    await conversation.say("mkdir -p first other 'sécond \"two\"'; cd first")
+    await conversation.say("cd ../séc*; false")
+    await conversation.say("""echo '{"cwd":"/"}'""")
+    await conversation.say("cd ..", workdir=str(workspace / "other"))
+    conversation.messages.append(Result("r", "c0", (Text("no JSON at all"),), failed=True))
+    conversation.restart()
+    assert await conversation.say("pwd") == f'{workspace}/sécond "two"\n'
+
+
+async def test_a_move_that_was_taken_back_is_forgotten(conversation: Conversation, workspace: Path):
+    await conversation.say("mkdir -p a/b; cd a")
+    await conversation.say("cd b")
+    del conversation.messages[2:]
+    conversation.restore()
+    assert await conversation.say("pwd") == f"{workspace}/a\n"
+    conversation.messages.clear()
+    conversation.restore()
+    assert await conversation.say("pwd") == f"{workspace}\n"
+
+
+async def test_a_folder_gone_by_the_restart_gives_way_for_good(
+    conversation: Conversation, workspace: Path
+):
+    await conversation.say("mkdir gone; cd gone")
+    (workspace / "gone").rmdir()
+    conversation.restart()
+    (workspace / "gone").mkdir()
+    assert await conversation.say("pwd") == f"{workspace}\n"
 
 
 async def test_workdir_is_for_one_command(call, workspace: Path):

@@ -96,8 +96,16 @@ async def test_the_list_is_found_again_in_a_transcript(scope: Scope):
     async def progress(_: str) -> None:
         raise AssertionError
 
-    output = await tool.run(Raw(b"{}"), ToolContext(scope, "c", progress))
-    part = output.parts[0]
-    assert isinstance(part, Text)
-    assert msgspec.json.decode(part.text)["todos"] == new["todos"]
-    Todo().restore(scope.session, [])
+    async def todos() -> list[dict[str, str]]:
+        output = await tool.run(Raw(b"{}"), ToolContext(scope, "c", progress))
+        part = output.parts[0]
+        assert isinstance(part, Text)
+        return msgspec.json.decode(part.text)["todos"]
+
+    assert await todos() == new["todos"]
+    tool.restore(scope.session, transcript[:2])
+    assert [item["content"] for item in await todos()] == ["old"]
+    tool.restore("another session", [])
+    assert [item["content"] for item in await todos()] == ["old"]
+    tool.restore(scope.session, [])
+    assert await todos() == []

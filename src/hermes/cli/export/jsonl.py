@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from hermes.cli.export.wire import Time, WireMessage, content_text, from_wire, moment, to_wire
+from hermes.schema.chat_api import Time, WireMessage, content_text, from_wire, moment, to_wire
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media
 from hermes.schema.scope import OWNER

@@ -1,14 +1,8 @@
 """`hermes pairing`: let people from chat apps in, and out again."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 
 from hermes.cli.context import CliContext
-from hermes.gateway.pairing import Grant, Pairing, Refused, Request, Why
-from hermes.gateway.settings import canonical_id, listed, variable
-from hermes.kit.clock import Clock
-from hermes.kit.text import plural
-from hermes.schema.errors import HermesError, UsageError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,135 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, context: CliContext) -> int:
+    from hermes.cli.letting_in import perform
     from hermes.kit.clock import SystemClock
 
     return perform(args, context, SystemClock())
-
-
-def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
-    pairing = Pairing(context.home().pairing, clock)
-    match args.action:
-        case "approve":
-            return _approve(context, pairing, args.platform, args.code)
-        case "revoke":
-            return _revoke(context, pairing, args.platform, args.user)
-        case "clear-pending":
-            forgotten = pairing.clear_pending(args.platform)
-            context.stdout.write(f"{plural(forgotten, 'code')} forgotten\n")
-            return 0
-        case _:
-            return _list(context, pairing, args.platform, clock)
-
-
-def _list(context: CliContext, pairing: Pairing, platform: str | None, clock: Clock) -> int:
-    waiting, let_in = pairing.pending(platform), pairing.grants(platform)
-    if not waiting and not let_in:
-        context.stderr.write("Nobody waits for approval, and nobody was let in by a code.\n")
-        return 0
-    if waiting:
-        _table(context, "Waiting for approval", "ASKED", _rows(waiting, clock))
-    if waiting and let_in:
-        context.stdout.write("\n")
-    if let_in:
-        _table(context, "Let in", "SINCE", _rows(let_in, clock))
-    return 0
-
-
-def _rows(people: Sequence[Request | Grant], clock: Clock) -> list[tuple[str, ...]]:
-    from hermes.cli.export.plain import flat
-    from hermes.cli.verbs.sessions.when import ago
-
-    rows: list[tuple[str, ...]] = []
-    for one in people:
-        when = one.asked_at if isinstance(one, Request) else one.approved_at
-        since = ago(when, clock.now()) if when else ""
-        rows.append((one.platform, flat(one.user), since, flat(one.name)))
-    return rows
-
-
-def _table(context: CliContext, title: str, when: str, rows: list[tuple[str, ...]]) -> None:
-    from hermes.cli.verbs.sessions.paper import Paper
-
-    context.stdout.write(f"{title}:\n")
-    Paper(context).table([("PLATFORM", "USER", when, "NAME"), *rows])
-
-
-def _approve(context: CliContext, pairing: Pairing, platform: str, code: str) -> int:
-    from hermes.cli.export.plain import flat
-
-    answer = pairing.approve(platform, code)
-    if isinstance(answer, Refused):
-        raise _refusal(platform, answer)
-    name = f" ({flat(answer.name)})" if answer.name else ""
-    context.stdout.write(
-        f"{flat(answer.user)}{name} may talk to the agent on {answer.platform} from now on\n"
-        f"Undo it with: hermes pairing revoke {answer.platform} {flat(answer.user)}\n"
-    )
-    return 0
-
-
-def _refusal(platform: str, answer: Refused) -> HermesError:
-    minutes = plural(max(1, round(answer.wait / 60)), "minute")
-    if answer.why is Why.LOCKED:
-        return UsageError(
-            f"No code for {platform} is accepted now: too many wrong ones were tried",
-            hint=f"Try again in {minutes}.",
-        )
-    if not answer.tries_left:
-        return UsageError(
-            f"Nobody on {platform} waits with this code; that was one wrong code too many",
-            hint=f"Codes for {platform} are accepted again in {minutes}.",
-        )
-    return UsageError(
-        f"Nobody on {platform} waits with this code",
-        hint="It may have been mistyped, or be older than an hour; a new message to the agent "
-        f"brings a new one. {_tries(answer.tries_left)} left.",
-    )
-
-
-def _tries(count: int) -> str:
-    return "1 try" if count == 1 else f"{count} tries"
-
-
-def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> int:
-    gone = pairing.revoke(platform, user)
-    name = variable(platform.strip().lower(), "ALLOWED_USERS")
-    if not gone:
-        also = f" To close {name} to somebody, change it with: hermes config set {name} IDS"
-        raise UsageError(
-            f"Nobody with the id {user!r} was let in by a code on {platform}",
-            hint=f"See who was with: hermes pairing list {platform}.{also}",
-        )
-    context.stdout.write(f"{user} is no longer let in on {platform}\n")
-    _take_off_list(context, platform, user, name)
-    return 0
-
-
-def _take_off_list(context: CliContext, platform: str, user: str, name: str) -> None:
-    """A person on the list of allowed users would come in all the same."""
-    from hermes.config.dotenv import read_dotenv
-    from hermes.config.edit import set_variable, unset_variable
-
-    home = context.home()
-    own = read_dotenv(home.dotenv).get(name)
-    named = listed(own if own is not None else context.env.get(name, ""))
-    others = [one for one in named if not _is_same(platform, one, user)]
-    if len(others) == len(named):
-        return
-    if own is None:
-        context.stderr.write(
-            f"hermes: {user} is named in {name} as well, which is set outside of {home.dotenv}\n"
-            "  Take it out there and restart the gateway; until then it lets this person in.\n"
-        )
-        return
-    if others:
-        set_variable(home, name, ",".join(others))
-    else:
-        unset_variable(home, name)
-    context.stdout.write(
-        f"{user} is taken out of {name} as well; a running gateway must be restarted for that\n"
-    )
-
-
-def _is_same(platform: str, one: str, other: str) -> bool:
-    return canonical_id(platform, one) == canonical_id(platform, other)

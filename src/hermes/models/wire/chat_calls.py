@@ -11,6 +11,10 @@ from hermes.schema.messages import ToolCall
 
 EMPTY = Raw(b"{}")
 
+MOST_CALLS = 128
+MOST_ARGUMENTS = 4_000_000
+"""Characters of arguments in one answer, all its calls together."""
+
 
 class FunctionDelta(Struct):
     name: str | None = None
@@ -38,28 +42,52 @@ class _Slot:
 
 
 class Calls:
-    """Collects pieces by index, by id, or by order when the provider gives neither."""
+    """Collects pieces by index, by id, or by order when the provider gives neither.
+
+    What goes beyond the limits is not taken, and `overflow` says so.
+    """
 
     def __init__(self) -> None:
         self._slots: list[_Slot] = []
+        self._size = 0
+        self.overflow = ""
+
+    @property
+    def size(self) -> int:
+        """Grows with every piece that brings something."""
+        return self._size + len(self._slots)
 
     def add(self, piece: CallDelta) -> None:
+        if self.overflow:
+            return
         function = piece.function or FunctionDelta()
         slot = self._slot_for(piece, function.name or "")
+        if slot is None:
+            self.overflow = f"more than {MOST_CALLS} calls"
+            return
         slot.id = slot.id or piece.id or ""
         slot.name = slot.name or function.name or ""
         match function.arguments:
             case None | "":
                 return
             case str():
-                slot.pieces.append(function.arguments)
+                self._take(slot, function.arguments)
             case _:
-                slot.pieces.append(msgspec.json.encode(function.arguments).decode())
+                self._take(slot, msgspec.json.encode(function.arguments).decode())
 
-    def _slot_for(self, piece: CallDelta, name: str) -> _Slot:
+    def _take(self, slot: _Slot, arguments: str) -> None:
+        if self._size + len(arguments) > MOST_ARGUMENTS:
+            self.overflow = f"more than {MOST_ARGUMENTS:,} characters of arguments"
+            return
+        self._size += len(arguments)
+        slot.pieces.append(arguments)
+
+    def _slot_for(self, piece: CallDelta, name: str) -> _Slot | None:
         found = self._known(piece, name)
         if found is not None and not (name and _begins_anew(found, piece)):
             return found
+        if len(self._slots) >= MOST_CALLS:
+            return None
         slot = _Slot(piece.index)
         self._slots.append(slot)
         return slot

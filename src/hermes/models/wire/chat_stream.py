@@ -129,15 +129,23 @@ class ChatStream:
         """Why the answer ended, in the provider's word; empty until it says so."""
 
     @property
-    def runaway(self) -> bool:
-        return self._size > LONGEST
+    def size(self) -> int:
+        """Grows with every chunk that brings a part of the answer."""
+        return self._size + self._calls.size
+
+    @property
+    def runaway(self) -> str:
+        """Of what there is too much; empty while the answer is of a sane size."""
+        if self._size > LONGEST:
+            return f"more than {LONGEST:,} characters"
+        return self._calls.overflow
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
         """Raises `NotAChunk` or `ErrorInStream`; what came before in the batch is lost then."""
         for data in batch:
             try:
                 chunk = self._decoder.decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise NotAChunk(str(error)) from error
             if chunk.error:
                 raise ErrorInStream(data)
@@ -157,12 +165,12 @@ class ChatStream:
         delta = choice.delta or choice.message
         if delta is not None:
             if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
-                self._think(_thought(delta))
-                self._details += delta.reasoning_details or ()
+                self._muse(_thought(delta), delta.reasoning_details or [])
             if delta.content:
                 self._content(delta.content)
             if delta.refusal:
                 self._refused = True
+                self._size += len(delta.refusal)
                 self._speak(delta.refusal)
             for call in delta.tool_calls or ():
                 self._calls.add(call)
@@ -170,15 +178,27 @@ class ChatStream:
             self._usage = usage_of(choice.usage)
         self.finish_reason = choice.finish_reason or self.finish_reason
 
+    def _muse(self, thought: str, details: list[dict[str, Any]]) -> None:
+        self._size += len(thought)
+        self._think(thought)
+        if details:
+            self._size += len(msgspec.json.encode(details))
+            self._details += details
+
     def _content(self, content: str | list[ContentPart]) -> None:
         if isinstance(content, str):
-            self._pieces(self._tags.feed(content))
+            self._tagged(content)
             return
         for part in content:
             if part.thinking:
-                self._think(_flat(part.thinking))
+                self._muse(_flat(part.thinking), [])
             elif part.text:
-                self._pieces(self._tags.feed(part.text))
+                self._tagged(part.text)
+
+    def _tagged(self, text: str) -> None:
+        # Counted as it comes: what is held back takes room too.
+        self._size += len(text)
+        self._pieces(self._tags.feed(text))
 
     def _pieces(self, pieces: list[Piece]) -> None:
         for piece in pieces:
@@ -194,17 +214,15 @@ class ChatStream:
                     self._told.add("".join(self._thoughts), thought=True)
 
     def _speak(self, text: str) -> None:
-        self._size += len(text)
         self._texts.append(text)
         self._told.add(text, thought=False)
 
     def _think(self, text: str) -> None:
-        self._size += len(text)
         self._thoughts.append(text)
         self._told.add(text, thought=True)
 
     def answer(self, model: str, provider: str) -> Assistant:
-        cut = self.runaway or _STOPS.get(self.finish_reason) is Stop.LENGTH
+        cut = bool(self.runaway) or _STOPS.get(self.finish_reason) is Stop.LENGTH
         calls = self._calls.finish(cut=cut)
         parts: list[Text | Reasoning | ToolCall] = []
         thought = "".join(self._thoughts)

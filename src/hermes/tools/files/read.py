@@ -12,6 +12,7 @@ from typing import Annotated
 import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from hermes.kit.pictures import MAX_PICTURE, picture_kind
 from hermes.ports.blobs import Blobs
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
@@ -27,8 +28,6 @@ MAX_LINES = 2_000
 INLINE = 256_000
 """Bytes that are read without a thread."""
 MAX_FILE = 4 << 30
-MAX_IMAGE = 10 << 20
-_IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 _MASKED = "Secrets in this text are masked: do not write it back."
 
 
@@ -74,7 +73,7 @@ class ReadFile:
         path = self._parts.places.guard(self._parts.places.find(ctx.scope, asked.path))
         try:
             size, head = _look(path)
-            media_type = _image(head)
+            media_type = picture_kind(head)
             if media_type is not None:
                 return await self._picture(path, media_type, size)
             _refuse_binary(path, head, size)
@@ -106,9 +105,9 @@ class ReadFile:
         return Output.text(result(answer), shown=f"{asked.path}: {len(page.lines)} lines")
 
     async def _picture(self, path: Path, media_type: str, size: int) -> Output:
-        if size > MAX_IMAGE:
+        if size > MAX_PICTURE:
             raise ToolError(
-                f"read_file: the image {path} has {size:,} bytes; {MAX_IMAGE:,} are allowed.",
+                f"read_file: the image {path} has {size:,} bytes; {MAX_PICTURE:,} are allowed.",
                 hint="Make a smaller copy of it with the terminal first.",
             )
         data = await anyio.to_thread.run_sync(path.read_bytes)
@@ -143,12 +142,6 @@ def _look(path: Path) -> tuple[int, bytes]:
         )
     with path.open("rb") as file:
         return stat.st_size, file.read(8_192)
-
-
-def _image(head: bytes) -> str | None:
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for magic, kind in _IMAGES.items() if head.startswith(magic)), None)
 
 
 def _refuse_binary(path: Path, head: bytes, size: int) -> None:

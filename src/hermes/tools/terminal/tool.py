@@ -2,18 +2,21 @@
 
 import codecs
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import anyio
+import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.kit.clock import Clock
+from hermes.kit.text import HEAD
 from hermes.ports.sandbox import Finished, Job, Sandbox
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import SandboxError, ToolError
+from hermes.schema.messages import Message, text_of
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
@@ -22,13 +25,14 @@ from hermes.tools.terminal.exit_codes import as_shell, is_benign, meaning
 from hermes.tools.terminal.plain import plain
 from hermes.tools.terminal.shell import MAX_COMMAND, Shell, new_mark, split_mark
 from hermes.tools.terminal.spills import Spills, rewrite, write_private
+from hermes.tools.transcript import results
 
 log = logging.getLogger(__name__)
 
 MAX_TIMEOUT = 600
 MAX_OUTPUT = 50_000
-"""Characters the model sees: two fifths from the beginning, the rest from the end."""
-HEAD = 0.4
+"""Characters the model sees: `FRONT` from the beginning, the rest from the end."""
+FRONT = int(MAX_OUTPUT * HEAD)
 KEEP = MAX_OUTPUT * 4
 PROGRESS_EVERY = 0.1
 PROGRESS_LENGTH = 2_000
@@ -50,6 +54,15 @@ class TerminalResult(Struct, frozen=True, kw_only=True):
     truncated: bool | UnsetType = UNSET
     full_output: str | UnsetType = UNSET
     note: str | UnsetType = UNSET
+
+
+class _Moved(Struct, frozen=True):
+    """The part of an answer that says where the shell stands from then on."""
+
+    cwd: str = ""
+
+
+_MOVED = msgspec.json.Decoder(_Moved)
 
 
 class TerminalParts(Struct, frozen=True, kw_only=True):
@@ -101,8 +114,14 @@ class Terminal:
             raise
         moved = seen.standing if seen.standing != folder and not asked.workdir else None
         if moved is not None:
-            self._parts.places.move(ctx.scope, moved)
+            self._parts.places.move(ctx.scope.session, moved)
         return _output(asked, done, seen, moved)
+
+    def restore(self, session: str, messages: Sequence[Message]) -> None:
+        """Stand where the transcript says the shell stood last, if that folder is still there."""
+        folders = (_folder_in(text_of(message)) for message in results(self.spec.name, messages))
+        last = next((Path(folder) for folder in folders if folder), None)
+        self._parts.places.move(session, last if last and last.is_dir() else None)
 
     def _folder(self, scope: Scope, workdir: str) -> Path:
         if not workdir:
@@ -118,9 +137,8 @@ class Terminal:
         def clean(text: str) -> str:
             return self._parts.redact(plain(split_mark(text, mark)[0]))
 
-        if done.total > len(done.output):
-            seam = int(len(done.output) * HEAD)
-            begin, end = _text(done.output[:seam]), _text(done.output[seam:])
+        if done.seam is not None:
+            begin, end = _text(done.output[: done.seam]), _text(done.output[done.seam :])
             kept = await self._kept(spill, partial(rewrite, spill, clean))
             standing = split_mark(end, mark)[1]
             return _View(_cut(clean(begin), clean(end), done.total), standing, True, kept)
@@ -129,8 +147,7 @@ class Terminal:
         if len(text) <= MAX_OUTPUT:
             return _View(text, standing)
         kept = await self._kept(spill, partial(write_private, spill, text))
-        middle = len(text) // 2
-        return _View(_cut(text[:middle], text[middle:], len(text)), standing, True, kept)
+        return _View(_cut(text[:FRONT], text[FRONT:], len(text)), standing, True, kept)
 
     async def _kept(self, spill: Path, write: Callable[[], None]) -> Path | None:
         """The file with everything, unless the disk would not take it."""
@@ -187,13 +204,21 @@ def _check(command: str) -> None:
         )
 
 
+def _folder_in(answer: str) -> str:
+    """Nothing for a refusal, which is no JSON, and for a command that did not move."""
+    try:
+        return _MOVED.decode(answer).cwd
+    except msgspec.DecodeError:
+        return ""
+
+
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
 def _cut(begin: str, end: str, total: int) -> str:
     """Whole lines from both ends, so that no half of a secret is left standing at the cut."""
-    begin = begin[: int(MAX_OUTPUT * HEAD)]
+    begin = begin[:FRONT]
     end = end[-(MAX_OUTPUT - len(begin)) :]
     begin = begin[: begin.rfind("\n") + 1] or begin
     end = end[end.find("\n") + 1 :] or end

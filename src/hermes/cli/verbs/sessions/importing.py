@@ -18,12 +18,11 @@ from hermes.kit.text import plural
 from hermes.ports.blobs import Blobs
 from hermes.ports.store import Append, Meter, OpenSession, Write
 from hermes.schema.errors import NotFound, UsageError
-from hermes.schema.messages import Usage
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session
 from hermes.store.sqlite import SqliteStore
 
-_MOST_CALLS = 100_000
+_MOST_CALLS = 1_000_000_000
 _NAMED = 5
 
 
@@ -137,16 +136,13 @@ def _writes(session: Session, copy: Copy) -> Iterator[Write]:
     for stored in copy.messages:
         yield Append(session.id, stored.run, stored.message, stored.at)
     for use in copy.usage:
-        yield from _meters(session, use)
+        yield _meter(session, use)
 
 
-def _meters(session: Session, use: ModelUse) -> Iterator[Meter]:
-    """As many calls as there were; the first carries the tokens of all."""
+def _meter(session: Session, use: ModelUse) -> Meter:
     calls = max(1, min(use.calls, _MOST_CALLS))
-    nothing = None if use.cost is None else 0.0
-    amounts = [(use.usage, use.cost)] + [(Usage(), nothing)] * (calls - 1)
-    for usage, cost in amounts:
-        yield Meter(session.id, "", use.model, use.provider, usage, cost, session.started_at)
+    at = session.started_at
+    return Meter(session.id, "", use.model, use.provider, use.usage, use.cost, at, calls)
 
 
 async def _exists(store: SqliteStore, session: str) -> bool:

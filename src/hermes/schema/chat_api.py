@@ -25,6 +25,7 @@ from hermes.schema.sessions import Stored
 
 Time: TypeAlias = datetime | float
 """A moment in ISO 8601, or seconds since 1970."""
+Content: TypeAlias = str | list[dict[str, object]] | None
 
 
 class WirePart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_call"):
@@ -53,19 +54,21 @@ class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WireFunction(Struct, frozen=True):
-    name: str
-    arguments: str | dict[str, object] | None = "{}"
+    """The arguments are JSON inside a string; some programs write them as plain JSON."""
+
+    name: str = ""
+    arguments: object = "{}"
 
 
 class WireCall(Struct, frozen=True):
-    id: str
-    function: WireFunction
+    id: str = ""
+    function: WireFunction = WireFunction()
     type: str = "function"
 
 
 class WireMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     role: str
-    content: str | list[dict[str, object]] | None = None
+    content: Content = None
     reasoning_content: str | None = None
     tool_calls: list[WireCall] | None = None
     tool_call_id: str | None = None
@@ -84,22 +87,32 @@ def to_wire(stored: Stored) -> WireMessage:
 
 def from_wire(wire: WireMessage, fallback: datetime) -> Stored | None:
     """The message as it was; None for a kind that is not part of a talk (a system prompt)."""
+    message = message_of(wire)
+    if message is None:
+        return None
+    at = wire.hermes.at if wire.hermes.at is not None else wire.timestamp
+    return Stored(0, fallback if at is None else moment(at), wire.hermes.run, message)
+
+
+def message_of(wire: WireMessage) -> Message | None:
+    """None for a kind that is not part of a talk."""
     beside = wire.hermes
     identity = beside.id or new_id("msg")
-    message: Message
     match wire.role:
         case "user":
-            message = User(identity, _spoken(wire), beside.trust)
+            return spoken(wire)
         case "assistant":
-            message = _assistant(wire, identity)
+            return _assistant(wire, identity)
         case "tool":
-            message = Result(
-                identity, wire.tool_call_id or "", _spoken(wire), beside.failed, beside.shown
-            )
+            call = wire.tool_call_id or ""
+            return Result(identity, call, _words(wire), beside.failed, beside.shown)
         case _:
             return None
-    at = beside.at if beside.at is not None else wire.timestamp
-    return Stored(0, fallback if at is None else moment(at), beside.run, message)
+
+
+def spoken(wire: WireMessage) -> User:
+    """Whatever its role is, as something said to the model."""
+    return User(wire.hermes.id or new_id("msg"), _words(wire), wire.hermes.trust)
 
 
 def moment(time: Time) -> datetime:
@@ -112,7 +125,7 @@ def moment(time: Time) -> datetime:
         raise ValueError(f"{time} is not a time") from error
 
 
-def content_text(content: str | list[dict[str, object]] | None) -> str:
+def content_text(content: Content) -> str:
     """The words of a message's content."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -180,7 +193,7 @@ def _part(part: Text | Reasoning | Media | ToolCall) -> Text | Reasoning | Media
     return part
 
 
-def _spoken(wire: WireMessage) -> tuple[Text | Media, ...]:
+def _words(wire: WireMessage) -> tuple[Text | Media, ...]:
     if wire.hermes.parts:
         return tuple(part for part in wire.hermes.parts if isinstance(part, Text | Media))
     if wire.content is None or isinstance(wire.content, str):
@@ -190,7 +203,7 @@ def _spoken(wire: WireMessage) -> tuple[Text | Media, ...]:
 
 def _from_content(part: dict[str, object]) -> Text | Media:
     match part:
-        case {"type": "text", "text": str(text)}:
+        case {"text": str(text)}:
             return Text(text)
         case {"file": {"file_id": str(digest), "media_type": str(kind), "filename": str(name)}}:
             return Media(digest, kind, name)
@@ -218,11 +231,14 @@ def _assistant_parts(wire: WireMessage) -> tuple[Text | Reasoning | ToolCall, ..
 
 
 def _call(call: WireCall) -> ToolCall:
+    """Arguments are an object; whatever else came stays beside an empty one."""
     given = call.function.arguments
-    text = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
+    if given is None:
+        given = "{}"
+    text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
     try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        msgspec.json.decode(text, type=dict[str, Raw])
+    except msgspec.MsgspecError:
         return ToolCall(call.id, call.function.name, Raw(b"{}"), text)
     return ToolCall(call.id, call.function.name, Raw(text.encode()))
 
@@ -236,6 +252,10 @@ def _own_part(
 
 
 def _stop(finish_reason: str | None, *, calls: bool) -> Stop:
-    if finish_reason == "length":
-        return Stop.LENGTH
-    return Stop.TOOLS if calls else Stop.END
+    match finish_reason:
+        case "length":
+            return Stop.LENGTH
+        case "content_filter":
+            return Stop.REFUSED
+        case _:
+            return Stop.TOOLS if calls else Stop.END

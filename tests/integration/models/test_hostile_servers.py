@@ -1,0 +1,279 @@
+"""Servers that would keep us waiting, fill the memory, or lure the key away."""
+
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from aiohttp import web
+from anyio.abc import SocketStream
+
+from hermes.kit.clock import SystemClock
+from hermes.models.chat_completions import ChatCompletions, Served
+from hermes.models.endpoint import LARGEST_LIST, Endpoint, Place
+from hermes.models.errors import Origin
+from hermes.models.images import Images
+from hermes.models.resilient import Policy, Resilient, Route
+from hermes.schema.errors import BadRequest, NotFound, RateLimited, Unreachable
+from hermes.schema.events import Notice
+from hermes.schema.messages import Media, Stop
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.model import listen
+
+pytestmark = pytest.mark.anyio
+
+Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+TOKEN = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+LAST = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+class NoBlobs:
+    async def put(self, data: bytes, media_type: str, name: str = "") -> Media:
+        raise AssertionError("nothing is stored here")
+
+    async def read(self, digest: str) -> bytes:
+        raise NotFound(digest)
+
+
+@asynccontextmanager
+async def server(handle: Handle) -> AsyncIterator[str]:
+    runner = web.ServerRunner(web.Server(handle, handler_cancellation=True), shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def endpoint_at(url: str, **limits: float) -> AsyncIterator[Endpoint]:
+    endpoint = Endpoint(
+        Place(base_url=url, **{"idle": 30.0, "grace": 0.05, "ceiling": 20.0, **limits})
+    )
+    try:
+        yield endpoint
+    finally:
+        await endpoint.aclose()
+
+
+def model_of(endpoint: Endpoint) -> ChatCompletions:
+    served = Served(model="m", provider="mock", window=1000)
+    return ChatCompletions(endpoint, served, Images(NoBlobs()), FakeClock(), "sk-secret")
+
+
+@asynccontextmanager
+async def model_with(handle: Handle, **limits: float) -> AsyncIterator[ChatCompletions]:
+    async with server(handle) as url, endpoint_at(url, **limits) as endpoint:
+        yield model_of(endpoint)
+
+
+async def begun(request: web.BaseRequest, **headers: str) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream", **headers})
+    await response.prepare(request)
+    return response
+
+
+def endlessly(piece: bytes, *before: bytes) -> Handle:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = await begun(request)
+        for one in before:
+            await response.write(one)
+        while True:
+            await response.write(piece)
+            await anyio.lowlevel.checkpoint()
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        b": still working\n\n",
+        b"data:\n\n",
+        b"event: ping\ndata: {}\n\n",
+        b'data: {"choices":[]}\n\n',
+        b'data: {"choices":[{"delta":{"content":""}}]}\n\n',
+    ],
+)
+@pytest.mark.parametrize("before", [(), (TOKEN,)], ids=["at once", "in mid-answer"])
+async def test_signs_of_life_are_no_answer(sign: bytes, before: tuple[bytes, ...]):
+    async with model_with(endlessly(sign, *before), patience=0.1) as model:
+        with pytest.raises(Unreachable, match=r"without an answer for 0\.1 s"):
+            await listen(model)
+
+
+async def test_blanks_before_a_whole_answer_are_no_answer():
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)
+        await response.write(b" ")
+        await anyio.sleep_forever()
+        return response
+
+    async with model_with(handle, patience=0.1) as model:
+        with pytest.raises(Unreachable, match="without an answer"):
+            await listen(model)
+
+
+async def test_a_queue_may_take_longer_than_silence_may():
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = await begun(request)
+        served_at = anyio.current_time() + 0.25
+        while anyio.current_time() < served_at:
+            await response.write(b": OPENROUTER PROCESSING\n\n")
+            await anyio.lowlevel.checkpoint()
+        await response.write(TOKEN + LAST + DONE)
+        return response
+
+    async with model_with(handle, idle=0.1, patience=60.0) as model:
+        assert (await listen(model)).answer.text == "x"
+
+
+async def test_signs_of_life_after_the_end_hold_nobody_up():
+    async with model_with(endlessly(b": ping\n\n", TOKEN, LAST)) as model:
+        assert (await listen(model)).answer.text == "x"
+
+
+async def test_an_answer_without_end_has_an_end():
+    async with model_with(endlessly(TOKEN), ceiling=0.2) as model:
+        with pytest.raises(Unreachable, match=r"longer than 0\.2 s"):
+            await listen(model)
+
+
+async def test_a_refusal_that_never_ends_is_still_one():
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(status=429)
+        await response.prepare(request)
+        await response.write(b"slow down")
+        await anyio.sleep_forever()
+        return response
+
+    async with model_with(handle, idle=0.1) as model:
+        with pytest.raises(RateLimited, match="slow down"):
+            await listen(model)
+
+
+async def test_the_server_sees_as_many_requests_as_are_told():
+    seen = 0
+
+    async def drop(stream: SocketStream) -> None:
+        nonlocal seen
+        async with stream:
+            await stream.receive()
+            seen += 1
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.serve, drop)
+            async with endpoint_at(f"http://127.0.0.1:{port}/v1") as endpoint:
+                clock = FakeClock(auto=True)
+                model = Resilient([Route(model_of(endpoint))], clock, Policy(tries=3))
+                with pytest.raises(Unreachable, match="gave up after 3 attempts"):
+                    await listen(model)
+            group.cancel_scope.cancel()
+    assert seen == 3
+
+
+async def test_the_key_follows_no_redirect():
+    lured: list[str] = []
+
+    async def lure(request: web.BaseRequest) -> web.StreamResponse:
+        lured.append(request.headers.get("authorization", ""))
+        return web.json_response({"data": []})
+
+    async with server(lure) as target:
+
+        async def redirect(request: web.BaseRequest) -> web.StreamResponse:
+            assert request.headers["authorization"] == "Bearer sk-secret"
+            return web.Response(status=307, headers={"location": target})
+
+        async with server(redirect) as url, endpoint_at(url) as endpoint:
+            with pytest.raises(BadRequest, match="sends us to"):
+                await listen(model_of(endpoint))
+            with pytest.raises(BadRequest, match="answered 307"):
+                await listing(endpoint)
+    assert lured == []
+
+
+@pytest.mark.parametrize("body", ["", '{"detail": "Not Found"}', "404 page not found"])
+async def test_no_list_of_models_means_a_wrong_address(body: str):
+    async def handle(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=404, text=body)
+
+    async with server(handle) as url, endpoint_at(url) as endpoint:
+        with pytest.raises(BadRequest, match="mock answered 404 to /models") as caught:
+            await listing(endpoint)
+    assert "right address" in caught.value.hint
+
+
+async def test_an_event_without_end_is_not_kept():
+    async with model_with(endlessly(b"x" * 65536, b"data: ")) as model:
+        with pytest.raises(Unreachable, match="larger than 16,777,216 bytes"):
+            await listen(model)
+
+
+def packed(content_type: str, data: bytes) -> Handle:
+    """A small body that is a large one, though nobody asked for a packed one."""
+    body = gzip.compress(data, compresslevel=1)
+    assert len(body) < len(data) // 100
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.headers["accept-encoding"] == "identity"
+        headers = {"content-type": content_type, "content-encoding": "gzip"}
+        return web.Response(body=body, headers=headers)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("content_type", "said"),
+    [
+        ("application/json", "more than 33,554,432 bytes"),
+        ("text/event-stream", "larger than 16,777,216 bytes"),
+    ],
+)
+async def test_a_bomb_is_not_unpacked_whole(content_type: str, said: str):
+    async with model_with(packed(content_type, b" " * 36_000_000)) as model:
+        with pytest.raises(Unreachable, match=said):
+            await listen(model)
+
+
+async def test_a_list_of_models_is_no_bomb_either():
+    handle = packed("application/json", b" " * (LARGEST_LIST + 1))
+    async with server(handle) as url, endpoint_at(url) as endpoint:
+        with pytest.raises(BadRequest, match="more than 20,971,520 bytes"):
+            await listing(endpoint)
+
+
+async def test_a_flood_of_calls_is_cut_off_and_said_to_be():
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = await begun(request)
+        for n in range(1000):
+            call = b'{"index":%d,"id":"c%d","function":{"name":"look","arguments":"{}"}}' % (n, n)
+            await response.write(b'data: {"choices":[{"delta":{"tool_calls":[%b]}}]}\n\n' % call)
+        return response
+
+    async with model_with(handle) as model:
+        heard = await listen(model)
+    assert [chunk for chunk in heard.chunks if isinstance(chunk, Notice)] == [
+        Notice("The answer was cut off: more than 128 calls.")
+    ]
+    assert len(heard.answer.calls) == 128
+    assert heard.answer.stop is Stop.LENGTH
+
+
+async def test_deep_nonsense_is_a_broken_stream():
+    deep = b"[" * 100_000 + b"]" * 100_000
+    async with model_with(endlessly(DONE, b'data: {"x":' + deep + b"}\n\n")) as model:
+        with pytest.raises(Unreachable, match="broken stream"):
+            await listen(model)
+
+
+async def listing(endpoint: Endpoint) -> bytes:
+    origin = Origin(provider="mock", model="", base_url=endpoint.place.base_url)
+    headers = {"authorization": "Bearer sk-secret"}
+    return await endpoint.get("/models", headers, origin, SystemClock())

@@ -1,0 +1,77 @@
+"""The door when the machine gives little: few files, and a keeper that does not answer."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hermes.sandbox.door import Door, Start
+
+pytestmark = pytest.mark.anyio
+
+FEW_FILES = """
+import os
+import resource
+import anyio
+from hermes.sandbox.door import Door, Start
+from hermes.schema.errors import SandboxError
+
+START = Start(argv=("true",), cwd="/", env={"PATH": "/usr/bin:/bin"}, talk=True)
+
+def limit(files):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, HARD))
+
+def opened():
+    return sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1]
+
+async def attempt(door):
+    try:
+        async with door.open(START) as child:
+            return (await child.wait()).exit_code
+    except SandboxError as error:
+        return str(error)
+
+async def main(warm):
+    with Door() as door:
+        if warm:
+            assert await attempt(door) == 0
+        before = opened()
+        failures = 0
+        for room in range(1, 30):
+            limit(before[-1] + room)
+            outcome = await attempt(door)
+            limit(HARD)
+            if outcome == 0:
+                break
+            assert "Too many open files" in outcome, outcome
+            assert opened() == before, (room, before, opened())
+            failures += 1
+        assert failures >= 5, failures
+        assert await attempt(door) == 0
+
+HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+for warm in (False, True):
+    anyio.run(main, warm)
+"""
+
+
+def test_running_out_of_files_leaks_none():
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_FILES], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_a_keeper_that_was_stopped_does_not_hold_the_door():
+    door = Door()
+    async with door.open(Start(argv=("/bin/true",), cwd="/", env={})) as child:
+        await child.wait()
+    keeper = door._keeper
+    assert keeper is not None
+    keeper.send_signal(signal.SIGSTOP)
+    door.close()
+    assert keeper.returncode == -signal.SIGKILL
+    async with door.open(Start(argv=("/bin/true",), cwd="/", env={})) as child:
+        assert (await child.wait()).exit_code == 0
+    door.close()

@@ -1,0 +1,36 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from hermes.app.pictures import load_pictures
+from hermes.kit.pictures import MAX_PICTURE
+from hermes.schema.errors import UsageError
+from hermes.store.blobs import FileBlobs
+
+pytestmark = pytest.mark.anyio
+GIF = b"GIF89a and so on"
+
+
+async def test_pictures_are_taken_in_by_content(tmp_path: Path):
+    (tmp_path / "a.jpg").write_bytes(GIF)
+    blobs = FileBlobs(tmp_path / "blobs")
+    (media,) = await load_pictures(blobs, [str(tmp_path / "a.jpg")])
+    assert (media.media_type, media.name) == ("image/gif", "a.jpg")
+    assert await blobs.read(media.digest) == GIF
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.png", "cannot be read: No such file"),
+        ("notes.png", "is no picture"),
+        ("huge.gif", "is larger than 20,000,000 bytes"),
+    ],
+)
+async def test_what_cannot_be_shown_is_refused(tmp_path: Path, name: str, message: str):
+    (tmp_path / "notes.png").write_text("words")
+    (tmp_path / "huge.gif").write_bytes(GIF)
+    os.truncate(tmp_path / "huge.gif", MAX_PICTURE + 1)
+    with pytest.raises(UsageError, match=message):
+        await load_pictures(FileBlobs(tmp_path / "blobs"), [str(tmp_path / name)])

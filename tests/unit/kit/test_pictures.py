@@ -1,0 +1,21 @@
+import pytest
+
+from hermes.kit.pictures import picture_kind
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"\x89PNG\r\n\x1a\n....", "image/png"),
+        (b"\xff\xd8\xff\xe0....", "image/jpeg"),
+        (b"GIF87a....", "image/gif"),
+        (b"GIF89a....", "image/gif"),
+        (b"RIFF\x10\0\0\0WEBPVP8 ", "image/webp"),
+        (b"RIFF\x10\0\0\0WAVEfmt ", None),
+        (b"GIF8 is how some letters begin", None),
+        (b"\x89PNG", None),
+        (b"", None),
+    ],
+)
+def test_a_picture_is_known_by_how_it_begins(data: bytes, kind: str | None):
+    assert picture_kind(data) == kind
