@@ -1,22 +1,56 @@
 """How a messaging platform plugs in."""
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from hermes.schema.errors import HermesError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
 
 
+class NotSent(HermesError):
+    """The platform surely did not take the post; any other error leaves that open."""
+
+    code = "not_sent"
+
+
+class Offline(NotSent):
+    """There is no connection, so nothing was tried."""
+
+    code = "offline"
+
+
+class Throttled(NotSent):
+    """Too much at once; `wait` says for how many seconds to be quiet."""
+
+    code = "throttled"
+
+    def __init__(self, message: str, *, wait: float, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.wait = wait
+
+
+class TargetGone(NotSent):
+    """The chat does not exist any more, or does not want us: no retry will help."""
+
+    code = "target_gone"
+
+
 class Inbound(Struct, frozen=True):
-    """One platform update; `key` is unique for it, however often it is sent again."""
+    """One platform update; `key` is unique for it, however often it is sent again.
+
+    `message` is the platform's name for the message itself, to answer or react to.
+    """
 
     key: str
     address: Address
     sender: str
     parts: tuple[Text | Media, ...]
     reply_to: str | None = None
+    message: str | None = None
 
 
 class Outgoing(Struct, frozen=True):
@@ -49,7 +83,9 @@ class Channel(Protocol):
         """Listen until cancelled. `deliver` returns only once the message is durable."""
         ...
 
-    async def send(self, to: Address, post: Outgoing) -> Receipt: ...
+    async def send(self, to: Address, post: Outgoing) -> Receipt:
+        """Raises `NotSent` when it is certain that nothing was sent."""
+        ...
 
 
 @runtime_checkable
@@ -60,6 +96,18 @@ class Edits(Protocol):
 @runtime_checkable
 class Types(Protocol):
     async def typing(self, to: Address, on: bool) -> None: ...
+
+
+@runtime_checkable
+class Reacts(Protocol):
+    async def react(self, to: Address, message: str, sign: str) -> None: ...
+
+
+@runtime_checkable
+class Lives(Protocol):
+    def heard_at(self) -> datetime | None:
+        """When the platform last proved that it is there: a poll came back, a ping was answered."""
+        ...
 
 
 class Manifest(Struct, frozen=True):

@@ -20,7 +20,11 @@ from hermes.schema.tools import Effect
 
 
 class Parcel(Struct, frozen=True, kw_only=True):
-    """One thing that must arrive; `lane` is `inbox` or `outbox`, `topic` the session it is for."""
+    """One thing that must arrive.
+
+    `lane` is `inbox`, or `outbox` with the channel it leaves by; `topic` is the session or the
+    address it is for.
+    """
 
     key: str
     lane: str
@@ -79,7 +83,7 @@ class Settle(Struct, frozen=True):
 
 
 class Meter(Struct, frozen=True):
-    """One model call's tokens and price; `cost` is None when the price is unknown."""
+    """What model calls took, all together; `cost` is None when the price is unknown."""
 
     session: str
     run: str
@@ -88,6 +92,7 @@ class Meter(Struct, frozen=True):
     usage: Usage
     cost: float | None
     at: datetime
+    calls: int = 1
 
 
 class Post(Struct, frozen=True):
@@ -102,8 +107,29 @@ class Done(Struct, frozen=True):
     key: str
 
 
+class Amend(Struct, frozen=True):
+    """Change what a parcel holds, as long as it is not done."""
+
+    key: str
+    body: Raw
+
+
+class Parked(Struct, frozen=True):
+    """A parcel that was given up on, and why."""
+
+    parcel: Parcel
+    reason: str
+
+
+class Fence(Struct, frozen=True):
+    """Write only while this lease is the session's newest and has not been released."""
+
+    session: str
+    generation: int
+
+
 Write: TypeAlias = (
-    OpenSession | ChangeSession | Append | Hide | Begin | Settle | Meter | Post | Done
+    OpenSession | ChangeSession | Append | Hide | Begin | Settle | Meter | Post | Done | Amend
 )
 
 
@@ -122,12 +148,19 @@ class Archive(Protocol):
         """The session that was active last."""
         ...
 
+    async def by_key(self, key: str) -> Session | None:
+        """Of the sessions of one place in a chat, the one begun last that has not ended."""
+        ...
+
     async def list(
         self, where: SessionFilter, limit: int = 50, offset: int = 0
     ) -> Sequence[Digest]: ...
 
     async def messages(self, session: str, after: int = 0) -> Sequence[Stored]:
-        """The visible transcript in order, from beyond `after`."""
+        """The visible transcript in order, from beyond `after`.
+
+        Raises `StoreError` naming a message that cannot be read.
+        """
         ...
 
     async def search(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
@@ -138,7 +171,9 @@ class Archive(Protocol):
         """Per model, of one session or of all."""
         ...
 
-    async def delete(self, sessions: Sequence[str]) -> int: ...
+    async def delete(self, sessions: Sequence[str]) -> int:
+        """With all that is theirs: also parcels addressed to them, and leases held on them."""
+        ...
 
 
 class Lanes(Protocol):
@@ -154,10 +189,18 @@ class Lanes(Protocol):
         """Take what is due, oldest first; a lapsed lease is due again, with one more attempt."""
         ...
 
+    async def topics(self, lane: str) -> Sequence[str]:
+        """Whatever has a parcel that is neither done nor parked, each once, oldest first."""
+        ...
+
     async def retry(self, key: str, at: datetime, reason: str) -> None: ...
 
     async def park(self, key: str, reason: str) -> None:
         """Give up on it, visibly: it stays with its reason until somebody acts."""
+        ...
+
+    async def parked(self, lane: str, limit: int = 100) -> Sequence[Parked]:
+        """What waits for somebody to act, oldest first."""
         ...
 
 
@@ -185,8 +228,8 @@ class Store(Protocol):
         """The owner sees everything; anybody else only what is theirs."""
         ...
 
-    async def commit(self, *writes: Write) -> None:
-        """All or nothing, and on disk when it returns."""
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        """All or nothing, and on disk when it returns. Raises `LeaseLost` beyond the fence."""
         ...
 
     async def open_intents(self, session: str) -> Sequence[Intent]: ...

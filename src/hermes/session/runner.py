@@ -15,17 +15,27 @@ from hermes.agent.plan import Plan, Steer, no_steering
 from hermes.agent.repair import History
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import Clock
-from hermes.kit.holder import this_process
+from hermes.kit.holder import new_holder
 from hermes.kit.ids import new_id
 from hermes.ports.sink import Emit
-from hermes.ports.store import ChangeSession, Done, Hide, OpenSession, Parcel, Post, Store, Write
+from hermes.ports.store import (
+    Append,
+    ChangeSession,
+    Done,
+    Hide,
+    OpenSession,
+    Parcel,
+    Post,
+    Store,
+    Write,
+)
 from hermes.schema.errors import SessionBusy, StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, User
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Address, Scope
 from hermes.schema.sessions import Session, SessionChange, Stored
 from hermes.session.recall import Recall
-from hermes.session.recorder import Price, Recorder
+from hermes.session.recorder import Closing, Price, Recorder, nothing_more
 from hermes.session.recovery import close_lost_calls
 
 log = logging.getLogger(__name__)
@@ -46,11 +56,18 @@ class Turn(Struct, frozen=True, kw_only=True):
     """One request to run: `new` says that the session's row is still to be written.
 
     `replaces` takes back every message from that place on, once this one is accepted.
+    `taken` are messages that are durable already and that `closing` settles; a `note` is the
+    house's own, written before the turn begins, for one that goes on where a crash left it.
     """
 
     session: Session
-    asked: User
+    asked: User | None
     listen: Emit
+    taken: tuple[User, ...] = ()
+    note: User | None = None
+    run: str = ""
+    address: Address | None = None
+    closing: Closing = nothing_more
     new: bool = False
     replaces: int | None = None
     steer: Steer = no_steering
@@ -66,6 +83,7 @@ class Runner:
         self._planner = planner
         self._price = price
         self._profile = profile
+        self._holder = new_holder()
         self._held: set[str] = set()
         self._recall = Recall()
 
@@ -84,7 +102,7 @@ class Runner:
             )
         self._held.add(session)
         try:
-            generation = await self._store.leases.hold(session, this_process(), LEASE)
+            generation = await self._store.leases.hold(session, self._holder, LEASE)
             try:
                 yield generation
             finally:
@@ -98,9 +116,10 @@ class Runner:
         scope = Scope(
             profile=self._profile,
             session=session.id,
-            run=new_id("run"),
+            run=turn.run or new_id("run"),
             workspace=session.cwd,
             principal=session.principal,
+            address=turn.address,
             later=turn.later,
         )
         history, known = await self._history(turn, generation)
@@ -110,10 +129,15 @@ class Runner:
         # Once it is accepted the turn starts, and says how it ends: also if it is stopped now.
         with anyio.CancelScope(shield=True):
             asked = await self._accept(turn, plan, known)
-        recorder = Recorder(self._store, self._clock, self._price, scope)
-        emit = recorder.sink([user.id for user in asked], turn.listen)
+            if turn.note is not None:
+                history.add(turn.note)
+        recorder = Recorder(self._store, self._clock, self._price, scope, generation)
+        emit = recorder.sink([user.id for user in asked], turn.listen, turn.closing)
+        asked += [user for user in turn.taken if user.id not in known]
         outcome = await self._beating(session.id, generation, plan, asked, emit)
-        self._recall.keep(session.id, generation, history)
+        if outcome is Outcome.DONE:
+            # After trouble the transcript is read again: only the disk knows what is in it.
+            self._recall.keep(session.id, generation, history)
         return outcome
 
     async def _history(self, turn: Turn, generation: int) -> tuple[History, set[str]]:
@@ -130,14 +154,17 @@ class Runner:
     async def _accept(self, turn: Turn, plan: Plan, known: AbstractSet[str]) -> list[User]:
         """Make the message durable; with it come those that a crash kept from being heard."""
         session = turn.session
-        body = Raw(msgspec.json.encode(turn.asked))
         writes: list[Write] = [
             *([OpenSession(session)] if turn.new else []),
             *([Hide(session.id, turn.replaces)] if turn.replaces is not None else []),
-            Post(Parcel(key=turn.asked.id, lane="inbox", topic=session.id, body=body)),
+            *([Post(_parcel(turn.asked, session))] if turn.asked is not None else []),
             *_changes(session, plan),
         ]
+        if turn.note is not None:
+            writes.append(Append(session.id, plan.scope.run, turn.note, self._clock.now()))
         await self._store.commit(*writes)
+        if turn.asked is None:
+            return []
         waiting = await self._waiting(session.id)
         told = [Done(user.id) for user in waiting if user.id in known]
         await self._store.commit(*told)
@@ -146,7 +173,7 @@ class Runner:
     async def _waiting(self, session: str) -> list[User]:
         # The session's own lease keeps others away, so the lane's may lapse at once.
         parcels = await self._store.lanes.claim(
-            "inbox", session, this_process(), timedelta(0), WAITING
+            "inbox", session, self._holder, timedelta(0), WAITING
         )
         users: list[User] = []
         for parcel in parcels:
@@ -196,6 +223,11 @@ class Runner:
             # Not knowing is no loss: whether it is ours still will show at the next beat.
             log.warning("the lease of session %s could not be renewed: %s", session, error)
             return True
+
+
+def _parcel(asked: User, session: Session) -> Parcel:
+    body = Raw(msgspec.json.encode(asked))
+    return Parcel(key=asked.id, lane="inbox", topic=session.id, body=body)
 
 
 def _is_replaced(row: Stored, turn: Turn) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+
 from hermes.schema.errors import NotFound
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Digest, Hit, ModelUse, Session, SessionFilter, Stored
@@ -15,6 +17,7 @@ from hermes.store.writes import no_session
 
 _THEIRS = load("archive")
 _ALL = unwalled(_THEIRS)
+_DELETING = ("unindex words", "unindex grams", "keep generation", "forget lease", "delete")
 _DELETE_AT_ONCE = 50
 """Sessions per transaction, so that a great clear-out does not keep other writes waiting."""
 
@@ -36,6 +39,9 @@ class SqliteArchive:
 
     async def latest(self, source: str | None = None) -> Session | None:
         return await self._session("latest", {"source": source})
+
+    async def by_key(self, key: str) -> Session | None:
+        return await self._session("by key", {"key": key})
 
     async def list(
         self, where: SessionFilter, limit: int = 50, offset: int = 0
@@ -65,7 +71,7 @@ class SqliteArchive:
 
         def read(connection: Connection) -> list[Stored]:
             rows = all_of(connection.execute(self._sql["messages"], values), MessageRow)
-            return [row.stored() for row in rows]
+            return [row.stored(session) for row in rows]
 
         return await self._engine.read(read)
 
@@ -124,18 +130,21 @@ class SqliteArchive:
                 )
 
     def _delete(self, connection: Connection, sessions: Sequence[str]) -> int:
-        deleted = 0
+        deleted: list[str] = []
         for session in sessions:
             values = {"id": session, "who": self._who}
             for row in connection.execute(self._sql["number"], values).fetchall():
                 where = {"n": row[0], "id": session}
-                for name in ("unindex words", "unindex grams", "forget lease", "delete"):
+                for name in _DELETING:
                     connection.execute(self._sql[name], where)
-                deleted += 1
+                deleted.append(session)
         if deleted:
             # Ids at the end may be given again, so the mark must not lie beyond them.
             connection.execute(self._sql["trim index"])
-        return deleted
+            # At once for all, because most parcels are done and in no index by topic.
+            gone = msgspec.json.encode(deleted).decode()
+            connection.execute(self._sql["forget parcels"], {"ids": gone})
+        return len(deleted)
 
 
 def _maybe(at: datetime | None) -> int | None:

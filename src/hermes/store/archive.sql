@@ -15,6 +15,11 @@ SELECT s.* FROM whole_sessions AS s
 WHERE (:source IS NULL OR s.source = :source) AND s.principal = :who
 ORDER BY s.last_at DESC, s.n DESC LIMIT 1;
 
+-- name: by key
+SELECT s.* FROM whole_sessions AS s
+WHERE s.key = :key AND s.key <> '' AND s.ended_at IS NULL AND s.principal = :who
+ORDER BY s.started_at DESC, s.n DESC LIMIT 1;
+
 -- name: list
 SELECT s.* FROM whole_sessions AS s
 WHERE (:source IS NULL OR s.source = :source)
@@ -63,8 +68,16 @@ DELETE FROM words WHERE rowid IN (SELECT id FROM messages WHERE session = :n);
 -- name: unindex grams
 DELETE FROM grams WHERE rowid IN (SELECT id FROM messages WHERE session = :n);
 
+-- name: keep generation
+INSERT INTO leases (session, holder, generation, until)
+SELECT '', '', generation, 0 FROM leases WHERE session = :id
+ON CONFLICT (session) DO UPDATE SET generation = max(generation, excluded.generation);
+
 -- name: forget lease
-DELETE FROM leases WHERE session = :id AND holder = '';
+DELETE FROM leases WHERE session = :id;
+
+-- name: forget parcels
+DELETE FROM parcels WHERE topic IN (SELECT value FROM json_each(:ids));
 
 -- name: delete
 DELETE FROM sessions WHERE n = :n;

@@ -1,17 +1,20 @@
 """Feeding the search indexes, a little behind the writes and never behind a search."""
 
 import hashlib
+import logging
 
 from msgspec import Struct
 
+from hermes.schema.errors import StoreError
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, text_of
 from hermes.schema.scope import OWNER
-from hermes.store.connection import BUSY_TRIES, Connection, begin
+from hermes.store.connection import BUSY_TRIES, Connection, Row, Value, begin
 from hermes.store.folding import fold, spaced
-from hermes.store.rows import all_of, decode, number_of
+from hermes.store.rows import decode, number_of, row_as
 from hermes.store.statements import load
 
 _SQL = load("index")
+log = logging.getLogger(__name__)
 
 SPOKEN = 262_144
 """Characters of what a person or the model said that can be found again."""
@@ -27,6 +30,8 @@ class _Row(Struct, array_like=True, frozen=True):
     state: int
     body: bytes
     principal: str
+    session: str
+    seq: int
 
 
 def findable(message: Message) -> str:
@@ -89,15 +94,17 @@ def merge(connection: Connection) -> None:
 
 
 def _index(connection: Connection) -> None:
-    size, last = 0, 0
+    size = 0
+    last: Value = 0
     words: list[tuple[int, str, str]] = []
     grams: list[tuple[int, str]] = []
-    rows = all_of(connection.execute(_SQL["next"]), _Row)
-    for row in rows:
-        last = row.id
-        if row.state == 2:
+    rows = connection.execute(_SQL["next"]).fetchall()
+    for fields in rows:
+        last = fields[0]
+        found = _readable(fields)
+        if found is None:
             continue
-        text = fold(findable(decode(row.body)))
+        row, text = found
         words.append((row.id, spaced(text), tags(row.role, row.principal)))
         grams.append((row.id, text))
         size += len(text)
@@ -108,6 +115,18 @@ def _index(connection: Connection) -> None:
     connection.executemany(_SQL["add words"], words)
     connection.executemany(_SQL["add grams"], grams)
     connection.execute(_SQL["mark"], (last,))
+
+
+def _readable(fields: Row) -> tuple[_Row, str] | None:
+    """None for what was taken back; one row nobody can read must not stop all the others."""
+    try:
+        row = row_as(fields, _Row)
+        if row.state == 2:
+            return None
+        return row, fold(findable(decode(row.body, f"Message {row.seq} of session {row.session}")))
+    except StoreError as error:
+        log.warning("a message is left out of the search: %s", error)
+        return None
 
 
 def _args(call: ToolCall) -> str:

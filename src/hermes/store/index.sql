@@ -5,7 +5,7 @@ SELECT coalesce(max(id), 0) FROM messages;
 SELECT EXISTS (SELECT 1 FROM messages WHERE id > (SELECT upto FROM indexed) AND id <= :goal);
 
 -- name: next
-SELECT m.id, m.role, m.state, m.body, s.principal
+SELECT m.id, m.role, m.state, m.body, s.principal, s.id, m.seq
 FROM messages AS m JOIN sessions AS s ON s.n = m.session
 WHERE m.id > (SELECT upto FROM indexed)
 ORDER BY m.id LIMIT 1000;

@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.holder import is_surely_dead
-from hermes.ports.store import Parcel
+from hermes.ports.store import Parcel, Parked
 from hermes.schema.errors import NotFound
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
@@ -42,13 +42,6 @@ class _ParkedRow(_ParcelRow, array_like=True, frozen=True):
     reason: str
 
 
-class Parked(Struct, frozen=True):
-    """A parcel that was given up on, and why."""
-
-    parcel: Parcel
-    reason: str
-
-
 class SqliteLanes:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
@@ -78,6 +71,12 @@ class SqliteLanes:
 
         return await self._engine.write(claim, droppable=True)
 
+    async def topics(self, lane: str) -> Sequence[str]:
+        def read(connection: Connection) -> list[str]:
+            return [str(row[0]) for row in connection.execute(_SQL["topics"], {"lane": lane})]
+
+        return await self._engine.read(read)
+
     async def retry(self, key: str, at: datetime, reason: str) -> None:
         values = {"key": key, "due": micros(at), "reason": reason}
         await self._engine.write(lambda connection: _settle(connection, "retry", values))
@@ -87,8 +86,6 @@ class SqliteLanes:
         await self._engine.write(lambda connection: _settle(connection, "park", values))
 
     async def parked(self, lane: str, limit: int = 100) -> Sequence[Parked]:
-        """What waits for somebody to act, oldest first."""
-
         def read(connection: Connection) -> list[Parked]:
             values = {"lane": lane, "limit": limit}
             rows = all_of(connection.execute(_SQL["parked"], values), _ParkedRow)

@@ -23,6 +23,9 @@ WHERE n IN (
     ORDER BY n LIMIT :limit)
 RETURNING n, key, lane, topic, body, due, attempts;
 
+-- name: topics
+SELECT topic FROM parcels WHERE lane = :lane AND state < 2 GROUP BY topic ORDER BY min(n);
+
 -- name: known
 SELECT count(*) FROM parcels WHERE key = :key;
 

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.holder import is_surely_dead
-from hermes.schema.errors import SessionBusy
+from hermes.ports.store import Fence
+from hermes.schema.errors import LeaseLost, SessionBusy
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
 from hermes.store.rows import micros, number_of, one_of
@@ -59,14 +60,26 @@ class SqliteLeases:
         await self._engine.write(release)
 
 
+def check(connection: Connection, fence: Fence) -> None:
+    """A lapsed lease that nobody else took still counts: nobody else has written meanwhile."""
+    values = {"session": fence.session, "generation": fence.generation}
+    if not number_of(connection.execute(_SQL["fenced"], values)):
+        raise LeaseLost(
+            f"Session {fence.session} is no longer held by this run; nothing of it was written.",
+            hint="Somebody else took the session over, or deleted it: look at it, then ask again.",
+        )
+
+
 def _is_anothers(held: _Held, holder: str, now: int) -> bool:
     return held.holder not in ("", holder) and held.until > now and not is_surely_dead(held.holder)
 
 
 def _busy(session: str, holder: str) -> SessionBusy:
-    host, _, rest = holder.partition("/")
-    pid = rest.split("/")[1] if rest.count("/") == 2 else ""
-    who = f"process {pid} on {host}" if pid else holder
+    match holder.split("/"):
+        case [host, _, pid, _] | [host, _, pid, _, _]:
+            who = f"process {pid} on {host}"
+        case _:
+            who = holder
     return SessionBusy(
         f"Session {session} is being run by {who}.",
         hint="Wait until its turn is over, or start a new session.",

@@ -5,20 +5,19 @@ from datetime import UTC, datetime
 from typing import TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct, structs
 
 from hermes.kit.ids import new_id
-from hermes.schema.messages import (
-    Assistant,
-    Message,
-    Reasoning,
-    Result,
-    Stop,
-    Text,
-    ToolCall,
-    Trust,
-    User,
+from hermes.schema.chat_api import (
+    Beside,
+    Content,
+    WireCall,
+    WireFunction,
+    WireMessage,
+    message_of,
+    spoken,
 )
+from hermes.schema.messages import Message, Trust
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
 from hermes.store.connection import Connection, Value
@@ -30,11 +29,6 @@ _SQL = load("public")
 _JSON_MARKS = ("\x00json:", "\x01json:")
 """How the public system marks content that is a list of parts."""
 _LOCAL = frozenset({"", "cli", "tui", "acp", "desktop", "cron"})
-_STOPS = {
-    "tool_calls": Stop.TOOLS,
-    "length": Stop.LENGTH,
-    "content_filter": Stop.REFUSED,
-}
 
 
 class OldSession(Struct, frozen=True):
@@ -98,26 +92,18 @@ class OldMessage(Struct, frozen=True):
 
     def message(self) -> Message:
         name = f"msg_public_{self.id}"
-        parts = _texts(self.content)
-        match self.role:
-            case "user":
-                return User(name, parts)
-            case "assistant":
-                return self._answer(name, parts)
-            case "tool":
-                return Result(name, self.tool_call_id or "", parts)
-            case _:
-                return User(name, parts, Trust.HOUSE)
-
-    def _answer(self, name: str, said: tuple[Text, ...]) -> Assistant:
-        thought = self.reasoning_content or self.reasoning
-        calls = _calls(self.tool_calls)
-        usual = Stop.TOOLS if calls else Stop.END
-        return Assistant(
-            name,
-            (*((Reasoning(thought),) if thought else ()), *said, *calls),
-            _STOPS.get(self.finish_reason or "", usual),
+        wire = WireMessage(
+            role=self.role,
+            content=_content(self.content),
+            reasoning_content=self.reasoning_content or self.reasoning,
+            tool_calls=_calls(self.tool_calls),
+            tool_call_id=self.tool_call_id,
+            finish_reason=self.finish_reason,
+            hermes=Beside(id=name),
         )
+        # What their program told the model stays in its place, as ours would say it.
+        told = Beside(id=name, trust=Trust.HOUSE)
+        return message_of(wire) or spoken(structs.replace(wire, hermes=told))
 
 
 class OldUse(Struct, frozen=True):
@@ -217,49 +203,19 @@ def _text(value: Value) -> str | int | float | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _texts(content: str | None) -> tuple[Text, ...]:
-    if not content:
-        return ()
-    if not content.startswith(_JSON_MARKS):
-        return (Text(content),)
+def _content(content: str | None) -> Content:
+    if not content or not content.startswith(_JSON_MARKS):
+        return content
     try:
-        parts = msgspec.json.decode(content[6:], type=list[_Part])
+        return msgspec.json.decode(content[6:], type=list[dict[str, object]])
     except msgspec.MsgspecError:
-        return (Text(content[6:]),)
-    return tuple(Text(part.text or f"[{part.type}]") for part in parts)
+        return content[6:]
 
 
-class _Part(Struct, frozen=True):
-    type: str = "part"
-    text: str = ""
-
-
-class _Function(Struct, frozen=True):
-    name: str = ""
-    arguments: str | Raw = "{}"
-
-
-class _Call(Struct, frozen=True):
-    id: str = ""
-    function: _Function = _Function()
-
-
-def _calls(text: str | None) -> list[ToolCall]:
+def _calls(text: str | None) -> list[WireCall]:
     if not text:
         return []
     try:
-        calls = msgspec.json.decode(text, type=list[_Call])
+        return msgspec.json.decode(text, type=list[WireCall])
     except msgspec.MsgspecError:
-        return [ToolCall(new_id("call"), "unreadable", Raw(b"{}"), text)]
-    return [_call(call) for call in calls]
-
-
-def _call(call: _Call) -> ToolCall:
-    """The arguments are JSON inside a string; what is not stays beside an empty object."""
-    args = call.function.arguments
-    raw = args.encode() if isinstance(args, str) else bytes(args)
-    try:
-        msgspec.json.decode(raw, type=dict[str, Raw])
-    except msgspec.MsgspecError:
-        return ToolCall(call.id, call.function.name, Raw(b"{}"), raw.decode("utf-8", "replace"))
-    return ToolCall(call.id, call.function.name, Raw(raw))
+        return [WireCall(new_id("call"), WireFunction("unreadable", text))]

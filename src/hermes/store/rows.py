@@ -11,7 +11,7 @@ from hermes.schema.errors import StoreError
 from hermes.schema.messages import Message, Usage
 from hermes.schema.sessions import Digest, ModelUse, Session, Stored
 from hermes.schema.tools import Effect
-from hermes.store.connection import Rows
+from hermes.store.connection import Row, Rows
 
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -110,8 +110,9 @@ class MessageRow(Struct, array_like=True, frozen=True):
     run: str
     body: bytes
 
-    def stored(self) -> Stored:
-        return Stored(self.seq, moment(self.at), self.run, decode(self.body))
+    def stored(self, session: str) -> Stored:
+        message = decode(self.body, f"Message {self.seq} of session {session}")
+        return Stored(self.seq, moment(self.at), self.run, message)
 
 
 class IntentRow(Struct, array_like=True, frozen=True):
@@ -133,6 +134,10 @@ class IntentRow(Struct, array_like=True, frozen=True):
         )
 
 
+class _Number(Struct, array_like=True, frozen=True):
+    value: int
+
+
 def micros(at: datetime) -> int:
     if at.tzinfo is None:
         raise StoreError("A time without a time zone cannot be stored.")
@@ -140,17 +145,36 @@ def micros(at: datetime) -> int:
 
 
 def moment(at: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at)
+    try:
+        return _EPOCH + timedelta(microseconds=at)
+    except OverflowError as error:
+        raise unreadable(f"The time {at}", error) from error
+
+
+def row_as(row: Row, kind: type[T]) -> T:
+    """Raises `StoreError` that names the row by its first column."""
+    try:
+        return msgspec.convert(row, kind)
+    except (ValueError, RecursionError) as error:
+        name = kind.__name__.strip("_")
+        raise unreadable(f"The {name} {row[0] if row else ''!r}", error) from error
+
+
+def unreadable(what: str, error: Exception) -> StoreError:
+    return StoreError(
+        f"{what} in the database cannot be read: {error}.",
+        hint="A newer version of Hermes may have written it: update, then try again.",
+    )
 
 
 def all_of(cursor: Rows, kind: type[T]) -> list[T]:
-    return [msgspec.convert(row, kind) for row in cursor.fetchall()]
+    return [row_as(row, kind) for row in cursor.fetchall()]
 
 
 def one_of(cursor: Rows, kind: type[T]) -> T | None:
     """The first row. All are fetched, because a statement left half-way stays open."""
     for row in cursor.fetchall():
-        return msgspec.convert(row, kind)
+        return row_as(row, kind)
     return None
 
 
@@ -164,7 +188,7 @@ def number_of(cursor: Rows) -> int:
 
 def number_or_none(cursor: Rows) -> int | None:
     for row in cursor.fetchall():
-        return msgspec.convert(row[0], int)
+        return row_as(row, _Number).value
     return None
 
 
@@ -173,7 +197,7 @@ def encode(message: Message) -> bytes:
     try:
         body = msgspec.json.encode(message)
         if b'"tool_call"' in body:
-            decode(body)
+            _decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise StoreError(
             f"Message {message.id} cannot be stored: {error}.",
@@ -185,5 +209,9 @@ def encode(message: Message) -> bytes:
 _decoder = msgspec.json.Decoder(Message)
 
 
-def decode(body: bytes) -> Message:
-    return _decoder.decode(body)
+def decode(body: bytes, name: str) -> Message:
+    """Raises `StoreError` that calls the row by its name."""
+    try:
+        return _decoder.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise unreadable(name, error) from error

@@ -1,9 +1,9 @@
 """Finding messages: by words first, then by parts of words, newest among equals."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-import msgspec
 from msgspec import Struct
 
 from hermes.schema.errors import StoreError
@@ -13,12 +13,13 @@ from hermes.store.connection import Connection
 from hermes.store.folding import fold
 from hermes.store.index import findable, is_behind, newest, owner_tag, role_tag
 from hermes.store.query import Kind, Term, parse
-from hermes.store.rows import SessionRow, all_of, decode, moment, one_of
+from hermes.store.rows import SessionRow, all_of, decode, moment, one_of, row_as
 from hermes.store.snippet import snippet
 from hermes.store.statements import load, unwalled
 
 _THEIRS = load("search")
 _ALL = unwalled(_THEIRS)
+log = logging.getLogger(__name__)
 
 RANKED = 400
 """Of how many of the newest matches the best are chosen."""
@@ -76,18 +77,21 @@ class Finder:
             return None
         sessions: dict[int, Session] = {}
         return [
-            self._hit(connection, found, sessions)
-            for found in islice(self._all(connection), self._wanted.limit)
+            self._hit(connection, found, text, sessions)
+            for found, text in islice(self._all(connection), self._wanted.limit)
         ]
 
-    def _all(self, connection: Connection) -> Iterator[_Found]:
+    def _all(self, connection: Connection) -> Iterator[tuple[_Found, str]]:
+        """With the text of each; what nobody can read is not found."""
         seen: set[int] = set()
         for found in self._by_words(connection):
             seen.add(found.id)
-            yield found
+            if (text := _text(found)) is not None:
+                yield found, text
         for found in islice(self._by_parts(connection, seen), LOOKED_AT):
-            if self._occurs(found):
-                yield found
+            text = _text(found)
+            if text is not None and self._occurs(text):
+                yield found, text
 
     def _by_words(self, connection: Connection) -> Iterator[_Found]:
         match = self._match()
@@ -97,9 +101,7 @@ class Finder:
         rows = all_of(connection.execute(self._sql["words"], values), _Scored)
         for number in _best(rows):
             cursor = connection.execute(self._sql["message"], {**self._values, "id": number})
-            found = one_of(cursor, _Found)
-            if found is not None:
-                yield found
+            yield from all_of(cursor, _Found)
 
     def _by_parts(self, connection: Connection, seen: set[int]) -> Iterator[_Found]:
         """Whatever may contain the terms; whether it does is still to be looked at."""
@@ -116,7 +118,7 @@ class Finder:
             statement, values = "newest", {**self._values, "limit": LOOKED_AT}
         for row in connection.execute(self._sql[statement], values):
             if row[0] not in seen:
-                yield msgspec.convert(row, _Found)
+                yield row_as(row, _Found)
 
     def _match(self) -> str:
         """All terms, and the tags that keep roles and principals apart inside the index."""
@@ -130,11 +132,13 @@ class Finder:
             match += f' AND tags : "{owner_tag(self._wanted.principal)}"'
         return match
 
-    def _occurs(self, found: _Found) -> bool:
-        text = fold(findable(decode(found.body)))
-        return all(term.occurs_in(text) for term in self._wanted.terms)
+    def _occurs(self, text: str) -> bool:
+        folded = fold(text)
+        return all(term.occurs_in(folded) for term in self._wanted.terms)
 
-    def _hit(self, connection: Connection, found: _Found, sessions: dict[int, Session]) -> Hit:
+    def _hit(
+        self, connection: Connection, found: _Found, text: str, sessions: dict[int, Session]
+    ) -> Hit:
         if found.session not in sessions:
             cursor = connection.execute(self._sql["session"], {"n": found.session})
             row = one_of(cursor, SessionRow)
@@ -146,8 +150,16 @@ class Finder:
             seq=found.seq,
             at=moment(found.at),
             role=found.role,
-            snippet=snippet(findable(decode(found.body)), self._wanted.terms),
+            snippet=snippet(text, self._wanted.terms),
         )
+
+
+def _text(found: _Found) -> str | None:
+    try:
+        return findable(decode(found.body, f"Message row {found.id}"))
+    except StoreError as error:
+        log.warning("left out of a search: %s", error)
+        return None
 
 
 def _best(rows: Sequence[_Scored]) -> list[int]:

@@ -2,24 +2,27 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
 
 from hermes.kit.clock import Clock
-from hermes.ports.store import Intent, Write
+from hermes.ports.store import Fence, Intent, Write
 from hermes.store.archive import SqliteArchive
 from hermes.store.connect import open_writer
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
 from hermes.store.lanes import SqliteLanes
-from hermes.store.leases import SqliteLeases
+from hermes.store.leases import SqliteLeases, check
 from hermes.store.rows import IntentRow, all_of, micros
 from hermes.store.statements import load
 from hermes.store.upkeep import Stats, Upkeep
 from hermes.store.writes import apply
 
 _INTENTS = load("archive")["intents"]
+_SETTLED_LONG_AGO = timedelta(days=7)
+"""No platform delivers the same message again after that time."""
 
 
 class SqliteStore:
@@ -57,10 +60,17 @@ class SqliteStore:
     def seen_by(self, principal: str) -> SqliteArchive:
         return SqliteArchive(self._engine, principal)
 
-    async def commit(self, *writes: Write) -> None:
-        if writes:
-            now = micros(self._clock.now())
-            await self._engine.write(lambda connection: apply(connection, writes, now))
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        if not writes:
+            return
+        now = micros(self._clock.now())
+
+        def write(connection: Connection) -> None:
+            if fence is not None:
+                check(connection, fence)
+            apply(connection, writes, now)
+
+        await self._engine.write(write)
 
     async def open_intents(self, session: str) -> Sequence[Intent]:
         def read(connection: Connection) -> list[Intent]:
@@ -77,7 +87,8 @@ class SqliteStore:
         return await self._upkeep.integrity()
 
     async def optimize(self) -> None:
-        """Merge the search indexes, refresh what the query planner knows, shrink the journal."""
+        """Drop what was settled long ago, merge the search indexes, shrink the journal."""
+        await self._lanes.forget(self._clock.now() - _SETTLED_LONG_AGO)
         await self._upkeep.optimize()
 
     async def vacuum(self) -> None:

@@ -83,6 +83,10 @@ class Writer:
                 self._try(jobs[0]) if jobs[0].alone else self._group(jobs)
         except apsw.Error as error:
             trouble = error
+        except Exception as error:  # the thread outlives whatever goes wrong with a group
+            log.exception("a group of writes to %s failed", self._path)
+            for job in jobs:
+                job.fail(StoreError(f"{self._path} could not be written: {error!r}."))
         if trouble is not None:
             for job in jobs:
                 job.fail(self._fault(trouble))
@@ -137,6 +141,9 @@ class Writer:
             return True
         except apsw.Error as error:
             log.warning("indexing %s failed: %s", self._path, self._fault(error))
+            return False
+        except Exception:  # the search may lag behind, but nobody's writes depend on it
+            log.exception("indexing %s failed", self._path)
             return False
 
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct
 
 from hermes.kit.text import one_line
 from hermes.ports.store import (
+    Amend,
     Append,
     Begin,
     ChangeSession,
@@ -62,10 +63,20 @@ def _apply(connection: Connection, write: Write, now: int) -> None:
             connection.execute(_SQL["settle"], {"session": session, "call": call})
         case Meter():
             _meter(connection, write)
+        case Post() | Done() | Amend():
+            _move(connection, write, now)
+        case _:
+            assert_never(write)
+
+
+def _move(connection: Connection, write: Post | Done | Amend, now: int) -> None:
+    match write:
         case Post(parcel):
             post(connection, parcel)
         case Done(key):
             connection.execute(_SQL["done"], {"key": key, "now": now})
+        case Amend(key, body):
+            connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
         case _:
             assert_never(write)
 
@@ -277,7 +288,8 @@ def _meter(connection: Connection, meter: Meter) -> None:
         "cache_write": meter.usage.cache_write,
         "reasoning": meter.usage.reasoning,
         "cost": meter.cost or 0.0,
-        "unpriced": int(meter.cost is None),
+        "calls": meter.calls,
+        "unpriced": meter.calls if meter.cost is None else 0,
     }
     connection.execute(_SQL["meter session"], sums)
     model = {"model": meter.model, "provider": meter.provider}

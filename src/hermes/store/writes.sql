@@ -75,7 +75,7 @@ WHERE call = :call AND session = (SELECT n FROM sessions WHERE id = :session);
 
 -- name: meter session
 UPDATE sessions SET
-    model_calls = model_calls + 1,
+    model_calls = model_calls + :calls,
     input = input + :input,
     output = output + :output,
     cache_read = cache_read + :cache_read,
@@ -88,10 +88,10 @@ WHERE n = :n;
 -- name: meter model
 INSERT INTO uses (session, model, provider, calls, input, output, cache_read, cache_write,
     reasoning, cost, unpriced)
-VALUES (:n, :model, :provider, 1, :input, :output, :cache_read, :cache_write,
+VALUES (:n, :model, :provider, :calls, :input, :output, :cache_read, :cache_write,
     :reasoning, :cost, :unpriced)
 ON CONFLICT (session, model, provider) DO UPDATE SET
-    calls = calls + 1,
+    calls = calls + excluded.calls,
     input = input + excluded.input,
     output = output + excluded.output,
     cache_read = cache_read + excluded.cache_read,
@@ -108,3 +108,6 @@ ON CONFLICT (key) DO NOTHING;
 -- name: done
 UPDATE parcels SET state = 2, body = x'', holder = '', until = NULL, settled = :now
 WHERE key = :key AND state <> 2;
+
+-- name: amend
+UPDATE parcels SET body = :body WHERE key = :key AND state <> 2;

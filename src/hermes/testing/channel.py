@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from hermes.ports.channel import Caps, Inbound, Outgoing, Receipt
+from hermes.ports.channel import Caps, Inbound, Offline, Outgoing, Receipt
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
 
-class ChannelDown(ConnectionError):
+class ChannelDown(Offline, ConnectionError):
     """The platform does not answer."""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.ports.store import Store, Write
+from hermes.ports.store import Fence, Store, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.events import (
     Event,
@@ -94,12 +94,12 @@ async def test_every_model_call_is_metered_with_its_price(tmp_path: Path) -> Non
 class FullDisk:
     """A store that takes nothing any more."""
 
-    async def commit(self, *writes: Write) -> None:
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         raise StoreError("The disk is full.")
 
 
 def broken_recorder() -> Recorder:
-    return Recorder(FullDisk(), FakeClock(), lambda *_: None, SCOPE)  # type: ignore[arg-type]
+    return Recorder(FullDisk(), FakeClock(), lambda *_: None, SCOPE, 1)  # type: ignore[arg-type]
 
 
 async def test_what_cannot_be_written_is_not_told() -> None:

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from hermes.kit.holder import this_process
-from hermes.ports.store import Append, ChangeSession, Leases, Parcel, Write
+from hermes.ports.store import Append, ChangeSession, Fence, Leases, Parcel, Write
 from hermes.schema.errors import ConfigError, SessionBusy, StoreError
 from hermes.schema.events import Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Message, Trust, User, text_of
@@ -175,9 +175,10 @@ async def test_a_lost_lease_ends_the_turn(tmp_path: Path) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await gates.reached("a")
-            await one.store.leases.hold(session, this_process(), LEASE)
+            await one.store.leases.release(session, 1)
+            await one.store.leases.hold(session, ELSEWHERE, LEASE)
             await beat(clock)
-    assert one.ear.ended.outcome is Outcome.CANCELLED
+    assert (one.ear.ended.outcome, one.ear.ended.code) == (Outcome.FAILED, "lease_lost")
     assert "took over" in str(raised[0])
     assert raised[0].hint
 
@@ -321,11 +322,11 @@ async def test_stopped_while_it_is_accepted_the_turn_still_begins_and_ends(tmp_p
 
     async with talk(tmp_path) as one:
 
-        async def commit(*writes: Write) -> None:
+        async def commit(*writes: Write, fence: Fence | None = None) -> None:
             if not reached.is_set():
                 reached.set()
                 await go.wait()
-            await one.store.commit(*writes)
+            await one.store.commit(*writes, fence=fence)
 
         planner = ScriptedPlanner(ScriptedModel(HANGS), {})
         store = StoreWith(one.store, commit=commit)
@@ -347,10 +348,10 @@ async def test_a_question_that_could_not_be_written_down_is_asked_again(tmp_path
     async with talk(tmp_path, says("To both.")) as one:
         full = True
 
-        async def commit(*writes: Write) -> None:
+        async def commit(*writes: Write, fence: Fence | None = None) -> None:
             if full and any(isinstance(write, Append) for write in writes):
                 raise StoreError("The disk is full.")
-            await one.store.commit(*writes)
+            await one.store.commit(*writes, fence=fence)
 
         store = StoreWith(one.store, commit=commit)
         runner = Runner(store, FakeClock(), one.planner, half_a_cent, "default")  # type: ignore[arg-type]
@@ -410,3 +411,34 @@ async def test_house_words_are_written_as_such(tmp_path: Path) -> None:
         rows = await one.rows()
     trusts = [row.message.trust for row in rows if isinstance(row.message, User)]
     assert trusts == [Trust.OWNER, Trust.HOUSE]
+
+
+async def test_a_run_that_lost_its_lease_writes_nothing_more(tmp_path: Path) -> None:
+    """Its last results come too late: somebody else goes on from what is on disk."""
+    gates = Gates()
+    act = FakeTool("act", gates)
+    async with talk(tmp_path, [answer(call("act", gate="a"))], says("late"), tools=[act]) as one:
+        session = one.conversation.session.id
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.say, "hello")
+            await gates.reached("a")
+            await one.store.leases.release(session, 1)
+            await one.store.leases.hold(session, ELSEWHERE, LEASE)
+            before = len(await one.rows())
+            gates.open("a")
+        assert len(await one.rows()) == before
+    assert one.ear.ended.outcome is Outcome.FAILED
+    assert one.ear.ended.code == "lease_lost"
+
+
+async def test_two_runners_of_one_process_keep_each_other_out(tmp_path: Path) -> None:
+    async with talk(tmp_path, HANGS) as one:
+        session = one.conversation.session.id
+        other = Runner(one.store, FakeClock(), one.planner, half_a_cent, "default")
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.say, "hello")
+            await one.until_it_hangs()
+            with pytest.raises(SessionBusy):
+                async with other.holding(session):
+                    pass
+            one.conversation.interrupt()

@@ -6,9 +6,11 @@ import apsw
 import pytest
 from msgspec import Raw
 
-from hermes.ports.store import Append, Done, OpenSession, Parcel
+from hermes.ports.store import Append, Begin, Done, Intent, Meter, OpenSession, Parcel, Post
 from hermes.schema.errors import StoreError
+from hermes.schema.messages import Usage
 from hermes.schema.scope import OWNER
+from hermes.schema.tools import Effect
 from hermes.store.lanes import Parked
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.store.upkeep import Source
@@ -54,6 +56,42 @@ async def test_keys_of_done_parcels_are_forgotten_in_time(store: SqliteStore, cl
     assert await store.lanes.forget(clock.now()) == 1
     assert await store.lanes.put(parcel("k1"))
     assert not await store.lanes.put(parcel("k2"))
+
+
+async def test_optimizing_forgets_what_was_done_long_ago(store: SqliteStore, clock: FakeClock):
+    for key in ("done", "waiting", "parked", "fresh"):
+        await store.lanes.put(parcel(key))
+    await store.commit(Done("done"))
+    await store.lanes.park("parked", "why")
+    await clock.advance(8 * 24 * 3600)
+    await store.commit(Done("fresh"))
+    await store.optimize()
+    assert await store.lanes.put(parcel("done"))
+    for key in ("waiting", "parked", "fresh"):
+        assert not await store.lanes.put(parcel(key))
+
+
+async def test_nothing_of_a_deleted_session_is_left(
+    store: SqliteStore, clock: FakeClock, path: Path
+):
+    intent = Intent(
+        call="c", session="s1", run="r", tool="t", effect=Effect.OUTSIDE, at=clock.now()
+    )
+    await store.commit(
+        OpenSession(session(clock, "s1", system="be kind")),
+        Append("s1", "r", asked("pear"), clock.now()),
+        Meter("s1", "r", "m", "p", Usage(1), 0.5, clock.now()),
+        Begin(intent),
+        Post(Parcel(key="k", lane="inbox", topic="s1", body=Raw(b"1"))),
+    )
+    await store.leases.hold("s1", "a", timedelta(minutes=1))
+    await store.seen_by(OWNER).search("pear")
+    await store.seen_by(OWNER).delete(["s1"])
+    raw = apsw.Connection(str(path))
+    for table in ("sessions", "prompts", "messages", "uses", "intents", "parcels"):
+        assert raw.execute(f"SELECT count(*) FROM {table}").get == 0, table  # noqa: S608
+    assert raw.execute("SELECT count(*) FROM leases WHERE session = 's1'").get == 0
+    raw.close()
 
 
 async def test_a_backup_is_made_while_others_write(

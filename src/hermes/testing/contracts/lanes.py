@@ -6,8 +6,9 @@ import pytest
 from msgspec import Raw
 
 from hermes.kit.holder import this_process
-from hermes.ports.store import Done, OpenSession, Parcel, Post, Store
+from hermes.ports.store import Amend, Done, OpenSession, Parcel, Parked, Post, Store
 from hermes.schema.errors import NotFound
+from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session
 
@@ -109,6 +110,45 @@ class LanesContract:
         assert await take(store) == ["k1"]
         with pytest.raises(NotFound):
             await store.lanes.park("unknown", "why")
+
+    async def test_topics_are_those_with_something_open(self, store: Store) -> None:
+        for key, topic in [("k1", "b"), ("k2", "a"), ("k3", "b"), ("k4", "c"), ("k5", "d")]:
+            await store.lanes.put(parcel(key, topic=topic))
+        await store.lanes.put(parcel("o1", "outbox", "z"))
+        await store.lanes.claim("inbox", "a", "me", MINUTE)
+        await store.lanes.park("k4", "why")
+        await store.commit(Done("k5"))
+        assert list(await store.lanes.topics("inbox")) == ["b", "a"]
+        assert list(await store.lanes.topics("nowhere")) == []
+
+    async def test_parked_ones_are_shown_with_their_reason(self, store: Store) -> None:
+        await store.lanes.put(parcel("k1"))
+        await store.lanes.put(parcel("k2"))
+        await store.lanes.park("k2", "no such chat")
+        assert list(await store.lanes.parked("inbox")) == [Parked(parcel("k2"), "no such chat")]
+
+    async def test_what_a_parcel_holds_can_change_until_it_is_done(self, store: Store) -> None:
+        await store.lanes.put(parcel("k1"))
+        await store.commit(Amend("k1", Raw(b"2")), Amend("unknown", Raw(b"2")))
+        (got,) = await store.lanes.claim("inbox", None, "me", timedelta(0))
+        assert bytes(got.body) == b"2"
+        await store.commit(Done("k1"), Amend("k1", Raw(b"3")))
+        assert await take(store) == []
+
+    async def test_a_session_takes_its_parcels_along(self, store: Store, clock: FakeClock) -> None:
+        for name in ("s1", "s2"):
+            await store.commit(OpenSession(session(clock, name)))
+        for key, topic in [("k1", "s1"), ("k2", "s2"), ("k3", "s1"), ("k4", "s1"), ("k5", "s1")]:
+            await store.lanes.put(parcel(key, topic=topic))
+        await store.commit(Done("k3"))
+        await store.lanes.park("k4", "why")
+        await store.lanes.claim("inbox", "s1", "me", MINUTE)
+        assert await store.seen_by("stranger").delete(["s1"]) == 0
+        assert list(await store.lanes.topics("inbox")) == ["s1", "s2"]
+        assert await store.seen_by(OWNER).delete(["s1"]) == 1
+        assert list(await store.lanes.parked("inbox")) == []
+        await clock.advance(60)
+        assert await take(store) == ["k2"]
 
     async def test_a_parcel_is_posted_with_the_rest_or_not_at_all(
         self, store: Store, clock: FakeClock

@@ -4,10 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from hermes.kit.holder import this_process
-from hermes.ports.store import Store
-from hermes.schema.errors import SessionBusy
+from hermes.kit.holder import new_holder, this_process
+from hermes.ports.store import Append, Fence, OpenSession, Store
+from hermes.schema.errors import LeaseLost, NotFound, SessionBusy
+from hermes.schema.messages import text_of
+from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import asked, session
 
 TTL = timedelta(seconds=30)
 
@@ -66,3 +69,82 @@ class LeasesContract:
         await store.leases.hold("s1", this_process(), TTL)
         with pytest.raises(SessionBusy):
             await store.leases.hold("s1", "b", TTL)
+
+    async def test_two_holders_of_one_process_keep_each_other_out(self, store: Store) -> None:
+        one, other = new_holder(), new_holder()
+        first = await store.leases.hold("s1", one, TTL)
+        with pytest.raises(SessionBusy, match=r"process \d+ on"):
+            await store.leases.hold("s1", other, TTL)
+        assert await store.leases.renew("s1", first, TTL)
+        await store.leases.release("s1", first)
+        assert await store.leases.hold("s1", other, TTL) > first
+
+    async def test_a_generation_is_never_given_twice(self, store: Store, clock: FakeClock) -> None:
+        archive = store.seen_by(OWNER)
+        given: list[int] = []
+        for name in ("s1", "s1", "s2", "s1"):
+            await store.commit(OpenSession(session(clock, name)))
+            given += [await store.leases.hold(name, "a", TTL) for _ in range(2)]
+            await archive.delete([name])
+            assert not await store.leases.renew(name, given[-1], TTL)
+        assert given == sorted(set(given))
+
+
+class FencesContract:
+    """A lease that was lost must not let anything through."""
+
+    async def test_the_holder_writes_also_after_its_time(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        fence = await _held(store, clock)
+        await store.commit(Append("s1", "r", asked("in time"), clock.now()), fence=fence)
+        await clock.advance(31)
+        await store.commit(Append("s1", "r", asked("late"), clock.now()), fence=fence)
+        assert await _said(store) == ["in time", "late"]
+
+    async def test_who_was_replaced_writes_nothing(self, store: Store, clock: FakeClock) -> None:
+        old = await _held(store, clock)
+        await clock.advance(31)
+        new = Fence("s1", await store.leases.hold("s1", "b", TTL))
+        with pytest.raises(LeaseLost, match="s1") as caught:
+            await store.commit(
+                OpenSession(session(clock, "s2")),
+                Append("s1", "r", asked("too late"), clock.now()),
+                fence=old,
+            )
+        assert caught.value.hint
+        with pytest.raises(NotFound):
+            await store.seen_by(OWNER).get("s2")
+        await store.commit(Append("s1", "r", asked("mine"), clock.now()), fence=new)
+        assert await _said(store) == ["mine"]
+
+    async def test_a_released_lease_is_no_leave_to_write(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        fence = await _held(store, clock)
+        await store.leases.release("s1", fence.generation)
+        with pytest.raises(LeaseLost):
+            await store.commit(Append("s1", "r", asked("x"), clock.now()), fence=fence)
+        with pytest.raises(LeaseLost):
+            await store.commit(Append("s1", "r", asked("x"), clock.now()), fence=Fence("never", 1))
+        assert await _said(store) == []
+
+    async def test_a_session_deleted_and_made_anew_is_another(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        old = await _held(store, clock)
+        await store.seen_by(OWNER).delete(["s1"])
+        new = await _held(store, clock)
+        with pytest.raises(LeaseLost):
+            await store.commit(Append("s1", "r", asked("x"), clock.now()), fence=old)
+        await store.commit(Append("s1", "r", asked("y"), clock.now()), fence=new)
+        assert await _said(store) == ["y"]
+
+
+async def _held(store: Store, clock: FakeClock) -> Fence:
+    await store.commit(OpenSession(session(clock, "s1")))
+    return Fence("s1", await store.leases.hold("s1", "a", TTL))
+
+
+async def _said(store: Store) -> list[str]:
+    return [text_of(row.message) for row in await store.seen_by(OWNER).messages("s1")]

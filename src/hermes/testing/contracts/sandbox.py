@@ -134,7 +134,7 @@ class SandboxContract:
         finally:
             tracemalloc.stop()
         assert done.total == size == spill.stat().st_size
-        assert len(done.output) == keep
+        assert (len(done.output), done.seam) == (keep, keep * 2 // 5)
         assert done.output.startswith(b"begin")
         assert done.output.endswith(b"end")
         assert peak < 4_000_000
@@ -142,7 +142,7 @@ class SandboxContract:
     async def test_nothing_is_spilled_when_it_fits(self, sandbox: Sandbox, tmp_path: Path) -> None:
         spill = tmp_path / "all"
         done = await sandbox.run(_shell("printf 12345", tmp_path, keep=5, spill=str(spill)))
-        assert done.output == b"12345"
+        assert (done.output, done.seam) == (b"12345", None)
         assert not spill.exists()
 
     async def test_a_timeout_ends_the_tree(

@@ -25,7 +25,7 @@ from hermes.schema.sessions import ModelUse, SessionChange, SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.lanes import LanesContract
-from hermes.testing.contracts.leases import LeasesContract
+from hermes.testing.contracts.leases import FencesContract, LeasesContract
 from hermes.testing.contracts.samples import asked, calling, result_of, session
 from hermes.testing.contracts.search import SearchContract
 from hermes.testing.contracts.transcripts import IntentsContract, TranscriptContract
@@ -134,6 +134,26 @@ class SessionsContract:
         assert by_source.id == "s2"
         assert await archive.latest("nowhere") is None
 
+    async def test_by_key_is_the_one_begun_last_that_has_not_ended(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await store.commit(OpenSession(session(clock, "s0")))
+        assert await store.seen_by(OWNER).by_key("k") is None
+        assert await store.seen_by(OWNER).by_key("") is None
+        for name in ("s1", "s2"):
+            await store.commit(OpenSession(session(clock, name, key="k", principal="guest")))
+        await clock.advance(60)
+        await store.commit(OpenSession(session(clock, "s3", key="k", principal="guest")))
+        for who in (OWNER, "guest"):
+            found = await store.seen_by(who).by_key("k")
+            assert found is not None
+            assert found.id == "s3"
+        assert await store.seen_by("stranger").by_key("k") is None
+        await store.commit(ChangeSession("s3", SessionChange(ended_at=clock.now())))
+        found = await store.seen_by(OWNER).by_key("k")
+        assert found is not None
+        assert found.id == "s2"
+
     async def test_deleting_takes_everything_along(self, store: Store, clock: FakeClock) -> None:
         archive = store.seen_by(OWNER)
         await store.commit(
@@ -198,6 +218,18 @@ class DigestsContract:
             ModelUse(model="m", provider="p", calls=3, usage=Usage(3), cost=None),
         ]
 
+    async def test_many_calls_are_metered_at_once(self, store: Store, clock: FakeClock) -> None:
+        await store.commit(
+            OpenSession(session(clock, "s1")),
+            Meter("s1", "r", "m", "p", Usage(50, 5), 2.0, clock.now(), calls=100_000),
+            Meter("s1", "r", "m", "p", Usage(1, 1), 0.5, clock.now()),
+        )
+        (digest,) = await store.seen_by(OWNER).list(EVERYTHING)
+        assert (digest.model_calls, digest.usage, digest.cost) == (100_001, Usage(51, 6), 2.5)
+        assert list(await store.seen_by(OWNER).usage("s1")) == [
+            ModelUse(model="m", provider="p", calls=100_001, usage=Usage(51, 6), cost=2.5)
+        ]
+
     async def test_usage_of_all_sums_over_sessions(self, store: Store, clock: FakeClock) -> None:
         for name in ("s1", "s2"):
             await store.commit(
@@ -260,5 +292,6 @@ class StoreContract(
     WallsContract,
     LanesContract,
     LeasesContract,
+    FencesContract,
 ):
     """All of it."""

@@ -1,0 +1,1 @@
+CREATE INDEX sessions_keyed ON sessions (key, started_at) WHERE key <> '';

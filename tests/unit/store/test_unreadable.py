@@ -1,0 +1,147 @@
+"""A row that nobody can read, or idle work that fails, costs nobody else anything."""
+
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import apsw
+import pytest
+
+from hermes.ports.store import Append, OpenSession
+from hermes.schema.errors import StoreError
+from hermes.schema.messages import text_of
+from hermes.schema.scope import OWNER
+from hermes.store.connect import open_writer
+from hermes.store.connection import Connection
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.writer import Writer
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import asked, session
+
+pytestmark = pytest.mark.anyio
+
+FROM_THE_FUTURE = b'{"type":"user","id":"z","parts":[{"type":"audio","x":"kumquat"}]}'
+BODIES = [
+    FROM_THE_FUTURE,
+    b"",
+    b"{",
+    b'{"type":"user","id":"\xff","parts":[]}',
+    b"[" * 100_000,
+    "x",
+]
+
+
+async def fill(store: SqliteStore, clock: FakeClock) -> None:
+    await store.commit(
+        OpenSession(session(clock, "s1")),
+        OpenSession(session(clock, "s2")),
+        *(Append("s1", "r", asked(f"kumquat {number}"), clock.now()) for number in range(3)),
+        Append("s2", "r", asked("kumquat elsewhere"), clock.now()),
+    )
+
+
+def spoil(path: Path, seq: int, body: bytes | str, *, unindex: bool) -> None:
+    with closing(apsw.Connection(str(path))) as raw:
+        raw.execute("UPDATE messages SET body = ? WHERE session = 1 AND seq = ?", (body, seq))
+        if unindex:
+            raw.execute("DELETE FROM words; DELETE FROM grams; UPDATE indexed SET upto = 0")
+
+
+@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+async def test_one_row_stops_neither_writes_nor_searches(
+    path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture, body: bytes | str
+):
+    async with open_store(path, clock) as store:
+        await fill(store, clock)
+        await store.optimize()
+    spoil(path, 2, body, unindex=True)
+    async with open_store(path, clock) as store:
+        archive = store.seen_by(OWNER)
+        found = {hit.snippet for hit in await archive.search("kumquat")}
+        assert found == {f">>>kumquat<<< {name}" for name in ("0", "2", "elsewhere")}
+        assert "left out of the search" in caplog.text
+        await store.commit(Append("s1", "r", asked("a new kumquat"), clock.now()))
+        assert len(await archive.search("kumquat")) == 4
+        assert len(await archive.messages("s2")) == 1
+        with pytest.raises(StoreError):
+            await archive.messages("s1")
+        assert [row.seq for row in await archive.messages("s1", after=2)] == [3, 4]
+        await store.optimize()
+
+
+async def test_the_row_is_named(store: SqliteStore, clock: FakeClock, path: Path):
+    await fill(store, clock)
+    spoil(path, 2, FROM_THE_FUTURE, unindex=False)
+    with pytest.raises(StoreError, match="Message 2 of session s1") as caught:
+        await store.seen_by(OWNER).messages("s1")
+    assert "update" in caught.value.hint
+
+
+async def test_what_another_version_indexed_is_left_out(
+    store: SqliteStore, clock: FakeClock, path: Path
+):
+    await fill(store, clock)
+    archive = store.seen_by(OWNER)
+    assert len(await archive.search("kumquat")) == 4
+    spoil(path, 2, FROM_THE_FUTURE, unindex=False)
+    for query in ("kumquat", "umqua"):
+        assert len(await archive.search(query)) == 3, query
+
+
+async def test_other_columns_are_read_with_the_same_care(
+    store: SqliteStore, clock: FakeClock, path: Path
+):
+    await fill(store, clock)
+    with closing(apsw.Connection(str(path))) as raw:
+        raw.execute("UPDATE sessions SET cwd = x'ff' WHERE id = 's1'")
+        raw.execute("UPDATE sessions SET started_at = 9223372036854775807 WHERE id = 's2'")
+    archive = store.seen_by(OWNER)
+    with pytest.raises(StoreError, match="s1"):
+        await archive.get("s1")
+    with pytest.raises(StoreError, match="9223372036854775807"):
+        await archive.get("s2")
+    await store.commit(OpenSession(session(clock, "s3")))
+    assert text_of((await archive.messages("s2"))[0].message) == "kumquat elsewhere"
+
+
+class Faulty:
+    """A connection on which some statements raise what SQLite never would."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._loop = anyio.lowlevel.current_token()
+        self.failing = ""
+        self.failed = anyio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def execute(self, statements: str, bindings: object = None) -> object:
+        if self.failing and statements.startswith(self.failing):
+            anyio.from_thread.run_sync(self.failed.set, token=self._loop)
+            raise ZeroDivisionError
+        return self._connection.execute(statements, bindings)
+
+
+async def test_the_writer_outlives_idle_work_that_fails(
+    path: Path, caplog: pytest.LogCaptureFixture
+):
+    connection = Faulty(open_writer(path))
+    connection.failing = "SELECT coalesce(max(id), 0) FROM messages"
+    writer = Writer(connection, path)
+    await connection.failed.wait()
+    await writer.ask(lambda _: None)
+    await writer.close()
+    assert f"indexing {path} failed" in caplog.text
+    assert "died" not in caplog.text
+
+
+async def test_the_writer_outlives_a_group_that_fails(path: Path):
+    connection = Faulty(open_writer(path))
+    writer = Writer(connection, path)
+    connection.failing = "BEGIN IMMEDIATE"
+    with pytest.raises(StoreError, match="could not be written"):
+        await writer.ask(lambda _: None)
+    connection.failing = ""
+    assert await writer.ask(lambda _: 7) == 7
+    await writer.close()
