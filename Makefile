@@ -14,6 +14,8 @@ install: $(VENV)/.run
 dev: $(VENV)/.dev
 
 $(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Hermes needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
+	@echo "Installing into $(VENV); this takes about half a minute."
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
@@ -22,6 +24,7 @@ $(VENV)/.run: $(VENV)/.python requirements/run.txt pyproject.toml
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m compileall -q src/hermes
 	touch $@
+	@echo 'Installed. The program is .venv/bin/hermes; to call it hermes: export PATH="$(CURDIR)/$(BIN):$$PATH"'
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	$(PIP) install --require-hashes --no-deps -r requirements/dev.txt

@@ -8,7 +8,7 @@ from hermes.kit.clock import Clock
 from hermes.models.build import build_model
 from hermes.models.discover import find_local, list_models
 from hermes.models.resilient import Resilient
-from hermes.models.resolve import Resolved, resolve, resolve_live
+from hermes.models.resolve import ModelUnnamed, Resolved, resolve, resolve_live
 from hermes.models.settings import Flags, ModelSettings
 from hermes.ports.blobs import Blobs
 from hermes.ports.model import Model
@@ -35,6 +35,11 @@ class ModelDesk:
 
     def choose(self, flags: Flags) -> None:
         self._chosen = flags
+
+    async def find(self) -> Model:
+        """The model a new session would get. Raises `ConfigError` when there is none."""
+        self._last = await self._model(self._chosen or Flags())
+        return self._last
 
     async def model_for(self, session: Session) -> Model:
         """Raises `ConfigError` with the next command to type when there is none."""
@@ -68,6 +73,8 @@ class ModelDesk:
             return f"{self._last.provider}/{self._last.name}"
         try:
             target = resolve(self._settings, self._env.get, self._chosen or Flags()).primary
+        except ModelUnnamed as unnamed:
+            return f"the first model of {unnamed.target.provider} at {unnamed.target.base_url}"
         except ConfigError:
             return "no model yet"
         return f"{target.provider}/{target.model}"

@@ -71,16 +71,20 @@ async def _ask(target: Target) -> Offer:
 
 def _targets(settings: ModelSettings, env: Lookup) -> list[Target]:
     """Every provider that could be asked: it has a key, or an address of its own."""
-    names = [one.name for one in settings.custom_providers]
-    names += [one.name for one in PROVIDERS if not one.local]
-    if settings.provider:
-        names.insert(0, settings.provider)
+    own_address = settings.base_url or env("OPENAI_BASE_URL")
+    names = ["", *(one.name for one in settings.custom_providers)]
+    # A key that was set for an address of one's own is not shown to OpenAI.
+    names += [
+        one.name
+        for one in PROVIDERS
+        if not one.local and not (own_address and one.name == "openai")
+    ]
     targets: dict[str, Target] = {}
     for name in names:
         try:
             target = resolve(settings, env, Flags(provider=name, model="any")).primary
         except ConfigError:
             continue
-        if target.keys or target.local:
+        if target.keys or target.local or target.base_url == settings.base_url:
             targets.setdefault(target.provider, target)
     return list(targets.values())

@@ -20,6 +20,7 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.tools.catalog import ToolDeps, first_tools
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
+from hermes.tools.terminal.tool import MAX_TIMEOUT
 from hermes.tools.toolsets import known_toolsets, tools_of
 
 
@@ -43,7 +44,11 @@ class Workbench(Struct, frozen=True):
         belong to a feature that this installation does not have.
         """
         off = {*self.config.agent.disabled_toolsets, *without}
-        names, warnings = _offered(self.config, wanted, off)
+        warnings = _unkept_promises(self.config)
+        if self.config.terminal.backend != "local":
+            off.add("terminal")
+        names, missing = _offered(self.config, wanted, off)
+        warnings += missing
         tools = first_tools(self._deps())
         return {name: tools[name] for name in names}, warnings
 
@@ -61,6 +66,7 @@ class Workbench(Struct, frozen=True):
             shell=find_shell(path),
             rg=find_rg(path),
             protected=_protected(self.home),
+            command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
         )
 
     def _env_rules(self) -> EnvRules:
@@ -82,6 +88,20 @@ def _offered(
     names = tools_of(name for name in configured if name in known)
     warnings = [f"the toolset {name!r} of the settings is not available here" for name in unknown]
     return [name for name in names if name not in left_out], warnings
+
+
+def _unkept_promises(config: Config) -> list[str]:
+    """Settings that ask for a wall which this version does not have must not pass in silence."""
+    warnings: list[str] = []
+    backend = config.terminal.backend
+    if backend != "local":
+        warnings.append(
+            f"the terminal tool is left out: terminal.backend is {backend!r}, "
+            "and this version can only run commands directly on this machine"
+        )
+    if config.approvals.mode == "manual" or config.approvals.deny:
+        warnings.append("approvals are not there yet: commands run without asking")
+    return warnings
 
 
 def _protected(home: Home) -> list[Path]:

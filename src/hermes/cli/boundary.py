@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hermes.schema.errors import HermesError
 
 CRASHED = 70
+OUTPUT_LOST = 74
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -44,7 +45,7 @@ def grumble(text: str) -> None:
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
-    except BrokenPipeError:
+    except OSError:
         return
 
 
@@ -58,7 +59,14 @@ def _flushed(verb: "Callable[[], int]") -> int:
         code = verb()
     except SystemExit as leaving:  # how a parser ends after --help
         code = leaving.code if isinstance(leaving.code, int) else 1
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        silence_stdout()
+        grumble(f"hermes: the output could not be written: {error.strerror}\n")
+        return OUTPUT_LOST
     return code
 
 

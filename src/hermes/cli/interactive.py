@@ -166,6 +166,7 @@ class Chat:
             os._exit(INTERRUPTED)
 
     def _greet(self) -> None:
+        trouble = self._find_model()
         folder = flat(self._app.conversation.session.cwd)
         self._print(
             f"{self._style('hermes', 'bold')} · {self._app.models.current()} · {folder}\n"
@@ -177,7 +178,17 @@ class Chat:
                 self._print(self._style(f"{who}: {one_line(flat(words), 200)}", "dim"))
         for warning in self._app.warnings:
             self._print(self._style(f"warning: {flat(warning)}", "yellow"))
+        if trouble is not None:
+            self._print(self._style(f"{flat(str(trouble))}\n{trouble.hint}", "yellow"))
         self._print("")
+
+    def _find_model(self) -> HermesError | None:
+        """Look for the model before the first question, so that what is shown is true."""
+        try:
+            self._portal.call(self._app.models.model_for, self._app.conversation.session)
+        except HermesError as error:
+            return error
+        return None
 
     def _shown(self, parts: Sequence[Text | Media]) -> str:
         words = " ".join(part.text for part in parts if isinstance(part, Text))

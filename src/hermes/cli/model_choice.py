@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 
 import msgspec
@@ -19,7 +20,7 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.text import one_line
 from hermes.models.discover import list_models
 from hermes.models.settings import Flags
-from hermes.schema.errors import ModelError, UsageError
+from hermes.schema.errors import HermesError, ModelError, UsageError
 from hermes.store.blobs import FileBlobs
 
 SHOWN = 12
@@ -38,6 +39,8 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
             context.stdout.write(f"Using {desk.current()} from now on.\n")
             await _doubt(args, context, desk)
             return 0
+        with suppress(HermesError):
+            await desk.find()
         offers = _of(args.provider, await reachable(settings, env.get))
     finally:
         await desk.aclose()
@@ -94,6 +97,7 @@ def _print(
     else:
         out.write(
             "Nothing can be reached yet. Either start a local server (Ollama, LM Studio,\n"
-            "llama.cpp, vLLM), or set a key, for example:\n\n"
-            "  hermes config set OPENROUTER_API_KEY YOUR_KEY\n"
+            "llama.cpp, vLLM), or name an address, or set a key:\n\n"
+            "  hermes config set model.base_url http://127.0.0.1:8000/v1\n"
+            "  hermes config set OPENROUTER_API_KEY        (asks for it)\n"
         )

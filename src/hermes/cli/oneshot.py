@@ -8,7 +8,7 @@ import anyio
 
 from hermes.app.build import App, open_app
 from hermes.app.pictures import load_pictures
-from hermes.cli.boundary import silence_stdout
+from hermes.cli.boundary import grumble, silence_stdout
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import harmless
 from hermes.cli.listeners import JsonLines, Listener, Quiet
@@ -116,7 +116,7 @@ def _print(args: Namespace, app: App, listener: Listener, context: CliContext) -
         _print_answer(listener, context)
     context.stdout.flush()
     if args.query is not None and not args.json and app.conversation.started:
-        context.stderr.write(f"session_id: {app.conversation.session.id}\n")
+        grumble(f"session_id: {app.conversation.session.id}\n")
 
 
 def _print_answer(listener: Listener, context: CliContext) -> None:

@@ -12,6 +12,9 @@ class HermesError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            # So that a traceback, too, ends with what to do next.
+            self.add_note(hint)
 
 
 class UsageError(HermesError):

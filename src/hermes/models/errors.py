@@ -215,10 +215,10 @@ def _hint(kind: type[ModelError], said: Said, origin: Origin) -> str:
 
 
 _HINTS: dict[type[ModelError], str] = {
-    OutOfCredit: "Top up the account, or choose another model: hermes model",
-    RateLimited: "Wait a little, or add a fallback model: hermes fallback add",
-    Overloaded: "Try again later, or add a fallback model: hermes fallback add",
-    ContextTooLong: "Shorten the conversation with /compress, or begin a new one with /new.",
+    OutOfCredit: "Top up the account, or choose another model: hermes model.",
+    RateLimited: "Wait a little, or name a second model under fallback_providers in config.yaml.",
+    Overloaded: "Try again later, or choose another model: hermes model.",
+    ContextTooLong: "Begin a new conversation with /new, or take the last turns back with /undo.",
     PolicyRefused: "Say it differently, or choose another model with /model.",
     BadRequest: "If this repeats, begin a new conversation with /new or choose another model.",
 }

@@ -101,8 +101,11 @@ class Runner:
                 hint="Wait for its end, or stop it.",
             )
         self._held.add(session)
+        generation = 0
         try:
-            generation = await self._store.leases.hold(session, self._holder, LEASE)
+            # A lease that was given while its taker left would keep others away until it lapses.
+            with anyio.CancelScope(shield=True):
+                generation = await self._store.leases.hold(session, self._holder, LEASE)
             try:
                 yield generation
             finally:

@@ -41,6 +41,7 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     shell: Shell
     rg: str | None
     protected: Sequence[Path] = ()
+    command_timeout: float = 180.0
     redact_file: Callable[[str], str] | None = None
 
 
@@ -57,6 +58,7 @@ def first_tools(deps: ToolDeps) -> dict[str, Tool]:
         spills=Spills(deps.spill_folder),
         redact=deps.redact,
         clock=deps.clock,
+        timeout=deps.command_timeout,
     )
     masked = deps.redact_file or deps.redact
     search = SearchParts(sandbox=deps.sandbox, places=places, rg=deps.rg, redact=masked)

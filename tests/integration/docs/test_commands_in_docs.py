@@ -42,7 +42,7 @@ def place(tmp_path, mock_model):
         "HERMES_INFERENCE_MODEL": "mock",
         "TERM": "xterm",
     }
-    for command in ("git init -q", "hermes profile create work", "hermes -z 'about that regex'"):
+    for command in ("git init -q", "hermes -z 'about that regex'"):
         subprocess.run(
             ["sh", "-c", command], cwd=checkout, env=env, check=True, capture_output=True
         )
@@ -67,6 +67,7 @@ def test_the_commands_work(name, lines, place):
         elif line in TALKS:
             chat = pexpect.spawn("sh", ["-c", line], cwd=str(checkout), env=env, timeout=30)
             chat.expect("Ctrl\\+D leaves")
+            chat.expect("> ")
             chat.sendeof()
             chat.expect(pexpect.EOF)
             assert chat.wait() == 0, line

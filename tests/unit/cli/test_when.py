@@ -16,10 +16,8 @@ NOW = datetime(2026, 3, 10, 15, 30, tzinfo=UTC)
     ("text", "meant"),
     [
         ("30d", timedelta(days=30)),
-        ("90", timedelta(days=90)),
         ("12h", timedelta(hours=12)),
         ("45 min", timedelta(minutes=45)),
-        ("5m", timedelta(minutes=5)),
         ("2W", timedelta(weeks=2)),
         ("6mo", timedelta(days=180)),
         ("1y", timedelta(days=365)),
@@ -29,7 +27,9 @@ def test_an_age_is_a_number_and_a_unit(text: str, meant: timedelta) -> None:
     assert age(text) == meant
 
 
-@pytest.mark.parametrize("text", ["", "d", "-3d", "3 moons", "1.5d", "99999999y", "٣d x"])
+@pytest.mark.parametrize(
+    "text", ["", "d", "90", "5m", "-3d", "3 moons", "1.5d", "99999999y", "٣d x"]
+)
 def test_what_is_no_age_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         age(text)

@@ -149,7 +149,7 @@ def test_the_providers_words_are_kept_but_short():
         ("ollama no model", "ollama pull m-1"),
         ("openrouter data policy", "privacy"),
         ("go 404", "/v1"),
-        ("openai context", "/compress"),
+        ("openai context", "/new"),
         ("openai quota", "Top up"),
     ],
 )

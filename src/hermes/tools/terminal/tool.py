@@ -9,7 +9,7 @@ from typing import Annotated
 
 import anyio
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.text import HEAD
@@ -41,7 +41,7 @@ _FOREGROUND = "Commands run in the foreground, without a terminal of their own."
 
 class TerminalArgs(Struct, frozen=True, forbid_unknown_fields=True):
     command: str
-    timeout: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT, description="Seconds, default 180")] = 180
+    timeout: Annotated[int, Meta(ge=0, le=MAX_TIMEOUT, description="Seconds, default 180")] = 0
     workdir: Annotated[str, Meta(description="For this command only")] = ""
 
 
@@ -75,6 +75,7 @@ class TerminalParts(Struct, frozen=True, kw_only=True):
     spills: Spills
     redact: Callable[[str], str]
     clock: Clock
+    timeout: float = 180.0
 
 
 class Terminal:
@@ -93,6 +94,8 @@ class Terminal:
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         asked = self._arguments.decode(args)
         _check(asked.command)
+        if not asked.timeout:
+            asked = structs.replace(asked, timeout=max(1, round(self._parts.timeout)))
         folder = self._folder(ctx.scope, asked.workdir)
         mark = new_mark()
         spill = self._parts.spills.fresh()

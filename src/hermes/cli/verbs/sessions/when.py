@@ -4,16 +4,16 @@ import re
 from argparse import ArgumentTypeError
 from datetime import UTC, datetime, time, timedelta
 
-_UNITS = {"m": 1, "min": 1, "h": 60, "d": 1440, "w": 10_080, "mo": 43_200, "y": 525_600}
+_UNITS = {"min": 1, "h": 60, "d": 1440, "w": 10_080, "mo": 43_200, "y": 525_600}
 _AGE = re.compile(r"(\d{1,9})\s*([a-z]*)")
 _LONGEST = 200 * 525_600
 _STEPS = ((60, 1, "min"), (1440, 60, "h"), (43_200, 1440, "d"), (525_600, 43_200, "mo"))
 
 
 def age(text: str) -> timedelta:
-    """`30d`, `12h`, `2w`, `6mo`, `1y`; a bare number counts days."""
+    """`30d`, `12h`, `2w`, `6mo`, `1y`; `m` could be minutes or months, so it is neither."""
     found = _AGE.fullmatch(text.strip().lower())
-    unit = found and (found[2].removesuffix("s") or "d")
+    unit = found and found[2].removesuffix("s")
     if not found or unit not in _UNITS:
         raise ArgumentTypeError(f"{text!r} is not an age; write it as 30d, 12h, 2w, 6mo or 1y")
     minutes = int(found[1]) * _UNITS[unit]

@@ -1,0 +1,334 @@
+"""One chat session at work: answer what waits in one turn, and heed what comes meanwhile."""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.agent.answers import final_text, nudge
+from hermes.gateway.bubble import Bubble
+from hermes.gateway.deadline import sleep_unless
+from hermes.gateway.letters import INBOX, Busy, Reply, post_reply, read_letter
+from hermes.gateway.runs import (
+    BROKEN,
+    ActorRules,
+    Begun,
+    Cause,
+    Held,
+    Running,
+    batch_of,
+    last_words,
+)
+from hermes.gateway.sessions import ChatSessions
+from hermes.gateway.silence import silence_of
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.ports.store import Done, Parcel, Store, Write
+from hermes.schema.errors import HermesError, StoreError
+from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.messages import Message, User
+from hermes.schema.scope import OWNER, Address
+from hermes.schema.sessions import Session
+from hermes.session.runner import Runner, Turn
+
+log = logging.getLogger(__name__)
+
+WAITING = 100
+RESUMES = 2
+RESUME_WINDOW = timedelta(minutes=10)
+"""A session that keeps taking the program down is taken up so often within that time."""
+
+PARKED = (
+    "This turn was taken up {count} times and the program ended each time, so it is set aside. "
+    "Say how to go on, or ask something else."
+)
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What all actors share. `posted` tells that an address has something to be delivered."""
+
+    store: Store
+    clock: Clock
+    runner: Runner
+    sessions: ChatSessions
+    rules: ActorRules
+    holder: str
+    slots: anyio.CapacityLimiter
+    posted: Callable[[Address], None]
+    bubble: Callable[[Address], Bubble | None]
+    draining: Callable[[], bool]
+
+
+class Actor:
+    """Lives as long as something waits for its session."""
+
+    def __init__(self, key: str, parts: Parts) -> None:
+        self.key = key
+        self.running: Running | None = None
+        self._parts = parts
+        self._waiting: list[Held] = []
+        self._fresh: set[str] = set()
+        self._woken = anyio.Event()
+        self._failures = 0
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    async def run(self) -> None:
+        """Until nothing waits, or the house is closing. Nothing is awaited after the last look."""
+        while not self._parts.draining():
+            self._woken = anyio.Event()
+            await self._look()
+            if not self._waiting and not self._woken.is_set():
+                return
+            if not self._waiting:
+                continue
+            await self._let_burst_end()
+            async with self._parts.slots:
+                if self._parts.draining():
+                    return
+                if self._woken.is_set():
+                    self._woken = anyio.Event()
+                    await self._look()
+                await self._answer_next()
+
+    async def _look(self) -> None:
+        """Read what is open on disk; what a run has in hand is not waiting."""
+        lanes = self._parts.store.lanes
+        parcels = await lanes.claim(INBOX, self.key, self._parts.holder, timedelta(0), WAITING)
+        in_hand = self.running.keys if self.running else set[str]()
+        waiting: list[Held] = []
+        for parcel in parcels:
+            if parcel.attempts == 0:
+                self._fresh.add(parcel.key)
+            held = await self._read(parcel)
+            if held is not None and parcel.key not in in_hand:
+                waiting.append(held)
+        self._fresh &= {parcel.key for parcel in parcels}
+        self._waiting = waiting
+
+    async def _read(self, parcel: Parcel) -> Held | None:
+        try:
+            return Held(parcel.key, read_letter(parcel))
+        except msgspec.DecodeError as error:
+            log.warning("inbox parcel %s cannot be read: %s", parcel.key, error)
+            await self._parts.store.lanes.park(parcel.key, f"It cannot be read: {error}")
+            return None
+
+    async def _let_burst_end(self) -> None:
+        rules, clock = self._parts.rules, self._parts.clock
+        if rules.debounce <= 0:
+            return
+        begun = clock.monotonic()
+        while clock.monotonic() - begun < rules.burst:
+            self._woken = anyio.Event()
+            if not await sleep_unless(clock, rules.debounce, self._woken):
+                break
+        await self._look()
+
+    async def _answer_next(self) -> None:
+        if not self._waiting:
+            return
+        first = self._waiting[0].letter
+        try:
+            session = await self._parts.sessions.current(
+                self.key, first.address.channel, first.principal
+            )
+            begun = await self._begun(session)
+            if begun is not None and await self._is_settled(session, begun):
+                return
+            batch = begun.batch if begun is not None else batch_of(self._waiting, self._parts.rules)
+            await self._run(session, batch, again=begun is not None)
+            self._failures = 0
+        except StoreError as error:
+            # The rows are still there: the next attempt finds out how far this one got.
+            log.warning("session %s must wait: %s", self.key, error)
+            self._failures += 1
+            delay = self._parts.rules.backoff.delay(self._failures)
+            self._woken = anyio.Event()
+            await sleep_unless(self._parts.clock, delay, self._woken)
+
+    async def _begun(self, session: Session) -> Begun | None:
+        """The messages at the head that an earlier run has heard, with what it made of them."""
+        doubtful = [held for held in self._waiting if held.key not in self._fresh]
+        if not doubtful:
+            return None
+        rows = await self._parts.store.seen_by(OWNER).messages(session.id)
+        known = {row.message.id for row in rows}
+        heard = [held for held in doubtful if held.letter.user.id in known]
+        self._fresh |= {held.key for held in doubtful if held not in heard}
+        if not heard:
+            return None
+        ids = {held.letter.user.id for held in heard}
+        last = max(place for place, row in enumerate(rows) if row.message.id in ids)
+        return Begun(heard, rows[last + 1 :])
+
+    async def _is_settled(self, session: Session, begun: Begun) -> bool:
+        """Deliver an answer that was made but never posted; set a turn aside that loops."""
+        parts = self._parts
+        resumed = begun.resumed_since(parts.clock.now() - RESUME_WINDOW)
+        if begun.answered:
+            async with parts.runner.holding(session.id):
+                text = final_text([row.message for row in begun.after])
+                await self._settle(begun.batch, f"{begun.batch[0].key}:recovered", text, True)
+            return True
+        if resumed >= RESUMES:
+            log.error("session %s is set aside: it was taken up %d times", self.key, resumed)
+            text = PARKED.format(count=resumed)
+            await self._post(begun.batch, f"{begun.batch[0].key}:parked", text)
+            for held in begun.batch:
+                await parts.store.lanes.park(held.key, text)
+            return True
+        return False
+
+    async def _run(self, session: Session, batch: Sequence[Held], *, again: bool) -> None:
+        parts, address = self._parts, batch[-1].letter.address
+        run = Running(
+            id=new_id("run"),
+            batch=batch,
+            scope=anyio.CancelScope(),
+            begun=parts.clock.monotonic(),
+            bubble=parts.bubble(address),
+        )
+        self._fresh -= run.keys
+        self._waiting = [held for held in self._waiting if held.key not in run.keys]
+        run.passed = {held.key for held in self._waiting}
+        self.running = run
+        failure: Exception | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._attend, run)
+            with run.scope:
+                try:
+                    await parts.runner.run(self._turn(run, session, again=again))
+                except Exception as error:  # noqa: BLE001 - told to the person, below
+                    failure = error
+            group.cancel_scope.cancel()
+        self.running = None
+        if run.bubble is not None:
+            run.bubble.freeze()
+        await self._last_word(run, failure)
+
+    def _turn(self, run: Running, session: Session, *, again: bool) -> Turn:
+        async def listen(event: Event) -> None:
+            if isinstance(event, RunEnded):
+                run.ended = True
+                self._parts.posted(run.batch[-1].letter.address)
+            elif run.bubble is not None and not run.ended:
+                run.bubble.hear(event)
+
+        async def steer() -> Sequence[User]:
+            given, run.to_steer = run.to_steer, []
+            run.heard += given
+            return [held.letter.user for held in given]
+
+        def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+            return self._closing(run, ended, said)
+
+        return Turn(
+            session=session,
+            asked=None,
+            taken=() if again else tuple(held.letter.user for held in run.batch),
+            note=nudge("resumed") if again else None,
+            listen=listen,
+            steer=steer,
+            run=run.id,
+            address=run.batch[-1].letter.address,
+            closing=closing,
+        )
+
+    def _closing(self, run: Running, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+        """Settle what was answered and post the answer, in the commit of the run's last word."""
+        bubble = run.bubble.freeze() if run.bubble is not None else None
+        if ended.outcome is Outcome.CANCELLED and run.cause is None:
+            return ()
+        spoken = {message.id for message in said}
+        heard = [held for held in run.heard if held.letter.user.id in spoken]
+        writes: list[Write] = [Done(held.key) for held in (*run.batch, *heard)]
+        text = last_words(ended, said, run.cause)
+        if silence_of(text) is None:
+            writes.append(self._end(run, text, bubble))
+        return writes
+
+    def _end(self, run: Running, text: str, bubble: str | None = None) -> Write:
+        """The one visible end of a run: its key lets no second one in."""
+        letter = run.batch[-1].letter
+        reply = Reply(
+            address=letter.address,
+            text=text,
+            at=self._parts.clock.now(),
+            run=run.id,
+            reply_to=letter.message,
+            bubble=bubble,
+        )
+        return post_reply(f"{run.id}:end", reply)
+
+    async def _last_word(self, run: Running, failure: Exception | None) -> None:
+        """For a run that could not say one itself."""
+        if isinstance(failure, StoreError):
+            raise failure
+        if failure is not None:
+            log.error("run %s of session %s broke", run.id, self.key, exc_info=failure)
+            text = f"{failure} {failure.hint}" if isinstance(failure, HermesError) else BROKEN
+        elif run.cause is Cause.STOPPED and not run.ended:
+            text = "Stopped."
+        else:
+            return
+        with anyio.CancelScope(shield=True):
+            done = [Done(held.key) for held in run.batch]
+            await self._parts.store.commit(*done, self._end(run, text.strip()))
+        self._parts.posted(run.batch[-1].letter.address)
+
+    async def _attend(self, run: Running) -> None:
+        """While a run is going on, do with new messages what the mode says."""
+        while True:
+            await self._woken.wait()
+            self._woken = anyio.Event()
+            try:
+                await self._look()
+            except StoreError as error:
+                log.warning("session %s cannot look into its inbox: %s", self.key, error)
+                continue
+            for held in self._waiting:
+                if held.key not in run.passed:
+                    self._heed(run, held)
+            self._waiting = [held for held in self._waiting if held.key not in run.keys]
+
+    def _heed(self, run: Running, held: Held) -> None:
+        match held.letter.manner or self._parts.rules.busy:
+            case Busy.INTERRUPT:
+                run.cancel(Cause.INTERRUPTED)
+            case Busy.STEER:
+                run.to_steer.append(held)
+            case Busy.QUEUE | Busy.COLLECT:
+                run.passed.add(held.key)
+
+    async def _settle(self, batch: Sequence[Held], key: str, text: str, recovered: bool) -> None:
+        done = [Done(held.key) for held in batch]
+        await self._post(batch, key, text, *done, recovered=recovered)
+
+    async def _post(
+        self,
+        batch: Sequence[Held],
+        key: str,
+        text: str,
+        *writes: Write,
+        recovered: bool = False,
+    ) -> None:
+        letter = batch[-1].letter
+        reply = Reply(
+            address=letter.address,
+            text=text,
+            at=self._parts.clock.now(),
+            reply_to=letter.message,
+            recovered=recovered,
+        )
+        more = [post_reply(key, reply)] if silence_of(text) is None else []
+        await self._parts.store.commit(*writes, *more)
+        self._parts.posted(letter.address)

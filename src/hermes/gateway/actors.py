@@ -1,0 +1,195 @@
+"""All chat sessions that have something to do: one actor each, a limited number at a time."""
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+import anyio
+from msgspec import Struct
+
+from hermes.gateway.actor import Actor, Parts
+from hermes.gateway.bubble import Bubble
+from hermes.gateway.deadline import sleep_unless
+from hermes.gateway.letters import INBOX, OURS
+from hermes.gateway.runs import ActorRules, Cause
+from hermes.gateway.sessions import ChatSessions
+from hermes.kit.clock import Clock
+from hermes.kit.holder import this_process
+from hermes.ports.store import Done, Store
+from hermes.schema.scope import Address
+from hermes.session.runner import Runner
+
+log = logging.getLogger(__name__)
+
+EVERYTHING = 10_000
+
+
+class ActorLimits(Struct, frozen=True, kw_only=True):
+    """How many sessions are held in memory, and how many turns run, at the same time."""
+
+    live: int = 512
+    turns: int = 64
+
+
+class Stopped(Struct, frozen=True):
+    """What a stop came to: a run that was ended, and waiting messages that were set aside."""
+
+    run: str | None = None
+    waiting: int = 0
+
+
+class Activity(Struct, frozen=True):
+    """What a session is doing; `seconds` since its run began."""
+
+    run: str | None = None
+    seconds: float = 0.0
+    waiting: int = 0
+
+
+class Actors:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        runner: Runner,
+        sessions: ChatSessions,
+        rules: ActorRules | None = None,
+        limits: ActorLimits | None = None,
+    ) -> None:
+        self._limits = limits or ActorLimits()
+        self._store = store
+        self._clock = clock
+        self._posted: Callable[[Address], None] = _nobody
+        self._bubble: Callable[[Address], Bubble | None] = _no_bubble
+        self._draining = False
+        self._live: dict[str, Actor] = {}
+        self._pending: dict[str, None] = {}
+        self._group: anyio.abc.TaskGroup | None = None
+        self._calm = anyio.Event()
+        self._parts = Parts(
+            store=store,
+            clock=clock,
+            runner=runner,
+            sessions=sessions,
+            rules=rules or ActorRules(),
+            holder=this_process(),
+            slots=anyio.CapacityLimiter(self._limits.turns),
+            posted=self._announce,
+            bubble=self._new_bubble,
+            draining=lambda: self._draining,
+        )
+
+    def speaks_through(
+        self, posted: Callable[[Address], None], bubble: Callable[[Address], Bubble | None]
+    ) -> None:
+        """Where answers are announced, and what shows the progress of a run at an address."""
+        self._posted = posted
+        self._bubble = bubble
+
+    def wake(self, key: str) -> None:
+        """Something waits for this session."""
+        actor = self._live.get(key)
+        if actor is not None:
+            actor.wake()
+            return
+        self._pending[key] = None
+        self._start_pending()
+
+    async def run(self) -> None:
+        """Until drained or cancelled; begins with what an earlier process left undone."""
+        left = [key for key in await self._store.lanes.topics(INBOX) if key.startswith(OURS)]
+        self._pending |= dict.fromkeys(left)
+        try:
+            async with anyio.create_task_group() as group:
+                self._group = group
+                self._start_pending()
+                await anyio.sleep_forever()
+        finally:
+            self._group = None
+
+    async def drain(self, seconds: float) -> bool:
+        """Begin no turn any more and let the running ones end; then end them. True when all did.
+
+        What did not end in time goes on after the next start.
+        """
+        self._draining = True
+        for actor in self._live.values():
+            actor.wake()
+        self._calm = anyio.Event()
+        calm = not self._live or await sleep_unless(self._clock, seconds, self._calm)
+        if self._group is not None:
+            self._group.cancel_scope.cancel()
+        return calm
+
+    async def stop(self, key: str, run: str | None = None) -> Stopped:
+        """End the session's run, or the one named and no other; set aside what waits behind it."""
+        actor = self._live.get(key)
+        running = actor.running if actor else None
+        if run is not None and (running is None or running.id != run):
+            return Stopped()
+        if running is not None:
+            running.cancel(Cause.STOPPED)
+        kept = running.keys - {held.key for held in running.to_steer} if running else set[str]()
+        parcels = await self._store.lanes.claim(
+            INBOX, key, self._parts.holder, timedelta(0), EVERYTHING
+        )
+        aside = [parcel.key for parcel in parcels if parcel.key not in kept]
+        await self._store.commit(*[Done(one) for one in aside])
+        if actor is not None:
+            actor.wake()
+        later = actor.running if actor else None
+        if later is not None and later is not running and later.keys <= set(aside):
+            # It began with what was just set aside.
+            later.cancel(Cause.STOPPED)
+            return Stopped(later.id, len(aside) - len(later.batch))
+        return Stopped(running.id if running else None, len(aside))
+
+    def activity(self, key: str) -> Activity:
+        actor = self._live.get(key)
+        if actor is None:
+            return Activity()
+        if actor.running is None:
+            return Activity(waiting=actor.waiting)
+        seconds = self._clock.monotonic() - actor.running.begun
+        return Activity(actor.running.id, seconds, actor.waiting)
+
+    def snapshot(self) -> Mapping[str, Activity]:
+        return {key: self.activity(key) for key in self._live}
+
+    def _announce(self, address: Address) -> None:
+        self._posted(address)
+
+    def _new_bubble(self, address: Address) -> Bubble | None:
+        bubble = self._bubble(address)
+        if bubble is not None and self._group is not None:
+            self._group.start_soon(bubble.run)
+        return bubble
+
+    def _start_pending(self) -> None:
+        while self._group is not None and self._pending and len(self._live) < self._limits.live:
+            if self._draining:
+                return
+            key = next(iter(self._pending))
+            del self._pending[key]
+            self._live[key] = Actor(key, self._parts)
+            self._group.start_soon(self._live_on, self._live[key])
+
+    async def _live_on(self, actor: Actor) -> None:
+        try:
+            await actor.run()
+        except Exception:
+            # One session's trouble is not the others'; its rows are on disk for the next time.
+            log.exception("session %s broke", actor.key)
+        finally:
+            del self._live[actor.key]
+            if not self._live:
+                self._calm.set()
+            self._start_pending()
+
+
+def _nobody(address: Address) -> None:
+    log.debug("nobody delivers to %s", address)
+
+
+def _no_bubble(address: Address) -> Bubble | None:
+    return None

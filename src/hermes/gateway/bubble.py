@@ -1,0 +1,159 @@
+"""The one post that shows what a run is doing, edited in place and not too often."""
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import anyio
+from msgspec import Struct
+
+from hermes.gateway.deadline import TooLong, sleep_unless, within
+from hermes.kit.clock import Clock
+from hermes.kit.text import one_line
+from hermes.ports.channel import Channel, Edits, NotSent, Outgoing, Receipt, Throttled, Types
+from hermes.schema.events import (
+    Event,
+    Notice,
+    Said,
+    StreamReset,
+    TextDelta,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Text
+from hermes.schema.scope import Address
+
+log = logging.getLogger(__name__)
+
+LINES = 8
+STRIKES = 3
+"""After so many refused edits in a row the bubble is left alone; the answer still comes."""
+
+BELOW = "The answer is below."
+
+
+class Pace(Struct, frozen=True):
+    """Seconds: between two edits, between two signs of typing, for one call to the platform."""
+
+    edit: float = 1.0
+    typing: float = 4.0
+    limit: float = 20.0
+
+
+class Bubble:
+    """Belongs to one run. `hear` never waits; `freeze` ends it at once and for good."""
+
+    def __init__(self, channel: Channel, address: Address, clock: Clock, pace: Pace) -> None:
+        self._channel = channel
+        self._edits: Edits | None = channel if isinstance(channel, Edits) else None
+        self._address = address
+        self._clock = clock
+        self._pace = pace
+        self._lines: deque[str] = deque(maxlen=LINES)
+        self._text = ""
+        self._shown = ""
+        self._receipt: Receipt | None = None
+        self._given: Receipt | None = None
+        self._sending = False
+        self._strikes = 0
+        self._changed = anyio.Event()
+        self._frozen = anyio.Event()
+
+    def hear(self, event: Event) -> None:
+        """Late words of a run that has ended change nothing."""
+        if self._frozen.is_set():
+            return
+        match event:
+            case ToolStarted(call=call):
+                self._lines.append(
+                    f"· {call.name} {one_line(bytes(call.args).decode(errors='replace'), 60)}"
+                )
+            case Notice(text=text):
+                self._lines.append(one_line(text, 100))
+            case TextDelta(text=text):
+                self._text += text
+            case StreamReset():
+                self._text = ""
+            case Said(message=Assistant(calls=calls)) if calls:
+                self._text = ""
+            case _:
+                return
+        self._changed.set()
+
+    def freeze(self) -> str | None:
+        """No change from now on. Returns the post that may become the answer, if there is one."""
+        self._frozen.set()
+        self._changed.set()
+        # An edit that is under way could arrive after the answer and cover it.
+        if not self._sending:
+            self._given = self._receipt
+        return self._given.id if self._given else None
+
+    async def run(self) -> None:
+        """Keep the post up to date until it is frozen."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._type)
+            if self._edits is not None:
+                await self._pump()
+            await self._frozen.wait()
+            group.cancel_scope.cancel()
+        if isinstance(self._channel, Types):
+            channel = self._channel
+            await self._quietly(lambda: channel.typing(self._address, False))
+        if self._receipt is not None and self._given is None:
+            await self._quietly(lambda: self._show(BELOW))
+
+    async def _pump(self) -> None:
+        while not self._frozen.is_set() and self._strikes < STRIKES:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            if not self._lines and await self._pause(self._pace.edit):
+                # An answer that comes at once needs no progress.
+                return
+            text = self._page()
+            if self._frozen.is_set() or text == self._shown:
+                continue
+            self._sending = True
+            wait = await self._quietly(lambda text=text: self._show(text))
+            self._sending = False
+            if await self._pause(max(wait, self._pace.edit)):
+                return
+
+    def _page(self) -> str:
+        most = self._channel.caps.max_text
+        page = "\n".join([*self._lines, *([self._text] if self._text.strip() else [])])
+        return page if len(page) <= most else "…" + page[1 - most :]
+
+    async def _pause(self, seconds: float) -> bool:
+        return await sleep_unless(self._clock, seconds, self._frozen)
+
+    async def _show(self, text: str) -> None:
+        post = Outgoing((Text(text),))
+        if self._receipt is None:
+            self._receipt = await self._channel.send(self._address, post)
+        elif self._edits is not None:
+            await self._edits.edit(self._receipt, post)
+        self._shown = text
+        self._strikes = 0
+
+    async def _type(self) -> None:
+        channel = self._channel
+        if not isinstance(channel, Types):
+            return
+        while True:
+            await self._quietly(lambda: channel.typing(self._address, True))
+            await self._clock.sleep(self._pace.typing)
+
+    async def _quietly(self, work: Callable[[], Awaitable[None]]) -> float:
+        """Progress is a comfort: when it fails, the turn goes on. Returns how long to be quiet."""
+        try:
+            await within(self._clock, self._pace.limit, work)
+        except Throttled as error:
+            self._strikes += 1
+            return error.wait
+        except (NotSent, TooLong, OSError) as error:
+            self._strikes += 1
+            log.info("progress could not be shown in %s: %s", self._address, error)
+        except Exception:
+            self._strikes += 1
+            log.exception("progress could not be shown in %s", self._address)
+        return 0.0

@@ -1,0 +1,51 @@
+"""A limit for a wait, on a clock that tests own."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+
+from hermes.kit.clock import Clock
+
+T = TypeVar("T")
+
+
+class TooLong(TimeoutError):
+    """It did not end in time, and was cancelled."""
+
+
+async def within(clock: Clock, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
+    """The work's value. Raises `TooLong`, or whatever the work raises."""
+    values: list[T] = []
+    errors: list[Exception] = []
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            await clock.sleep(seconds)
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        try:
+            values.append(await work())
+        except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
+            errors.append(error)
+        group.cancel_scope.cancel()
+    if errors:
+        raise errors[0]
+    if not values:
+        raise TooLong(f"It took longer than {seconds:g} seconds.")
+    return values[0]
+
+
+async def sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> bool:
+    """Sleep, but wake up early when the event is set; says whether it is."""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            await clock.sleep(seconds)
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        await event.wait()
+        group.cancel_scope.cancel()
+    return event.is_set()

@@ -1,0 +1,261 @@
+"""From the outbox to people: in order for each address, until there is a receipt or a reason."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+import anyio
+import msgspec
+from msgspec import Struct, structs
+
+from hermes.gateway.chunks import Limits, cut_text
+from hermes.gateway.dead_targets import DeadTargets
+from hermes.gateway.deadline import within
+from hermes.gateway.letters import Reply, amended, outbox, read_reply
+from hermes.kit.clock import Clock
+from hermes.kit.holder import this_process
+from hermes.kit.retry import Backoff
+from hermes.ports.channel import (
+    Channel,
+    Edits,
+    NotSent,
+    Offline,
+    Outgoing,
+    Receipt,
+    TargetGone,
+    Throttled,
+)
+from hermes.ports.store import Done, Parcel, Store, Write
+from hermes.schema.errors import StoreError
+from hermes.schema.messages import Text
+
+log = logging.getLogger(__name__)
+
+MARK = "(recovered) "
+"""Before a text that may have arrived once already."""
+
+OFFLINE_CAP = 30.0
+
+
+class DeliveryRules(Struct, frozen=True, kw_only=True):
+    """`unsure` is how often a post is sent again that may have arrived; then it is given up."""
+
+    attempts: int = 8
+    unsure: int = 2
+    limit: float = 60.0
+    stale: timedelta = timedelta(hours=24)
+    at_once: int = 64
+    backoff: Backoff = Backoff(base=1.0, cap=120.0)
+
+
+class _Pending(Struct):
+    parcel: Parcel
+    reply: Reply
+
+    @property
+    def attempts(self) -> int:
+        return self.parcel.attempts - self.reply.free
+
+
+class Delivery:
+    """One for each channel. Channels never retry; this does."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        name: str,
+        channel: Channel,
+        dead: DeadTargets,
+        rules: DeliveryRules | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._channel = channel
+        self._lane = outbox(name)
+        self._dead = dead
+        self._rules = rules or DeliveryRules()
+        self._holder = this_process()
+        self._online: Callable[[], bool] = _always
+        self._wanted: dict[str, None] = {}
+        self._serving: set[str] = set()
+        self._woken = anyio.Event()
+
+    def depends_on(self, online: Callable[[], bool]) -> None:
+        """While this says no, nothing is tried and no attempt is used up."""
+        self._online = online
+
+    def wake(self, topic: str) -> None:
+        """Something was posted to an address."""
+        self._wanted[topic] = None
+        self._woken.set()
+
+    @property
+    def busy(self) -> int:
+        """How many addresses are being served or wait for it."""
+        return len(self._serving | self._wanted.keys())
+
+    async def run(self) -> None:
+        self._wanted |= dict.fromkeys(await self._store.lanes.topics(self._lane))
+        async with anyio.create_task_group() as group:
+            while True:
+                self._woken = anyio.Event()
+                for topic in [one for one in self._wanted if one not in self._serving]:
+                    if len(self._serving) >= self._rules.at_once:
+                        break
+                    del self._wanted[topic]
+                    self._serving.add(topic)
+                    group.start_soon(self._serve, topic)
+                await self._woken.wait()
+
+    async def _serve(self, topic: str) -> None:
+        failures = 0
+        try:
+            while True:
+                if not self._online():
+                    failures += 1
+                    await self._clock.sleep(min(self._delay(failures), OFFLINE_CAP))
+                    continue
+                try:
+                    wait = await self._next(topic)
+                except StoreError as error:
+                    log.warning("the outbox cannot be used just now: %s", error)
+                    failures += 1
+                    wait = self._delay(failures)
+                if wait is None:
+                    return
+                failures = failures + 1 if wait else 0
+                if wait:
+                    await self._clock.sleep(wait)
+        finally:
+            self._serving.discard(topic)
+            self._woken.set()
+
+    def _delay(self, failures: int) -> float:
+        return self._rules.backoff.delay(failures)
+
+    async def _next(self, topic: str) -> float | None:
+        """Deliver the oldest parcel. Returns seconds to wait before going on, None at the end.
+
+        A claim lapses at once, so that the oldest stays the first until it is settled; each
+        claim counts as an attempt, also for whoever comes after a crash.
+        """
+        nothing = timedelta(0)
+        parcels = await self._store.lanes.claim(self._lane, topic, self._holder, nothing)
+        if not parcels:
+            return None
+        (parcel,) = parcels
+        try:
+            reply = read_reply(parcel)
+        except msgspec.DecodeError as error:
+            return await self._park(parcel, f"It cannot be read: {error}")
+        if parcel.attempts > reply.known:
+            unsure = reply.unsure + parcel.attempts - reply.known
+            reply = structs.replace(reply, doubt=True, unsure=unsure, known=parcel.attempts)
+            await self._store.commit(amended(parcel.key, reply))
+        pending = _Pending(parcel, reply)
+        if reason := self._hopeless(pending):
+            return await self._park(parcel, reason)
+        return await self._send(pending)
+
+    def _hopeless(self, pending: _Pending) -> str | None:
+        reply, rules = pending.reply, self._rules
+        if gone := self._dead.reason(reply.address):
+            return f"The address cannot be reached any more: {gone}"
+        if reply.unsure > rules.unsure:
+            return f"Sent {reply.unsure} times, and it is unknown whether it arrived."
+        if pending.attempts >= rules.attempts:
+            return f"Given up after {pending.attempts} attempts."
+        if self._clock.now() - reply.at > rules.stale:
+            return "Too old to be of use."
+        return None
+
+    async def _send(self, pending: _Pending) -> float:
+        parcel, reply = pending.parcel, pending.reply
+        # Room is kept for the mark, so that the cuts stay the same when it is needed.
+        limits = Limits(max(self._channel.caps.max_text - len(MARK), 40))
+        chunks = [chunk.text for chunk in cut_text(reply.text, limits)]
+        try:
+            for place in range(reply.sent, len(chunks)):
+                await self._post(pending, place, chunks[place])
+                reply = structs.replace(
+                    pending.reply, sent=place + 1, known=parcel.attempts, bubble=None, doubt=False
+                )
+                pending.reply = reply
+                if place + 1 < len(chunks):
+                    await self._insist(amended(parcel.key, reply))
+        except TargetGone as error:
+            await self._dead.bury(reply.address, str(error))
+            return await self._park(parcel, str(error))
+        except NotSent as error:
+            return await self._not_sent(pending, error)
+        except Exception as error:  # noqa: BLE001 - whatever a channel raises, nothing is known
+            log.warning("whether %s arrived is unknown: %r", parcel.key, error)
+            return self._delay(pending.attempts + 1)
+        await self._insist(Done(parcel.key))
+        return 0.0
+
+    async def _post(self, pending: _Pending, place: int, text: str) -> None:
+        if place == 0 and pending.reply.bubble and await self._became(pending, text):
+            return
+        reply = pending.reply
+        marked = reply.doubt or (place == 0 and reply.recovered)
+        post = Outgoing(
+            (Text(MARK + text if marked else text),), reply.reply_to if place == 0 else None
+        )
+        receipt = await within(
+            self._clock, self._rules.limit, lambda: self._channel.send(reply.address, post)
+        )
+        if not receipt.id:
+            raise ValueError("The channel gave a receipt without an id.")
+
+    async def _became(self, pending: _Pending, text: str) -> bool:
+        """Turn the bubble into the text; an edit can be repeated, so it needs no mark."""
+        reply, channel = pending.reply, self._channel
+        if not isinstance(channel, Edits) or reply.bubble is None or reply.unsure > 1:
+            return False
+        receipt, post = Receipt(reply.address, reply.bubble), Outgoing((Text(text),))
+        try:
+            await within(self._clock, self._rules.limit, lambda: channel.edit(receipt, post))
+        except (Offline, Throttled, TimeoutError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the text is still to be sent as a new post
+            log.info("the bubble of %s is lost: %r", pending.parcel.key, error)
+            pending.reply = structs.replace(reply, doubt=False)
+            return False
+        return True
+
+    async def _not_sent(self, pending: _Pending, error: NotSent) -> float:
+        """The outcome is known: not this time."""
+        free = isinstance(error, Offline | Throttled)
+        reply = structs.replace(
+            pending.reply,
+            known=pending.parcel.attempts + 1,
+            free=pending.reply.free + free,
+        )
+        await self._insist(amended(pending.parcel.key, reply))
+        log.info("%s was not sent: %s", pending.parcel.key, error)
+        if isinstance(error, Throttled):
+            return max(error.wait, 0.1)
+        delay = self._delay(pending.parcel.attempts + 1)
+        return min(delay, OFFLINE_CAP) if free else delay
+
+    async def _park(self, parcel: Parcel, reason: str) -> float:
+        log.warning("%s stays undelivered: %s", parcel.key, reason)
+        await self._store.lanes.park(parcel.key, reason)
+        return 0.0
+
+    async def _insist(self, *writes: Write) -> None:
+        """What was sent must be remembered, however long the store is in trouble."""
+        failures = 0
+        while True:
+            try:
+                return await self._store.commit(*writes)
+            except StoreError as error:
+                failures += 1
+                log.warning("the outbox cannot be written: %s", error)
+                await self._clock.sleep(self._delay(failures))
+
+
+def _always() -> bool:
+    return True

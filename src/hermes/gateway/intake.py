@@ -1,0 +1,157 @@
+"""The one door for messages from chats: let in, make durable, wake, and only then acknowledge."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeAlias
+
+import msgspec
+
+from hermes.commands.registry import is_command
+from hermes.gateway.actors import Actors
+from hermes.gateway.dead_targets import DeadTargets
+from hermes.gateway.desk import Desk, Say
+from hermes.gateway.letters import (
+    COMMANDS,
+    Letter,
+    Reply,
+    TurnedAway,
+    Welcome,
+    letter_parcel,
+    post_reply,
+    read_letter,
+)
+from hermes.gateway.runs import BROKEN
+from hermes.kit.clock import Clock
+from hermes.kit.holder import this_process
+from hermes.kit.ids import new_id
+from hermes.kit.text import one_line
+from hermes.ports.channel import Inbound
+from hermes.ports.store import Done, Parcel, Post, Store, Write
+from hermes.schema.errors import HermesError
+from hermes.schema.messages import Text, User
+from hermes.schema.scope import Address
+
+log = logging.getLogger(__name__)
+
+Door: TypeAlias = Callable[[Inbound], Awaitable[Welcome | TurnedAway]]
+"""Who may speak, and in which session."""
+
+_EVERYTHING = 1000
+
+
+class Intake:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        door: Door,
+        actors: Actors,
+        desk: Desk,
+        dead: DeadTargets,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._door = door
+        self._actors = actors
+        self._desk = desk
+        self._dead = dead
+        self._posted: Callable[[Address], None] = _nobody
+        self._sign: Callable[[Inbound], None] = _no_sign
+
+    def speaks_through(
+        self, posted: Callable[[Address], None], sign: Callable[[Inbound], None]
+    ) -> None:
+        """Where replies are announced, and what gives an instant sign that a message is here."""
+        self._posted = posted
+        self._sign = sign
+
+    async def deliver(self, inbound: Inbound) -> None:
+        """Returns once the message is durable; a key that was seen before changes nothing."""
+        key = f"{inbound.address.channel}:{inbound.key}"
+        welcome = await self._door(inbound)
+        if isinstance(welcome, TurnedAway):
+            if welcome.reply:
+                await self._reply(f"{key}:reply", inbound.address, welcome.reply)
+            return
+        await self._dead.revive(inbound.address)
+        letter = Letter(
+            user=User(new_id("msg"), inbound.parts, welcome.trust),
+            address=inbound.address,
+            sender=inbound.sender,
+            principal=welcome.principal,
+            message=inbound.message,
+        )
+        line = _line(letter)
+        if line is not None:
+            await self._command(key, welcome, letter, line)
+        elif await self._store.lanes.put(letter_parcel(key, welcome.key, letter)):
+            self._sign(inbound)
+            self._actors.wake(welcome.key)
+
+    async def recover(self) -> None:
+        """Commands that an earlier process did not finish are told of, never done again."""
+        lanes = self._store.lanes
+        parcels = await lanes.claim(COMMANDS, None, this_process(), timedelta(0), _EVERYTHING)
+        for parcel in parcels:
+            await self._give_back(parcel)
+
+    async def _give_back(self, parcel: Parcel) -> None:
+        try:
+            letter = read_letter(parcel)
+        except msgspec.DecodeError as error:
+            await self._store.lanes.park(parcel.key, f"It cannot be read: {error}")
+            return
+        line = one_line(_line(letter) or "", 60)
+        text = f"Hermes was restarted before “{line}” was done. Send it again if you still want it."
+        await self._reply(f"{parcel.key}:reply", letter.address, text, Done(parcel.key))
+
+    async def _command(self, key: str, welcome: Welcome, letter: Letter, line: str) -> None:
+        parcel = letter_parcel(key, welcome.key, letter, COMMANDS)
+        if not await self._store.lanes.put(parcel):
+            return
+        try:
+            answer = await self._desk.run(welcome, letter, line)
+        except HermesError as error:
+            answer = _sentence(error)
+        except Exception:
+            log.exception("the command %s broke", one_line(line, 60))
+            answer = BROKEN
+        if isinstance(answer, Say):
+            await self._say(key, welcome, letter, answer)
+        else:
+            await self._reply(f"{key}:reply", letter.address, answer, Done(key))
+
+    async def _say(self, key: str, welcome: Welcome, letter: Letter, say: Say) -> None:
+        user = User(letter.user.id, say.parts, letter.user.trust)
+        said = msgspec.structs.replace(letter, user=user, manner=say.manner)
+        post = Post(letter_parcel(f"{key}:said", welcome.key, said))
+        await self._reply(f"{key}:reply", letter.address, say.told, post, Done(key))
+        self._actors.wake(welcome.key)
+
+    async def _reply(self, key: str, address: Address, text: str, *writes: Write) -> None:
+        reply = Reply(address=address, text=text, at=self._clock.now())
+        more = [post_reply(key, reply)] if text.strip() else []
+        await self._store.commit(*writes, *more)
+        self._posted(address)
+
+
+def _line(letter: Letter) -> str | None:
+    """The typed command, when the message is one and nothing else."""
+    match letter.user.parts:
+        case (Text(text),) if is_command(text.replace("@", " @", 1)):
+            return text.strip()
+        case _:
+            return None
+
+
+def _sentence(error: HermesError) -> str:
+    return f"{error} {error.hint}".strip()
+
+
+def _nobody(address: Address) -> None:
+    log.debug("nobody delivers to %s", address)
+
+
+def _no_sign(inbound: Inbound) -> None:
+    log.debug("no sign for %s", inbound.key)

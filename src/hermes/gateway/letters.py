@@ -1,0 +1,110 @@
+"""What lies in the inbox and the outbox of a chat, and how it gets its name there."""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.ports.store import Amend, Parcel, Post
+from hermes.schema.messages import Trust, User
+from hermes.schema.scope import OWNER, Address
+
+INBOX = "inbox"
+COMMANDS = "commands"
+OURS = "agent:"
+"""How the topics of chat sessions begin; other rows of the inbox are somebody else's."""
+
+
+class Busy(StrEnum):
+    """What a message does while a turn is running."""
+
+    INTERRUPT = "interrupt"
+    QUEUE = "queue"
+    STEER = "steer"
+    COLLECT = "collect"
+
+
+class Welcome(Struct, frozen=True, kw_only=True):
+    """Somebody may speak: in which session, as whom, and with which commands (None: all)."""
+
+    key: str
+    principal: str = OWNER
+    trust: Trust = Trust.OWNER
+    commands: frozenset[str] | None = None
+
+
+class TurnedAway(Struct, frozen=True):
+    """Somebody may not speak; without a reply they hear nothing."""
+
+    reply: str = ""
+
+
+class Letter(Struct, frozen=True, kw_only=True, tag="letter"):
+    """One message to a chat session. `manner` is what its sender asked for, if anything."""
+
+    user: User
+    address: Address
+    sender: str
+    principal: str = OWNER
+    manner: Busy | None = None
+    message: str | None = None
+
+
+class Reply(Struct, frozen=True, kw_only=True, tag="reply"):
+    """One text for a person, and how far it got.
+
+    `sent` posts are out; of the attempts so far `known` have a known outcome, `free` were made
+    while nobody could be reached, and `unsure` may have arrived; `doubt` says that the next post
+    is one of those. `bubble` is a post that turns into the first part of this.
+    """
+
+    address: Address
+    text: str
+    at: datetime
+    run: str = ""
+    reply_to: str | None = None
+    bubble: str | None = None
+    recovered: bool = False
+    sent: int = 0
+    known: int = 0
+    free: int = 0
+    unsure: int = 0
+    doubt: bool = False
+
+
+def outbox(channel: str) -> str:
+    return f"outbox:{channel}"
+
+
+def topic_of(address: Address) -> str:
+    return msgspec.json.encode((address.channel, address.chat, address.thread)).decode()
+
+
+def address_in(topic: str) -> Address:
+    channel, chat, thread = msgspec.json.decode(topic, type=tuple[str, str, str | None])
+    return Address(channel, chat, thread)
+
+
+def letter_parcel(key: str, session_key: str, letter: Letter, lane: str = INBOX) -> Parcel:
+    return Parcel(key=key, lane=lane, topic=session_key, body=Raw(msgspec.json.encode(letter)))
+
+
+def read_letter(parcel: Parcel) -> Letter:
+    """Raises `msgspec.DecodeError` when it is none."""
+    return msgspec.json.decode(parcel.body, type=Letter)
+
+
+def post_reply(key: str, reply: Reply) -> Post:
+    lane, topic = outbox(reply.address.channel), topic_of(reply.address)
+    body = Raw(msgspec.json.encode(reply))
+    return Post(Parcel(key=key, lane=lane, topic=topic, body=body))
+
+
+def read_reply(parcel: Parcel) -> Reply:
+    """Raises `msgspec.DecodeError` when it is none."""
+    return msgspec.json.decode(parcel.body, type=Reply)
+
+
+def amended(key: str, reply: Reply) -> Amend:
+    return Amend(key, Raw(msgspec.json.encode(reply)))

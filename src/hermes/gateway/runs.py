@@ -1,0 +1,113 @@
+"""What waits for a chat session, what runs in it, and with which words a run ends."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum, auto
+
+import anyio
+from msgspec import Struct
+
+from hermes.agent.answers import Verdict, final_text, judge
+from hermes.agent.prompts import prompt_text
+from hermes.gateway.bubble import Bubble
+from hermes.gateway.letters import Busy, Letter
+from hermes.kit.retry import Backoff
+from hermes.schema.events import Outcome, RunEnded
+from hermes.schema.messages import Assistant, Message, Trust, User, text_of
+from hermes.schema.sessions import Stored
+
+BROKEN = "Something broke inside Hermes; the log has it."
+
+
+class ActorRules(Struct, frozen=True, kw_only=True):
+    """`debounce` is how long to wait for more of a burst, `burst` how long at most."""
+
+    busy: Busy = Busy.INTERRUPT
+    debounce: float = 0.0
+    burst: float = 5.0
+    backoff: Backoff = Backoff(base=2.0, cap=60.0)
+
+
+class Held(Struct, frozen=True):
+    """One row of the inbox, read."""
+
+    key: str
+    letter: Letter
+
+
+class Cause(Enum):
+    """Why a run was cancelled; without one the program itself is ending."""
+
+    STOPPED = auto()
+    INTERRUPTED = auto()
+
+
+class Running(Struct, kw_only=True):
+    """One run. Signals are for it alone: whatever comes after its end changes nothing."""
+
+    id: str
+    batch: Sequence[Held]
+    scope: anyio.CancelScope
+    begun: float
+    bubble: Bubble | None = None
+    to_steer: list[Held] = []
+    heard: list[Held] = []
+    passed: set[str] = set()
+    cause: Cause | None = None
+    ended: bool = False
+
+    @property
+    def keys(self) -> set[str]:
+        return {held.key for held in (*self.batch, *self.to_steer, *self.heard)}
+
+    def cancel(self, cause: Cause) -> None:
+        if self.cause is None and not self.ended:
+            self.cause = cause
+            self.scope.cancel()
+
+
+class Begun(Struct, frozen=True):
+    """Messages that are in the transcript but not settled, and what came after them."""
+
+    batch: Sequence[Held]
+    after: Sequence[Stored]
+
+    @property
+    def answered(self) -> bool:
+        last = self.after[-1].message if self.after else None
+        return isinstance(last, Assistant) and judge(last) is Verdict.FINAL
+
+    def resumed_since(self, moment: datetime) -> int:
+        note = prompt_text("resumed")
+        recent = [row.message for row in self.after if row.at > moment]
+        return sum(
+            isinstance(message, User) and message.trust is Trust.HOUSE and text_of(message) == note
+            for message in recent
+        )
+
+
+def batch_of(waiting: Sequence[Held], rules: ActorRules) -> list[Held]:
+    """What one turn answers: as a rule all that waits, of one person in one place."""
+    first = waiting[0]
+    if rules.busy is Busy.QUEUE or first.letter.manner is Busy.QUEUE:
+        return [first]
+    batch: list[Held] = []
+    for held in waiting:
+        letter = held.letter
+        same = (letter.address, letter.principal) == (first.letter.address, first.letter.principal)
+        if not same or letter.manner is Busy.QUEUE:
+            break
+        batch.append(held)
+    return batch
+
+
+def last_words(ended: RunEnded, said: Sequence[Message], cause: Cause | None) -> str:
+    match ended.outcome:
+        case Outcome.DONE:
+            return final_text(said)
+        case Outcome.EXHAUSTED:
+            return f"{final_text(said)}\n\n{ended.reason}".strip()
+        case Outcome.FAILED:
+            return ended.reason or BROKEN
+        case Outcome.CANCELLED:
+            return "Stopped." if cause is Cause.STOPPED else "Interrupted."

@@ -1,0 +1,153 @@
+"""Keep channels listening: restart what failed or went deaf, for ever, and say how they are."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from enum import StrEnum
+
+import anyio
+from msgspec import Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.retry import Backoff
+from hermes.ports.channel import Channel, Inbound, Lives
+
+log = logging.getLogger(__name__)
+
+Deliver = Callable[[Inbound], Awaitable[None]]
+
+
+class Condition(StrEnum):
+    WAITING = "waiting"
+    LISTENING = "listening"
+    FAILED = "failed"
+    DEAF = "deaf"
+    CLOSED = "closed"
+
+
+class ChannelState(Struct, frozen=True, kw_only=True):
+    """`heard_at` is the last proof of life, `reason` why it failed last."""
+
+    condition: Condition = Condition.WAITING
+    since: datetime
+    heard_at: datetime | None = None
+    failures: int = 0
+    reason: str = ""
+
+
+class SupervisorRules(Struct, frozen=True, kw_only=True):
+    """Seconds: without proof of life it is deaf; between two looks; a run that counts as good."""
+
+    deaf: float = 60.0
+    look: float = 15.0
+    good: float = 60.0
+    backoff: Backoff = Backoff(base=1.0, cap=60.0)
+
+
+class Supervisor:
+    def __init__(
+        self, channels: Mapping[str, Channel], clock: Clock, rules: SupervisorRules | None = None
+    ) -> None:
+        self._channels = channels
+        self._clock = clock
+        self._rules = rules or SupervisorRules()
+        self._heard: dict[str, datetime] = {}
+        self._states = {name: ChannelState(since=clock.now()) for name in channels}
+        self._scope: anyio.CancelScope | None = None
+
+    def online(self, name: str) -> bool:
+        return self._states[name].condition is Condition.LISTENING
+
+    def snapshot(self) -> Mapping[str, ChannelState]:
+        return {name: self._state(name) for name in self._states}
+
+    def close(self) -> None:
+        """Listen no more; what is being delivered just now is not acknowledged."""
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def run(self, deliver: Deliver) -> None:
+        """Until closed or cancelled."""
+        with anyio.CancelScope() as scope:
+            self._scope = scope
+            async with anyio.create_task_group() as group:
+                for name in self._channels:
+                    group.start_soon(self._keep, name, deliver)
+
+    async def _keep(self, name: str, deliver: Deliver) -> None:
+        async def heard(update: Inbound) -> None:
+            self._heard[name] = self._clock.now()
+            await deliver(update)
+
+        failures = 0
+        try:
+            while True:
+                self._set(name, Condition.LISTENING, failures)
+                begun = self._clock.monotonic()
+                condition, reason = await self._listen(name, heard)
+                lasted = self._clock.monotonic() - begun
+                failures = 1 if lasted >= self._rules.good else failures + 1
+                self._set(name, condition, failures, reason)
+                log.warning("channel %s: %s (failure %d)", name, reason, failures)
+                await self._clock.sleep(self._rules.backoff.delay(failures))
+        finally:
+            self._set(name, Condition.CLOSED, failures)
+
+    async def _listen(self, name: str, deliver: Deliver) -> tuple[Condition, str]:
+        """Returns how and why it ended, for it should not have."""
+        self._heard[name] = self._clock.now()
+        deaf = False
+        failure: Exception | None = None
+        async with anyio.create_task_group() as group:
+
+            async def watch() -> None:
+                nonlocal deaf
+                await self._until_deaf(name)
+                deaf = True
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            try:
+                await self._channels[name].run(deliver)
+            except Exception as error:  # noqa: BLE001 - a channel may fail in any way
+                failure = error
+            group.cancel_scope.cancel()
+        if deaf:
+            return Condition.DEAF, f"No sign of life for {self._rules.deaf:g} seconds."
+        if failure is not None:
+            log.info("channel %s failed", name, exc_info=failure)
+            return Condition.FAILED, str(failure) or type(failure).__name__
+        return Condition.FAILED, "It stopped listening by itself."
+
+    async def _until_deaf(self, name: str) -> None:
+        channel = self._channels[name]
+        if not isinstance(channel, Lives):
+            await anyio.sleep_forever()
+            return
+        while self._age(name) <= self._rules.deaf:
+            await self._clock.sleep(self._rules.look)
+
+    def _last(self, name: str) -> datetime | None:
+        channel = self._channels[name]
+        proof = channel.heard_at() if isinstance(channel, Lives) else None
+        known = [at for at in (proof, self._heard.get(name)) if at is not None]
+        return max(known, default=None)
+
+    def _age(self, name: str) -> float:
+        last = self._last(name)
+        return 0.0 if last is None else (self._clock.now() - last).total_seconds()
+
+    def _set(self, name: str, condition: Condition, failures: int, reason: str = "") -> None:
+        self._states[name] = ChannelState(
+            condition=condition, since=self._clock.now(), failures=failures, reason=reason
+        )
+
+    def _state(self, name: str) -> ChannelState:
+        state = self._states[name]
+        return ChannelState(
+            condition=state.condition,
+            since=state.since,
+            heard_at=self._last(name),
+            failures=state.failures,
+            reason=state.reason,
+        )

@@ -1,0 +1,164 @@
+"""A gateway on a real store, with a fake platform before it and a scripted model behind it."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+
+from hermes.commands.command import Context
+from hermes.commands.registry import standard_commands
+from hermes.gateway.desk import Urgent
+from hermes.gateway.gateway import Gateway, GatewayRules, House
+from hermes.gateway.intake import Door
+from hermes.gateway.letters import TurnedAway, Welcome
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.ports.channel import Inbound
+from hermes.ports.model import Request
+from hermes.schema.messages import Message, Text, text_of
+from hermes.schema.scope import OWNER, Address
+from hermes.session.conversation import Conversation
+from hermes.session.keys import SessionSource, build_session_key
+from hermes.session.runner import Runner
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.channel import FakeChannel
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import Script, ScriptedModel, Step, says
+from hermes.testing.world import RoughChannel
+from talks import ScriptedPlanner, half_a_cent
+from workbench import FakeTool
+
+PATIENCE = 20.0
+
+
+def key_of(inbound: Inbound) -> str:
+    source = SessionSource(platform=inbound.address.channel, chat_id=inbound.address.chat)
+    return build_session_key(source)
+
+
+async def open_door(inbound: Inbound) -> Welcome | TurnedAway:
+    return Welcome(key=key_of(inbound))
+
+
+def repeats(request: Request) -> Sequence[Step]:
+    """A script that answers with what was asked, so that answers can be told apart."""
+    return says(f"re: {text_of(request.messages[-1])}", id=new_id("msg"))
+
+
+class Repeater(ScriptedModel):
+    """Plays its scripts, then answers with what it was asked."""
+
+    def stream(self, request: Request):
+        if not self.scripts:
+            self.scripts.append(repeats)
+        return super().stream(request)
+
+
+class NoModels:
+    async def switch(self, name: str, provider: str | None, *, everywhere: bool) -> str:
+        return f"Now {name}."
+
+    def current(self) -> str:
+        return "scripted"
+
+
+class NoFacts:
+    def status(self) -> Sequence[tuple[str, str]]:
+        return []
+
+
+def surroundings(conversation: Conversation) -> Context:
+    return Context(conversation, NoModels(), NoFacts())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Let everybody work until it is so; fails after a while of real time."""
+    with anyio.fail_after(PATIENCE):
+        while not true():
+            await anyio.lowlevel.checkpoint()
+
+
+class Lobby:
+    """A gateway at work and everything around it."""
+
+    def __init__(self, gateway: Gateway, store: SqliteStore, clock: Clock) -> None:
+        self.gateway = gateway
+        self.store = store
+        self.clock = clock
+        self.model: ScriptedModel
+        self.planner: ScriptedPlanner
+        self.channel: FakeChannel
+
+    async def sees(self, *texts: str, chat: str = "1") -> None:
+        """Wait until exactly these can be read in the chat."""
+        try:
+            await until(lambda: self.channel.seen_in(chat) == list(texts))
+        except TimeoutError:
+            assert self.channel.seen_in(chat) == list(texts)
+
+    async def calm(self) -> None:
+        """Wait until nobody has anything to do, and let what is on its way be settled."""
+        await until(lambda: not self.gateway.actors.snapshot())
+        await until(lambda: not any(one.busy for one in self.gateway.deliveries.values()))
+
+    async def transcript(self, chat: str = "1") -> list[Message]:
+        source = SessionSource(platform=self.channel.name, chat_id=chat)
+        archive = self.store.seen_by(OWNER)
+        session = await archive.by_key(build_session_key(source))
+        assert session is not None
+        return [row.message for row in await archive.messages(session.id)]
+
+    async def texts(self, chat: str = "1") -> list[str]:
+        return [text_of(message) for message in await self.transcript(chat)]
+
+    async def open_rows(self, lane: str = "inbox") -> list[str]:
+        rows = await self.store.lanes.claim(lane, None, "somebody", timedelta(0), 1000)
+        return [row.key for row in rows]
+
+    def running(self, chat: str = "1") -> str | None:
+        source = SessionSource(platform=self.channel.name, chat_id=chat)
+        return self.gateway.actors.activity(build_session_key(source)).run
+
+
+def update(text: str, key: str, *, chat: str = "1", channel: str = "fake") -> Inbound:
+    return Inbound(key, Address(channel, chat), "ann", (Text(text),), None, f"m-{key}")
+
+
+@asynccontextmanager
+async def lobby(
+    path: Path,
+    *scripts: Script,
+    tools: Sequence[FakeTool] = (),
+    channel: FakeChannel | None = None,
+    rules: GatewayRules | None = None,
+    clock: Clock | None = None,
+    door: Door = open_door,
+    urgent: Mapping[str, Urgent] | None = None,
+) -> AsyncGenerator[Lobby]:
+    """A gateway that runs while the block does, and is then cut off as by a power failure."""
+    clock = clock or FakeClock()
+    channel = channel or RoughChannel()
+    async with open_store(path / "state.db", clock) as store:
+        model = Repeater(*scripts)
+        planner = ScriptedPlanner(model, {tool.spec.name: tool for tool in tools})
+        runner = Runner(store, clock, planner, half_a_cent, "default")
+        house = House(
+            store=store,
+            clock=clock,
+            runner=runner,
+            channels={channel.name: channel},
+            door=door,
+            registry=standard_commands(),
+            context=surroundings,
+            cwd="/work",
+            urgent=urgent or {},
+        )
+        one = Lobby(Gateway(house, rules or GatewayRules(progress=False)), store, clock)
+        one.model, one.planner, one.channel = model, planner, channel
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.gateway.run)
+            yield one
+            group.cancel_scope.cancel()

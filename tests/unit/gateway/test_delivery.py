@@ -1,0 +1,242 @@
+"""From the outbox to people: once, in order, and never silently not at all."""
+
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from gateways import until
+from hermes.gateway.dead_targets import DeadTargets
+from hermes.gateway.delivery import MARK, Delivery, DeliveryRules
+from hermes.gateway.letters import Reply, post_reply, topic_of
+from hermes.kit.retry import Backoff
+from hermes.ports.channel import Caps, Outgoing
+from hermes.ports.store import Parcel
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+from hermes.testing.world import Fault, RoughChannel, WrongHistory, check_seen
+
+pytestmark = pytest.mark.anyio
+
+RULES = DeliveryRules(attempts=4, backoff=Backoff(base=1, cap=8, jitter=0))
+
+
+class Office:
+    def __init__(self, store: SqliteStore, clock: FakeClock, channel: RoughChannel) -> None:
+        self.store, self.clock, self.channel = store, clock, channel
+        self.dead = DeadTargets(store, clock)
+        self.delivery = Delivery(store, clock, "fake", channel, self.dead, RULES)
+
+    async def post(self, text: str, chat: str = "1", *, wake: bool = True, **more: object) -> None:
+        address = Address("fake", chat)
+        reply = Reply(address=address, text=text, at=self.clock.now(), **more)
+        await self.store.commit(post_reply(f"k-{chat}-{text[:20]}-{len(text)}", reply))
+        if wake:
+            self.delivery.wake(topic_of(address))
+
+    async def open(self) -> int:
+        return len(await self.store.lanes.topics("outbox:fake"))
+
+    async def parked(self) -> list[str]:
+        return [parked.reason for parked in await self.store.lanes.parked("outbox:fake")]
+
+    async def finish(self) -> None:
+        """Let time pass until nothing is open any more."""
+        with anyio.fail_after(20):
+            while await self.open():
+                await self.clock.advance(0.5)
+
+
+@asynccontextmanager
+async def office(
+    path: Path, *faults: Fault, clock: FakeClock | None = None, channel: RoughChannel | None = None
+) -> AsyncGenerator[Office]:
+    clock = clock or FakeClock()
+    async with open_store(path / "state.db", clock) as store:
+        one = Office(store, clock, channel or RoughChannel(*faults))
+        await one.dead.load()
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.delivery.run)
+            yield one
+            group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("faults", "seen", "calls"),
+    [
+        ([], ["hello"], 1),
+        ([Fault.REFUSED], ["hello"], 2),
+        ([Fault.REFUSED] * 3, ["hello"], 4),
+        ([Fault.THROTTLED] * 9, ["hello"], 10),
+        ([Fault.OFFLINE] * 9, ["hello"], 10),
+        ([Fault.BREAKS], [MARK + "hello"], 2),
+        ([Fault.HANGS], [MARK + "hello"], 2),
+        ([Fault.NO_ID], [MARK + "hello"], 2),
+        ([Fault.LOST_REPLY], ["hello", MARK + "hello"], 2),
+        ([Fault.LOST_REPLY, Fault.REFUSED], ["hello", MARK + "hello"], 3),
+    ],
+)
+async def test_it_arrives_in_spite_of(
+    tmp_path: Path, faults: list[Fault], seen: list[str], calls: int
+) -> None:
+    async with office(tmp_path, *faults) as one:
+        await one.post("hello")
+        await one.finish()
+        assert one.channel.seen_in("1") == seen
+        assert one.channel.calls == calls
+        assert await one.parked() == []
+    check_seen({"1": ["hello"]}, one.channel.seen_in, MARK)
+
+
+@pytest.mark.parametrize(
+    ("faults", "reason", "calls"),
+    [
+        ([Fault.REFUSED] * 9, "Given up after 4 attempts.", 4),
+        ([Fault.BREAKS] * 9, "Sent 3 times, and it is unknown whether it arrived.", 3),
+        ([Fault.GONE], "The chat was deleted.", 1),
+    ],
+)
+async def test_it_is_given_up_with_a_reason(
+    tmp_path: Path, faults: list[Fault], reason: str, calls: int
+) -> None:
+    async with office(tmp_path, *faults) as one:
+        await one.post("hello")
+        await one.finish()
+        assert await one.parked() == [reason]
+        assert one.channel.calls == calls
+        one.channel.faults.clear()
+        await one.post("elsewhere", "2")
+        await one.finish()
+        assert one.channel.seen_in("2") == ["elsewhere"]
+
+
+async def test_a_dead_address_is_not_tried_again_until_it_speaks(tmp_path: Path) -> None:
+    gone = Address("fake", "1")
+    async with office(tmp_path, Fault.GONE) as one:
+        await one.post("first")
+        await one.finish()
+        await one.post("second")
+        await one.finish()
+        assert one.channel.calls == 1
+        assert one.dead.all() == {gone: "The chat was deleted."}
+    async with office(tmp_path) as one:
+        assert one.dead.reason(gone) == "The chat was deleted."
+        await one.dead.revive(gone)
+        await one.post("third")
+        await one.finish()
+        assert one.channel.seen_in("1") == ["third"]
+        await one.dead.bury(gone, "Again.")
+    async with office(tmp_path) as one:
+        assert one.dead.reason(gone) == "Again."
+
+
+async def test_ten_hours_offline_use_up_no_attempt(tmp_path: Path) -> None:
+    online = False
+    async with office(tmp_path) as one:
+        one.delivery.depends_on(lambda: online)
+        await one.post("hello")
+        for _ in range(20):
+            await one.clock.advance(1800)
+        assert one.channel.calls == 0
+        online = True
+        await one.clock.advance(60)
+        await one.finish()
+        assert one.channel.seen_in("1") == ["hello"]
+
+
+async def test_what_is_too_old_is_parked(tmp_path: Path) -> None:
+    async with office(tmp_path) as one:
+        one.delivery.depends_on(lambda: one.clock.monotonic() > 90_000)
+        await one.post("hello")
+        for _ in range(60):
+            await one.clock.advance(1800)
+        await one.finish()
+        assert await one.parked() == ["Too old to be of use."]
+
+
+async def test_a_long_text_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    channel = RoughChannel(Fault.NONE, Fault.REFUSED, Fault.NONE, caps=Caps(max_text=100))
+    text = "\n\n".join(f"Part {number} " + "x" * 60 for number in range(4))
+    async with office(tmp_path, channel=channel) as one:
+        await one.post(text)
+        await one.finish()
+        assert "\n\n".join(channel.seen_in("1")) == text
+        assert channel.calls == 5
+
+
+async def test_only_the_doubtful_part_is_marked(tmp_path: Path) -> None:
+    channel = RoughChannel(Fault.NONE, Fault.LOST_REPLY, caps=Caps(max_text=100))
+    text = "\n\n".join(f"Part {number} " + "x" * 60 for number in range(3))
+    async with office(tmp_path, channel=channel) as one:
+        await one.post(text)
+        await one.finish()
+        starts = [seen[:18] for seen in channel.seen_in("1")]
+        assert [start[:12] == MARK for start in starts] == [False, False, True, False]
+
+
+async def test_a_crash_between_send_and_settlement_is_marked(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with office(tmp_path, Fault.HANGS, clock=clock) as one:
+        await one.post("hello")
+        await until(lambda: one.channel.calls == 1)
+    async with office(tmp_path, clock=clock) as one:
+        await one.finish()
+        assert one.channel.seen_in("1") == [MARK + "hello"]
+
+
+async def test_a_hanging_chat_does_not_keep_others_waiting(tmp_path: Path) -> None:
+    async with office(tmp_path, Fault.HANGS) as one:
+        await one.post("stuck", "1")
+        await until(lambda: one.channel.calls == 1)
+        await one.post("through", "2")
+        await until(lambda: one.channel.seen_in("2") == ["through"])
+
+
+async def test_a_bubble_becomes_the_answer(tmp_path: Path) -> None:
+    async with office(tmp_path) as one:
+        receipt = await one.channel.send(Address("fake", "1"), Outgoing((Text("working"),)))
+        await one.post("done", bubble=receipt.id)
+        await one.finish()
+        assert one.channel.seen_in("1") == ["done"]
+        await one.post("again", bubble="no such post")
+        await one.finish()
+        assert one.channel.seen_in("1") == ["done", "again"]
+
+
+async def test_what_cannot_be_read_is_parked(tmp_path: Path) -> None:
+    async with office(tmp_path) as one:
+        topic = topic_of(Address("fake", "1"))
+        body = Raw(b'{"type":"other"}')
+        await one.store.lanes.put(Parcel(key="x", lane="outbox:fake", topic=topic, body=body))
+        await one.post("hello")
+        await one.finish()
+        assert len(await one.parked()) == 1
+        assert one.channel.seen_in("1") == ["hello"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_order_per_chat_under_faults(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    harmless = [Fault.NONE] * 6 + [Fault.REFUSED, Fault.THROTTLED, Fault.OFFLINE]
+    channel = RoughChannel(chance=lambda: chance.choice(harmless))
+    expected: dict[str, list[str]] = {str(chat): [] for chat in range(12)}
+    async with office(tmp_path, channel=channel) as one:
+        for number in range(10):
+            for chat, texts in expected.items():
+                texts.append(f"post {number}")
+                await one.post(texts[-1], chat)
+        await one.finish()
+    check_seen(expected, channel.seen_in, MARK)
+
+
+def test_the_judge_sees_what_is_wrong() -> None:
+    for seen in (["a"], ["b", "a"], ["a", "a", "b"], ["a", "b", "c"]):
+        with pytest.raises(WrongHistory):
+            check_seen({"1": ["a", "b"]}, lambda chat, seen=seen: seen, MARK)
+    check_seen({"1": ["a", "b"]}, lambda chat: ["a", MARK + "a", "b"], MARK)

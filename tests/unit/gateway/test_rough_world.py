@@ -1,0 +1,66 @@
+"""The whole gateway in a rough world: repeated and shuffled updates, restarts, failing sends."""
+
+import random
+from pathlib import Path
+
+import anyio
+import pytest
+
+from gateways import lobby, update
+from hermes.gateway.delivery import MARK, DeliveryRules
+from hermes.gateway.gateway import GatewayRules
+from hermes.gateway.letters import Busy
+from hermes.gateway.runs import ActorRules
+from hermes.kit.retry import Backoff
+from hermes.testing.clock import FakeClock
+from hermes.testing.world import Fault, RoughChannel, check_seen
+
+pytestmark = pytest.mark.anyio
+
+CHATS, QUESTIONS, LIVES = 8, 6, 3
+RULES = GatewayRules(
+    actors=ActorRules(busy=Busy.QUEUE),
+    delivery=DeliveryRules(backoff=Backoff(base=0, cap=0, jitter=0), unsure=20, attempts=50),
+    progress=False,
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_nothing_lost_nothing_doubled_unmarked(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    faults = [Fault.NONE] * 8 + [Fault.REFUSED, Fault.NO_ID, Fault.BREAKS, Fault.LOST_REPLY]
+    channel = RoughChannel(chance=lambda: chance.choice(faults))
+    clock = FakeClock()
+    asked: list[tuple[str, str]] = []
+    for life in range(LIVES):
+        async with lobby(tmp_path, channel=channel, rules=RULES, clock=clock) as one:
+            for number in range(QUESTIONS):
+                row = [(str(chat), f"{life}.{number}.{chat}") for chat in range(CHATS)]
+                chance.shuffle(row)
+                asked += row
+                again = chance.sample(asked, k=3)
+                for chat, text in [*row, *again]:
+                    await one.channel.type(update(text, text, chat=chat))
+            if life == LIVES - 1:
+                with anyio.fail_after(30):
+                    await one.calm()
+                assert await one.open_rows() == []
+                assert await one.store.lanes.parked("outbox:fake") == []
+                heard = {chat: await one.texts(chat) for chat, _ in asked}
+    for chat, texts in heard.items():
+        wanted = [text for where, text in asked if where == chat]
+        assert [text for text in texts if text in wanted] == wanted
+    expected = {chat: [f"re: {t}" for c, t in asked if c == chat] for chat, _ in asked}
+    answered = {
+        chat: [text.removeprefix(MARK) for text in channel.seen_in(chat)] for chat in expected
+    }
+    for chat, texts in expected.items():
+        # A turn that was cut off by a restart is answered after a note of the house.
+        ends = [text for text in dict.fromkeys(answered[chat]) if "restarted" not in text]
+        assert ends == [text for text in texts if text in ends]
+        assert len(dict.fromkeys(answered[chat])) == len(texts)
+    check_seen(
+        {chat: list(dict.fromkeys(texts)) for chat, texts in answered.items()},
+        channel.seen_in,
+        MARK,
+    )

@@ -1,0 +1,134 @@
+"""Channels that fail, stop, or go deaf are listening again soon, for ever."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from hermes.gateway.supervisor import Condition, Supervisor, SupervisorRules
+from hermes.kit.retry import Backoff
+from hermes.ports.channel import Inbound
+from hermes.testing.channel import FakeChannel
+from hermes.testing.clock import FakeClock
+from hermes.testing.world import RoughChannel
+
+pytestmark = pytest.mark.anyio
+
+RULES = SupervisorRules(deaf=60, look=15, good=60, backoff=Backoff(base=1, cap=60, jitter=0))
+
+
+class Unsteady(FakeChannel):
+    """Fails, or just returns, as often as planned; then it listens."""
+
+    def __init__(self, *ends: Exception | None) -> None:
+        super().__init__()
+        self.ends = list(ends)
+        self.starts = 0
+
+    async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
+        self.starts += 1
+        if self.ends:
+            end = self.ends.pop(0)
+            if end is not None:
+                raise end
+            return
+        await super().run(deliver)
+
+
+@asynccontextmanager
+async def supervised(
+    channel: FakeChannel, clock: FakeClock
+) -> AsyncGenerator[tuple[Supervisor, list[str]]]:
+    heard: list[str] = []
+
+    async def deliver(update: Inbound) -> None:
+        heard.append(update.key)
+
+    supervisor = Supervisor({channel.name: channel}, clock, RULES)
+    async with anyio.create_task_group() as group:
+        group.start_soon(supervisor.run, deliver)
+        await anyio.wait_all_tasks_blocked()
+        yield supervisor, heard
+        supervisor.close()
+
+
+async def test_a_failed_channel_is_restarted_with_growing_delays() -> None:
+    clock = FakeClock()
+    channel = Unsteady(ConnectionError("gone"), None, ConnectionError("gone"))
+    async with supervised(channel, clock) as (supervisor, heard):
+        state = supervisor.snapshot()["fake"]
+        assert (state.condition, state.reason, state.failures) == (Condition.FAILED, "gone", 1)
+        assert not supervisor.online("fake")
+        await clock.advance(1)
+        assert supervisor.snapshot()["fake"].reason == "It stopped listening by itself."
+        await clock.advance(2)
+        await clock.advance(4)
+        assert supervisor.online("fake")
+        await channel.say("hello")
+        assert heard == ["fake:1"]
+        assert supervisor.snapshot()["fake"].heard_at == clock.now()
+    assert channel.starts == 4
+    assert supervisor.snapshot()["fake"].condition is Condition.CLOSED
+
+
+async def test_it_never_gives_up() -> None:
+    clock = FakeClock()
+    channel = Unsteady(*[OSError("no net")] * 12)
+    async with supervised(channel, clock) as (supervisor, _):
+        await clock.advance(12 * 60)
+        assert supervisor.online("fake")
+    assert channel.starts == 13
+
+
+async def test_a_good_while_forgives_earlier_failures() -> None:
+    clock = FakeClock()
+
+    class Weary(Unsteady):
+        async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
+            if not self.ends:
+                self.starts += 1
+                await clock.sleep(100)
+                raise OSError("tired")
+            await super().run(deliver)
+
+    async with supervised(Weary(*[OSError("no")] * 5), clock) as (supervisor, _):
+        await clock.advance(1 + 2 + 4 + 8 + 16)
+        assert supervisor.online("fake")
+        await clock.advance(100)
+        assert supervisor.snapshot()["fake"].failures == 1
+
+
+async def test_a_deaf_channel_is_noticed_and_restarted() -> None:
+    clock = FakeClock()
+    channel = RoughChannel()
+    async with supervised(channel, clock) as (supervisor, heard):
+        for _ in range(3):
+            channel.heard = clock.now()
+            await clock.advance(30)
+        assert supervisor.online("fake")
+        await clock.advance(45)
+        assert supervisor.snapshot()["fake"].condition is Condition.DEAF
+        await clock.advance(1)
+        assert supervisor.online("fake")
+        await channel.say("back")
+        assert heard == ["fake:1"]
+
+
+async def test_one_channels_trouble_is_not_the_others() -> None:
+    clock = FakeClock()
+    bad, good = Unsteady(*[OSError("no")] * 50), RoughChannel(name="good")
+    supervisor = Supervisor({"bad": bad, "good": good}, clock, RULES)
+    heard: list[str] = []
+
+    async def deliver(update: Inbound) -> None:
+        heard.append(update.key)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(supervisor.run, deliver)
+        await anyio.wait_all_tasks_blocked()
+        await good.say("hello")
+        assert heard == ["good:1"]
+        assert supervisor.online("good")
+        assert not supervisor.online("bad")
+        group.cancel_scope.cancel()
