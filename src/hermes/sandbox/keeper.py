@@ -276,10 +276,11 @@ class Warden:
         signal_all(self.tree(), number)
 
     def tell(self, word: bytes) -> None:
+        """An owner who does not hear it is gone, and with it the wish for the job."""
         try:
             self.control.send(word, getattr(socket, "MSG_NOSIGNAL", 0))
         except OSError:
-            self.owned = False
+            self.owned = self.wanted = False
 
 
 def wake_up(number: int, frame: FrameType | None) -> None:
