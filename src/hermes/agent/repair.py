@@ -50,6 +50,8 @@ class History(Sequence[Message]):
     def __init__(self, past: Sequence[Message] = ()) -> None:
         self.call_ids: set[str] = set()
         self._said: list[Message] = list(past)
+        self.size = sum(map(_size, self._said))
+        """About how many characters it holds."""
         self._valid: list[Message] = []
         self._done = 0
 
@@ -60,11 +62,15 @@ class History(Sequence[Message]):
     def __getitem__(self, place: int | slice) -> Message | list[Message]:
         return self._said[place]
 
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._said)
+
     def __len__(self) -> int:
         return len(self._said)
 
     def add(self, message: Message) -> None:
         self._said.append(message)
+        self.size += _size(message)
 
     def valid(self) -> list[Message]:
         for message in _paired(self._said[self._done :], self.call_ids):
@@ -84,6 +90,14 @@ class History(Sequence[Message]):
                 self._valid += [opening, message]
             case _:
                 self._valid.append(message)
+
+
+def _size(message: Message) -> int:
+    return 1 + sum(
+        len(bytes(part.args)) if isinstance(part, ToolCall) else len(part.text)
+        for part in message.parts
+        if not isinstance(part, Media)
+    )
 
 
 def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:

@@ -42,12 +42,11 @@ class StandardPlanner:
         self._settings = settings
         self._soul = soul
         self._clock = clock
+        self._known: Sequence[Message] | None = None
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         model = await self._desk.model_for(session)
-        for tool in self._tools.values():
-            if isinstance(tool, Restores):
-                tool.restore(session.id, history)
+        self._restore(session, history)
         return Plan(
             scope=scope,
             model=model,
@@ -59,6 +58,14 @@ class StandardPlanner:
             effort=self._settings.effort,
             clock=self._clock,
         )
+
+    def _restore(self, session: Session, history: Sequence[Message]) -> None:
+        """A history that the last turn left behind is what the tools already know."""
+        if history is not self._known:
+            for tool in self._tools.values():
+                if isinstance(tool, Restores):
+                    tool.restore(session.id, history)
+        self._known = history
 
     def _prompt(self, session: Session, scope: Scope, model: Model) -> str:
         """The session's own prompt again, byte for byte, as long as its model stays."""

@@ -105,8 +105,8 @@ class ChatCompletions:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        urls = await self._images.urls(self._codec.images_in(request.messages))
-        body = self._codec.body(request, urls)
+        shown = self._codec.images_in(request.messages)
+        body = self._codec.body(request, await self._images.urls(shown) if shown else None)
         async with self._endpoint.post(_PATH, body, self._headers(), self._origin) as response:
             await self._check(response)
             events = _Events(response, self._endpoint.place)

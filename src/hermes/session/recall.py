@@ -5,12 +5,10 @@ lease tells: its next generation then follows directly on the kept one.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from msgspec import Struct
 
 from hermes.agent.repair import History
-from hermes.schema.messages import Media, Message, Reasoning, Text, ToolCall
 
 LIMIT = 32_000_000
 """How many characters are kept in all."""
@@ -39,23 +37,8 @@ class Recall:
     def keep(self, session: str, generation: int, history: History) -> None:
         """Remember it; the ones that were not used for longest make room."""
         self.take(session, -1)
-        size = _size(history)
-        self._kept[session] = _Kept(generation, history, size)
-        self._size += size
+        self._kept[session] = _Kept(generation, history, history.size)
+        self._size += history.size
         while self._size > self._limit:
             _, oldest = self._kept.popitem(last=False)
             self._size -= oldest.size
-
-
-def _size(messages: Sequence[Message]) -> int:
-    return sum(_length(part) for message in messages for part in message.parts) + len(messages)
-
-
-def _length(part: Text | Reasoning | Media | ToolCall) -> int:
-    match part:
-        case Text(text=text) | Reasoning(text=text):
-            return len(text)
-        case ToolCall(args=args):
-            return len(bytes(args))
-        case Media(digest=digest):
-            return len(digest)

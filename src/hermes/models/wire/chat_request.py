@@ -95,11 +95,14 @@ class ChatRequestCodec:
         self._written: list[bytes] = []
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
-        """The whole body; `images` holds what `images_in` names, as far as it could be found."""
+        """The whole body. `images` holds what `images_in` names, as far as it could be found.
+
+        None says that it names nothing.
+        """
         encode = self._encoder.encode
         head = encode(self._head(request))[:-1]
-        if self.images_in(request.messages):
-            return b'%b,"messages":%b}' % (head, encode(self.messages(request, images or {})))
+        if images is not None:
+            return b'%b,"messages":%b}' % (head, encode(self.messages(request, images)))
         pieces = [encode(SystemMessage(request.system))] if request.system else []
         pieces += filter(None, self._rewritten(request.messages))
         return b'%b,"messages":[%b]}' % (head, b",".join(pieces))
