@@ -28,10 +28,12 @@ RULES = DeliveryRules(attempts=4, backoff=Backoff(base=1, cap=8, jitter=0))
 
 
 class Office:
-    def __init__(self, store: SqliteStore, clock: FakeClock, channel: RoughChannel) -> None:
+    def __init__(
+        self, store: SqliteStore, clock: FakeClock, channel: RoughChannel, rules: DeliveryRules
+    ) -> None:
         self.store, self.clock, self.channel = store, clock, channel
         self.dead = DeadTargets(store, clock)
-        self.delivery = Delivery(store, clock, "fake", channel, self.dead, RULES)
+        self.delivery = Delivery(store, clock, "fake", channel, self.dead, rules)
 
     async def post(self, text: str, chat: str = "1", *, wake: bool = True, **more: object) -> None:
         address = Address("fake", chat)
@@ -55,11 +57,15 @@ class Office:
 
 @asynccontextmanager
 async def office(
-    path: Path, *faults: Fault, clock: FakeClock | None = None, channel: RoughChannel | None = None
+    path: Path,
+    *faults: Fault,
+    clock: FakeClock | None = None,
+    channel: RoughChannel | None = None,
+    rules: DeliveryRules = RULES,
 ) -> AsyncGenerator[Office]:
     clock = clock or FakeClock()
     async with open_store(path / "state.db", clock) as store:
-        one = Office(store, clock, channel or RoughChannel(*faults))
+        one = Office(store, clock, channel or RoughChannel(*faults), rules)
         await one.dead.load()
         async with anyio.create_task_group() as group:
             group.start_soon(one.delivery.run)
@@ -226,12 +232,15 @@ async def test_order_per_chat_under_faults(tmp_path: Path, seed: int) -> None:
     harmless = [Fault.NONE] * 6 + [Fault.REFUSED, Fault.THROTTLED, Fault.OFFLINE]
     channel = RoughChannel(chance=lambda: chance.choice(harmless))
     expected: dict[str, list[str]] = {str(chat): [] for chat in range(12)}
-    async with office(tmp_path, channel=channel) as one:
+    # Nothing is given up here: four refusals in a row do happen by chance.
+    patient = DeliveryRules(attempts=100, backoff=RULES.backoff)
+    async with office(tmp_path, channel=channel, rules=patient) as one:
         for number in range(10):
             for chat, texts in expected.items():
                 texts.append(f"post {number}")
                 await one.post(texts[-1], chat)
         await one.finish()
+        assert await one.parked() == []
     check_seen(expected, channel.seen_in, MARK)
 
 
