@@ -30,7 +30,7 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	$(PIP) install --require-hashes --no-deps -r requirements/dev.txt
 	touch $@
 
-test: check
+test: dev format lint types storeys
 	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
 	$(MAKE) --no-print-directory seeds
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.models.errors import Origin, classify, url_hint
-from hermes.schema.errors import BadRequest, ModelError, ModelNotFound, Unreachable
+from hermes.schema.errors import BadRequest, ModelError, ModelNotFound, NotRunning, Unreachable
 
 LOCAL_IDLE = 900.0
 REMOTE_IDLE = 120.0
@@ -232,7 +232,16 @@ def broken(error: Exception, origin: Origin, place: Place) -> ModelError:
             what = f"{who} broke off the connection"
         case _:
             what = f"the connection to {who} failed: {error}"
-    return Unreachable(what, hint=hint)
+    return (NotRunning if _refused_here(error, origin) else Unreachable)(what, hint=hint)
+
+
+def _refused_here(error: Exception, origin: Origin) -> bool:
+    """Nothing listens on this machine: to try again at once would not change that."""
+    return (
+        origin.local
+        and isinstance(error, aiohttp.ClientConnectorError)
+        and isinstance(error.os_error, ConnectionRefusedError)
+    )
 
 
 def _reason(error: aiohttp.ClientConnectorError) -> str:

@@ -21,6 +21,7 @@ from hermes.ports.model import Chunk, Model, Request
 from hermes.schema.errors import (
     ModelError,
     ModelNotFound,
+    NotRunning,
     OutOfCredit,
     RateLimited,
     Unauthorized,
@@ -32,6 +33,9 @@ from hermes.schema.messages import Assistant
 log = logging.getLogger(__name__)
 
 _RUNS = 256
+
+_ELSEWHERE = Unauthorized | OutOfCredit | ModelNotFound | NotRunning
+"""What is not worth another try here, but may go well with another key or model."""
 
 _TROUBLE = {
     "auth": "the key was refused",
@@ -204,7 +208,7 @@ class Resilient:
     def _after(self, error: ModelError, key: str, so_far: _Attempts) -> _Move:
         """Decide what follows a failure, or raise when nothing does."""
         log.warning("attempt %d, %s: %s: %s", so_far.total, so_far.route, error.code, error)
-        if not (error.retryable or isinstance(error, Unauthorized | OutOfCredit | ModelNotFound)):
+        if not (error.retryable or isinstance(error, _ELSEWHERE)):
             raise error
         if so_far.total >= self._policy.attempts:
             raise _given_up(error, so_far) from error

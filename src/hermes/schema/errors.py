@@ -9,6 +9,7 @@ HermesError
 │   ├── RateLimited       too many requests; `wait` says how long            (retryable)
 │   ├── Overloaded        the provider is busy or broken                     (retryable)
 │   ├── Unreachable       no connection, or it broke                         (retryable)
+│   │   └── NotRunning    nothing listens at an address of this machine
 │   ├── ContextTooLong    the request does not fit the window
 │   ├── PolicyRefused     the provider declined the content
 │   ├── ModelNotFound     this provider has no such model
@@ -37,6 +38,7 @@ __all__ = [
     "ModelError",
     "ModelNotFound",
     "NotFound",
+    "NotRunning",
     "OutOfCredit",
     "Overloaded",
     "PolicyRefused",
@@ -82,6 +84,10 @@ class Overloaded(ModelError):
 class Unreachable(ModelError):
     code = "network"
     retryable = True
+
+
+class NotRunning(Unreachable):
+    retryable = False
 
 
 class ContextTooLong(ModelError):

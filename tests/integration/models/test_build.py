@@ -1,23 +1,28 @@
 """From settings to answers: keys, fallbacks and discovery over real sockets."""
 
 import socket
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from hermes.kit.clock import SystemClock
 from hermes.models.build import build_model
 from hermes.models.discover import find_local, list_models
 from hermes.models.resolve import Resolved, resolve, resolve_live
 from hermes.models.settings import CustomProvider, Fallback, Flags, ModelSettings
+from hermes.ports.model import Request
 from hermes.schema.errors import (
     ConfigError,
     NotFound,
+    NotRunning,
     Overloaded,
     Unauthorized,
     Unreachable,
 )
 from hermes.schema.events import Notice, StreamReset
-from hermes.schema.messages import Media
+from hermes.schema.messages import Media, Text, User
+from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.model import Heard, listen
 from hermes.testing.mock_openai import Fault, MockServer, Reply, Script, serve
@@ -160,3 +165,18 @@ async def test_listing_fails_with_a_reason():
         assert "Set MOCK_KEY" in caught.value.hint
     with pytest.raises(Unreachable, match="no connection"):
         await list_models(target)
+
+
+async def test_a_local_server_that_does_not_run_is_told_at_once(tmp_path: Path) -> None:
+    """Nobody waits for three attempts at a port where nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    settings = ModelSettings(base_url=f"http://127.0.0.1:{port}/v1", default="m")
+    model = build_model(resolve(settings, lambda _: None), FileBlobs(tmp_path), SystemClock())
+    chunks = []
+    with pytest.raises(NotRunning):
+        async with model.stream(Request("", [User("u", (Text("hi"),))])) as stream:
+            chunks = [chunk async for chunk in stream]
+    assert chunks == []
+    await model.aclose()
