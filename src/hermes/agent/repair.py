@@ -65,6 +65,9 @@ class History(Sequence[Message]):
     def __iter__(self) -> Iterator[Message]:
         return iter(self._said)
 
+    def __reversed__(self) -> Iterator[Message]:
+        return reversed(self._said)
+
     def __len__(self) -> int:
         return len(self._said)
 

@@ -42,7 +42,7 @@ class StandardPlanner:
         self._settings = settings
         self._soul = soul
         self._clock = clock
-        self._known: Sequence[Message] | None = None
+        self._restoring = [tool for tool in tools.values() if isinstance(tool, Restores)]
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         model = await self._desk.model_for(session)
@@ -60,12 +60,8 @@ class StandardPlanner:
         )
 
     def _restore(self, session: Session, history: Sequence[Message]) -> None:
-        """A history that the last turn left behind is what the tools already know."""
-        if history is not self._known:
-            for tool in self._tools.values():
-                if isinstance(tool, Restores):
-                    tool.restore(session.id, history)
-        self._known = history
+        for tool in self._restoring:
+            tool.restore(session.id, history)
 
     def _prompt(self, session: Session, scope: Scope, model: Model) -> str:
         """The session's own prompt again, byte for byte, as long as its model stays."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hermes.schema.messages import Assistant, Message, Result
+from hermes.schema.messages import Assistant, Message, Result, ToolCall
 
 
 def results(tool: str, messages: Sequence[Message]) -> Iterator[Result]:
@@ -11,14 +11,11 @@ def results(tool: str, messages: Sequence[Message]) -> Iterator[Result]:
     Some providers count their call ids anew in every answer, so a result belongs to the
     nearest call of its id before it.
     """
-    names: dict[str, str] = {}
-    found: list[Result] = []
-    for message in messages:
-        match message:
-            case Assistant():
-                names.update((call.id, call.name) for call in message.calls)
-            case Result() if names.get(message.call) == tool:
-                found.append(message)
-            case _:
-                continue
-    return reversed(found)
+    waiting: list[Result] = []
+    for message in reversed(messages):
+        if isinstance(message, Result):
+            waiting.append(message)
+        elif waiting and isinstance(message, Assistant):
+            here = {part.id: part.name for part in message.parts if isinstance(part, ToolCall)}
+            yield from (result for result in waiting if here.get(result.call) == tool)
+            waiting = [result for result in waiting if result.call not in here]

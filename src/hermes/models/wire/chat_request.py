@@ -4,6 +4,7 @@ The messages come last in the body and every one is encoded by itself, always al
 requests of one conversation share their bytes up to the first new message.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeAlias, assert_never
@@ -74,6 +75,16 @@ Urls: TypeAlias = Mapping[str, str]
 """Data URLs by the digest of the image."""
 
 
+class _Written(Struct, frozen=True):
+    messages: Sequence[Message]
+    pieces: list[bytes]
+
+
+_NOTHING = _Written((), [])
+CONVERSATIONS = 8
+"""How many conversations are kept in their written form."""
+
+
 class ChatRequestCodec:
     """Writes the bodies for one model of one provider."""
 
@@ -91,8 +102,7 @@ class ChatRequestCodec:
         self._max_output = max_output
         self._extra = dict(extra or {})
         self._encoder = msgspec.json.Encoder()
-        self._sent: Sequence[Message] = ()
-        self._written: list[bytes] = []
+        self._written: OrderedDict[str, _Written] = OrderedDict()
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
         """The whole body. `images` holds what `images_in` names, as far as it could be found.
@@ -108,17 +118,21 @@ class ChatRequestCodec:
         return b'%b,"messages":[%b]}' % (head, b",".join(pieces))
 
     def _rewritten(self, messages: Sequence[Message]) -> list[bytes]:
-        """Each message as JSON; those the last request began with are not written again."""
+        """Each message as JSON; what the conversation's last request began with is kept."""
+        talk = messages[0].id if messages else ""
+        last = self._written.pop(talk, _NOTHING)
         same = 0
-        for old, new in zip(self._sent, messages, strict=False):
+        for old, new in zip(last.messages, messages, strict=False):
             if old is not new:
                 break
             same += 1
-        written = self._written[:same]
+        written = last.pieces[:same]
         for message in messages[same:]:
             one = self._one(message, {})
             written.append(self._encoder.encode(one) if one else b"")
-        self._sent, self._written = messages, written
+        self._written[talk] = _Written(messages, written)
+        if len(self._written) > CONVERSATIONS:
+            self._written.popitem(last=False)
         return written
 
     def messages(self, request: Request, images: Urls) -> list[WireMessage]:
