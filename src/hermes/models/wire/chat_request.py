@@ -5,7 +5,7 @@ requests of one conversation share their bytes up to the first new message.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeAlias, assert_never
 
@@ -119,18 +119,14 @@ class ChatRequestCodec:
 
     def _rewritten(self, messages: Sequence[Message]) -> list[bytes]:
         """Each message as JSON; what the conversation's last request began with is kept."""
-        talk = messages[0].id if messages else ""
-        last = self._written.pop(talk, _NOTHING)
-        same = 0
-        for old, new in zip(last.messages, messages, strict=False):
-            if old is not new:
-                break
-            same += 1
+        last, same = self._last(messages)
         written = last.pieces[:same]
         for message in messages[same:]:
             one = self._one(message, {})
             written.append(self._encoder.encode(one) if one else b"")
+        talk = messages[0].id if messages else ""
         self._written[talk] = _Written(messages, written)
+        self._written.move_to_end(talk)
         if len(self._written) > CONVERSATIONS:
             self._written.popitem(last=False)
         return written
@@ -161,11 +157,22 @@ class ChatRequestCodec:
             case _:
                 assert_never(message)
 
-    def images_in(self, messages: Iterable[Message]) -> list[Media]:
-        """The images whose bytes `body` will need."""
+    def _last(self, messages: Sequence[Message]) -> tuple[_Written, int]:
+        """The conversation's last request, and how many messages both begin with."""
+        last = self._written.get(messages[0].id, _NOTHING) if messages else _NOTHING
+        same = 0
+        for old, new in zip(last.messages, messages, strict=False):
+            if old is not new:
+                break
+            same += 1
+        return last, same
+
+    def images_in(self, messages: Sequence[Message]) -> list[Media]:
+        """The images whose bytes `body` will need; what is kept as written had none."""
+        _, same = self._last(messages)
         return [
             image
-            for message in messages
+            for message in messages[same:]
             if not isinstance(message, Assistant)
             for image in self._images(message.parts)
         ]
