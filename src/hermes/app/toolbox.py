@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.config.env import Env
-from hermes.config.home import Home, user_home
+from hermes.config.home import Home, named_profiles, user_home
 from hermes.config.schema import Config
 from hermes.config.variables import VARIABLES
 from hermes.kit.clock import Clock
@@ -22,6 +22,12 @@ from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 from hermes.tools.terminal.tool import MAX_TIMEOUT
 from hermes.tools.toolsets import known_toolsets, tools_of
+
+CLOSED = (
+    ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
+    "cron", "hooks", "plugins", "pairing", "platforms", "active_profile",
+)  # fmt: skip
+"""What no tool may read or change in a home: whoever writes here decides where keys are sent."""
 
 
 class Workbench(Struct, frozen=True):
@@ -65,7 +71,7 @@ class Workbench(Struct, frozen=True):
             spill_folder=self.home.cache / "output",
             shell=find_shell(path),
             rg=find_rg(path),
-            protected=_protected(self.home),
+            protected=protected_files(self.home),
             command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
         )
 
@@ -104,7 +110,13 @@ def _unkept_promises(config: Config) -> list[str]:
     return warnings
 
 
-def _protected(home: Home) -> list[Path]:
-    database = home.state_db
-    beside = [database.with_name(database.name + ending) for ending in ("-wal", "-shm")]
-    return [home.dotenv, home.auth, database, *beside]
+def protected_files(home: Home) -> list[Path]:
+    """Secrets, databases and what steers the agent, of this profile and of all the others."""
+    if home.path == home.root:
+        return [*_closed_in(home.root), home.profiles]
+    others = [home.profiles / name for name in named_profiles(home.root) if name != home.profile]
+    return [*_closed_in(home.root), *_closed_in(home.path), *others]
+
+
+def _closed_in(folder: Path) -> list[Path]:
+    return [folder / name for name in CLOSED]

@@ -41,7 +41,10 @@ def complain(error: "HermesError") -> None:
 
 
 def grumble(text: str) -> None:
-    """Write to stderr, if anybody still listens there."""
+    """Write to stderr, if anybody still listens there; nothing in it steers the terminal."""
+    text = "".join(
+        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text
+    )
     try:
         sys.stderr.write(text)
         sys.stderr.flush()

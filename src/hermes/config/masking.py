@@ -31,7 +31,9 @@ def secrets_in(value: object, name: str = "") -> Iterator[str]:
         for item in entries:
             yield from secrets_in(item, name)
     elif isinstance(value, str) and value and _names_secret(name):
+        # Several keys may share a setting; each is sent, and must be masked, alone.
         yield value
+        yield from (key.strip().removeprefix("Bearer ") for key in value.split(","))
 
 
 def _names_secret(name: str) -> bool:

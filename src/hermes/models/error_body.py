@@ -14,8 +14,10 @@ from hermes.kit.text import one_line
 WIDTH = 300
 """How much of a provider's own words is worth showing."""
 
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^>]+>")
+_TITLE = re.compile(r"<title[^<>]{0,200}>([^<]*)</title>", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]{1,200}>")
+_PAGE = 16_000
+"""How much of a page is looked at."""
 _SPAN = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _SAID = re.compile(
     r"(?:try again|retry)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s?(?:ms|s|m|h))+|\d+(?:\.\d+)?)"
@@ -46,6 +48,7 @@ def read_body(body: bytes) -> Said:
 
 
 def _plain(text: str) -> str:
+    text = text[:_PAGE]
     if "<" not in text:
         return text.strip()
     title = _TITLE.search(text)

@@ -4,7 +4,6 @@ import re
 
 import msgspec
 
-_FENCE = re.compile(r"^\s*```[\w-]*\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
 _WORD = re.compile(r"[A-Za-z_$][\w$-]*")
 _WORDS = {
@@ -42,15 +41,24 @@ def repair_json(text: str) -> str | None:
     """
     if is_json(text):
         return text
-    fenced = _FENCE.match(text)
-    body = fenced[1] if fenced else text
-    if fenced and is_json(body):
+    body = _unfenced(text)
+    if body is not text and is_json(body):
         return body
     try:
         mended = _Mender(body).mend()
     except (_Hopeless, RecursionError):
         return None
     return mended if is_json(mended) else None
+
+
+def _unfenced(text: str) -> str:
+    """What stands in a code fence; the text itself where there is none around it."""
+    bare = text.strip()
+    head, newline, body = bare.partition("\n")
+    word = head[3:].strip().replace("-", "_")
+    if not (newline and head.startswith("```") and body.endswith("```")):
+        return text
+    return body[:-3].strip() if not word or word.isidentifier() else text
 
 
 class _Mender:

@@ -15,6 +15,7 @@ from hermes.tools.files.patch import Patch
 from hermes.tools.files.read import ReadFile, ReadParts
 from hermes.tools.files.seen import Seen
 from hermes.tools.files.write import WriteFile
+from hermes.tools.masked import Masked
 from hermes.tools.places import Places
 from hermes.tools.search.tool import SearchFiles, SearchParts
 from hermes.tools.terminal.shell import Shell
@@ -66,8 +67,8 @@ def first_tools(deps: ToolDeps) -> dict[str, Tool]:
     tools: list[Tool] = [
         Terminal(terminal),
         ReadFile(reading),
-        WriteFile(editor),
-        Patch(editor),
+        Masked(WriteFile(editor), masked),
+        Masked(Patch(editor), masked),
         SearchFiles(search),
         Todo(),
     ]

@@ -206,3 +206,9 @@ def test_spans(text: str, seconds: float | None):
 
 def test_short_secrets_do_not_eat_the_message():
     assert shown("an apple", ("a",)) == "an apple"
+
+
+@pytest.mark.parametrize("body", [b"<" * 262_144, b"<title>" * 37_000, b"<!" * 100_000])
+def test_a_hostile_page_is_read_in_no_time(body: bytes):
+    """Work is counted in characters looked at, so the length shows: nothing beyond is kept."""
+    assert len(read_body(body).message) <= 16_000

@@ -4,6 +4,9 @@ from msgspec import Struct
 
 from hermes.schema.messages import Usage
 
+MOST = 10**9
+"""More tokens than any one answer takes."""
+
 
 class PromptDetails(Struct):
     cached_tokens: int | None = None
@@ -30,16 +33,24 @@ def usage_of(wire: WireUsage) -> Usage:
     prompt = wire.prompt_tokens_details or PromptDetails()
     thought = (wire.completion_tokens_details or CompletionDetails()).reasoning_tokens or 0
     sent, written = wire.prompt_tokens or 0, wire.completion_tokens or 0
+    read = prompt.cached_tokens or wire.prompt_cache_hit_tokens or wire.cached_tokens or 0
     # Some leave the thinking out of the completion and only the total tells.
     if thought and wire.total_tokens == sent + written + thought:
         written += thought
     return Usage(
-        input=sent,
-        output=written,
-        cache_read=prompt.cached_tokens or wire.prompt_cache_hit_tokens or wire.cached_tokens or 0,
-        cache_write=prompt.cache_write_tokens
-        or prompt.cache_creation_tokens
-        or wire.cache_creation_input_tokens
-        or 0,
-        reasoning=thought,
+        input=_sane(sent),
+        output=_sane(written),
+        cache_read=_sane(read),
+        cache_write=_sane(
+            prompt.cache_write_tokens
+            or prompt.cache_creation_tokens
+            or wire.cache_creation_input_tokens
+            or 0
+        ),
+        reasoning=_sane(thought),
     )
+
+
+def _sane(count: int) -> int:
+    """What a server claims is added up for ever; no claim may spoil the sum."""
+    return min(max(count, 0), MOST)

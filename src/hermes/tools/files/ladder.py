@@ -172,8 +172,14 @@ def _anchored(search: _Search) -> Iterator[Place]:
                 break
 
 
+COMPARED = 4_000
+"""Characters; comparing takes the square of it."""
+
+
 def _alike(block: list[str], wanted: list[str]) -> bool:
     inside, meant = "\n".join(block[1:-1]), "\n".join(wanted[1:-1])
+    if max(len(inside), len(meant)) > COMPARED:
+        return inside == meant
     return SequenceMatcher(None, inside, meant, autojunk=False).ratio() >= SIMILAR
 
 
