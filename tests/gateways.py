@@ -17,9 +17,10 @@ from hermes.gateway.letters import TurnedAway, Welcome
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.ports.channel import Inbound
-from hermes.ports.model import Request
+from hermes.ports.model import Model, Request
 from hermes.schema.messages import Message, Text, text_of
 from hermes.schema.scope import OWNER, Address
+from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 from hermes.session.keys import SessionSource, build_session_key
 from hermes.session.runner import Runner
@@ -58,10 +59,13 @@ class Repeater(ScriptedModel):
 
 
 class NoModels:
-    async def switch(self, name: str, provider: str | None, *, everywhere: bool) -> str:
-        return f"Now {name}."
+    async def choose(self, name: str, provider: str | None) -> Model:
+        return ScriptedModel(name=name, provider=provider or "scripted")
 
-    def current(self) -> str:
+    async def keep(self, model: Model) -> None:
+        raise AssertionError("nobody keeps a model here")
+
+    def current(self, session: Session) -> str:
         return "scripted"
 
 

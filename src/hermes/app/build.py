@@ -64,7 +64,12 @@ class App:
         self.clock = parts.clock
         self.models = parts.models
         self.tools = parts.tools
-        self.conversation = parts.conversation
+        self.runner = parts.runner
+        self.conversation = self.talk(parts.origin)
+
+    def talk(self, origin: Origin) -> Conversation:
+        """A conversation of its own; any number may go on at the same time."""
+        return Conversation(self.store, self.clock, self.runner, origin)
 
     def price(self, model: str, provider: str, usage: Usage) -> float | None:
         return price(model, provider, usage)
@@ -83,7 +88,8 @@ class _Parts(Struct, frozen=True, kw_only=True):
     clock: Clock
     models: ModelDesk
     tools: Mapping[str, Tool]
-    conversation: Conversation
+    runner: Runner
+    origin: Origin
     warnings: Sequence[str]
 
 
@@ -102,10 +108,9 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
             stack.callback(logs.close)
         store = await stack.enter_async_context(open_store(home.state_db, clock))
         blobs = FileBlobs(home.cache / "blobs")
-        desk = ModelDesk(home, env, model_settings(loaded.config), blobs, clock)
+        settings = model_settings(loaded.config)
+        desk = ModelDesk(home, env, settings, blobs, clock, _flags(choices))
         stack.push_async_callback(_close_shielded, desk)
-        if flags := _flags(choices):
-            desk.choose(flags)
         door = stack.enter_context(Door())
         bench = Workbench(home, env, loaded.config, redactor, blobs, door, clock)
         tools, warnings = bench.offered(choices.toolsets, choices.without)
@@ -113,13 +118,13 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
             desk, tools, _turn_settings(loaded.config, env, choices), home.soul, clock
         )
         runner = Runner(store, clock, planner, price, home.profile)
-        origin = Origin(source=choices.source, cwd=choices.workspace)
         parts = _Parts(
             blobs=blobs,
             clock=clock,
             models=desk,
             tools=tools,
-            conversation=Conversation(store, clock, runner, origin),
+            runner=runner,
+            origin=Origin(source=choices.source, cwd=choices.workspace),
             warnings=warnings,
         )
         yield App(home, loaded, store, parts)
@@ -130,14 +135,13 @@ async def _close_shielded(desk: ModelDesk) -> None:
         await desk.aclose()
 
 
-def _flags(choices: Choices) -> Flags | None:
-    flags = Flags(
+def _flags(choices: Choices) -> Flags:
+    return Flags(
         model=choices.model or "",
         provider=choices.provider or "",
         base_url=choices.base_url or "",
         api_key=choices.api_key or "",
     )
-    return flags if flags != Flags() else None
 
 
 def _log_settings(config: Config) -> LogSettings:

@@ -2,6 +2,9 @@
 
 import logging
 
+from anyio.to_thread import run_sync
+from msgspec import structs
+
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.clock import Clock
@@ -19,60 +22,67 @@ log = logging.getLogger(__name__)
 
 
 class ModelDesk:
-    """Builds each model once. What a person chose in this process wins over the session's past."""
+    """Builds each model once. `given` is what the process was started with.
+
+    An address or a key that was given is for the whole process; a model's name is for new
+    sessions, and each session may choose another.
+    """
 
     def __init__(
-        self, home: Home, env: Env, settings: ModelSettings, blobs: Blobs, clock: Clock
+        self,
+        home: Home,
+        env: Env,
+        settings: ModelSettings,
+        blobs: Blobs,
+        clock: Clock,
+        given: Flags = Flags(),  # noqa: B008 - a frozen value
     ) -> None:
         self._home = home
         self._env = env
         self._settings = settings
         self._blobs = blobs
         self._clock = clock
-        self._chosen: Flags | None = None
+        self._given = given
         self._built: dict[Flags, Resilient] = {}
-        self._last: Model | None = None
-
-    def choose(self, flags: Flags) -> None:
-        self._chosen = flags
 
     async def find(self) -> Model:
         """The model a new session would get. Raises `ConfigError` when there is none."""
-        self._last = await self._model(self._chosen or Flags())
-        return self._last
+        return await self._model(self._given)
 
     async def model_for(self, session: Session) -> Model:
         """Raises `ConfigError` with the next command to type when there is none."""
-        if self._chosen is not None:
-            self._last = await self._model(self._chosen)
-        elif session.model:
-            self._last = await self._same_as_before(session)
-        else:
-            self._last = await self._model(Flags())
-        return self._last
+        if not session.model or self._given.base_url or self._given.api_key:
+            return await self._model(self._given)
+        try:
+            return await self._model(Flags(model=session.model, provider=session.provider))
+        except ConfigError as error:
+            log.warning("session %s cannot keep its model: %s", session.id, error)
+            return await self._model(self._given)
 
-    async def switch(self, name: str, provider: str | None, *, everywhere: bool) -> str:
-        flags = Flags(model=name, provider=provider or "")
-        self._last = await self._model(flags)
-        self._chosen = flags
-        where = "from the next message on"
-        if everywhere:
-            self._keep(self._last)
-            where += ", and for new sessions"
-        return f"Using {self.current()} {where}."
+    async def choose(self, name: str, provider: str | None) -> Model:
+        """The model of that name, ready to use. Raises `ConfigError` when there is none."""
+        return await self._model(Flags(model=name, provider=provider or ""))
 
-    def _keep(self, model: Model) -> None:
+    async def keep(self, model: Model) -> None:
+        """Write it into the settings, for sessions of any later process."""
         from hermes.config.edit import set_setting  # noqa: PLC0415 - a turn never edits settings
 
-        set_setting(self._home, self._env, "model.default", model.name)
-        set_setting(self._home, self._env, "model.provider", model.provider)
+        def write() -> None:
+            set_setting(self._home, self._env, "model.default", model.name)
+            set_setting(self._home, self._env, "model.provider", model.provider)
 
-    def current(self) -> str:
+        await run_sync(write)
+        self._given = structs.replace(self._given, model=model.name, provider=model.provider)
+
+    def current(self, session: Session | None = None) -> str:
         """The model in use, or the one that would be; nothing is asked over the network."""
-        if self._last is not None:
-            return f"{self._last.provider}/{self._last.name}"
+        given = self._given
+        if session is not None and session.model and not given.base_url and not given.api_key:
+            return f"{session.provider}/{session.model}"
+        if built := self._built.get(given):
+            return f"{built.provider}/{built.name}"
         try:
-            target = resolve(self._settings, self._env.get, self._chosen or Flags()).primary
+            target = resolve(self._settings, self._env.get, given).primary
         except ModelUnnamed as unnamed:
             return f"the first model of {unnamed.target.provider} at {unnamed.target.base_url}"
         except ConfigError:
@@ -82,13 +92,6 @@ class ModelDesk:
     async def aclose(self) -> None:
         for model in self._built.values():
             await model.aclose()
-
-    async def _same_as_before(self, session: Session) -> Model:
-        try:
-            return await self._model(Flags(model=session.model, provider=session.provider))
-        except ConfigError as error:
-            log.warning("session %s cannot keep its model: %s", session.id, error)
-            return await self._model(Flags())
 
     async def _model(self, flags: Flags) -> Resilient:
         if flags not in self._built:

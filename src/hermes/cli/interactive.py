@@ -167,9 +167,10 @@ class Chat:
 
     def _greet(self) -> None:
         trouble = self._find_model()
-        folder = flat(self._app.conversation.session.cwd)
+        session = self._app.conversation.session
+        folder, model = flat(session.cwd), self._app.models.current(session)
         self._print(
-            f"{self._style('hermes', 'bold')} · {self._app.models.current()} · {folder}\n"
+            f"{self._style('hermes', 'bold')} · {model} · {folder}\n"
             + self._style("Type a request, or /help. Ctrl+C interrupts, Ctrl+D leaves.", "dim")
         )
         if self._app.conversation.started:

@@ -35,7 +35,7 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     try:
         if args.name:
             ensure_home(home)
-            await desk.switch(args.name, args.provider, everywhere=True)
+            await desk.keep(await desk.choose(args.name, args.provider))
             context.stdout.write(f"Using {desk.current()} from now on.\n")
             await _doubt(args, context, desk)
             return 0

@@ -32,6 +32,10 @@ async def restore(args: Namespace, app: App, context: CliContext) -> None:
         await app.conversation.resume_latest(args.source)
     else:
         return
+    if args.model or args.provider:
+        model = await app.models.find()
+        change = SessionChange(model=model.name, provider=model.provider, system="")
+        await app.conversation.change(change)
     folder, here = app.conversation.session.cwd, _workspace(args)
     if folder and not args.cwd:
         if os.path.isdir(folder):  # noqa: PTH112, ASYNC240 - one look at a local folder

@@ -5,7 +5,10 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from hermes.ports.model import Model
 from hermes.schema.messages import Media, Text
+from hermes.schema.scope import Role
+from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 
 
@@ -31,11 +34,15 @@ Reply: TypeAlias = Told | Ask | Leave
 class Models(Protocol):
     """The choice of models, as a command needs it."""
 
-    async def switch(self, name: str, provider: str | None, *, everywhere: bool) -> str:
-        """Use it from the next turn on; returns a sentence. Raises `ConfigError`."""
+    async def choose(self, name: str, provider: str | None) -> Model:
+        """The model of that name. Raises `ConfigError` when it cannot be used."""
         ...
 
-    def current(self) -> str: ...
+    async def keep(self, model: Model) -> None:
+        """Use it for new sessions, too, from now on."""
+        ...
+
+    def current(self, session: Session) -> str: ...
 
 
 class Facts(Protocol):
@@ -45,9 +52,12 @@ class Facts(Protocol):
 
 
 class Context(Struct, frozen=True):
+    """`role` is that of whoever types the command."""
+
     conversation: Conversation
     models: Models
     facts: Facts
+    role: Role = Role.OWNER
 
 
 class Command(Struct, frozen=True, kw_only=True):

@@ -3,20 +3,32 @@
 from hermes.commands.command import Command, Context, Reply, Told
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
-from hermes.schema.sessions import ModelUse
+from hermes.schema.scope import Role
+from hermes.schema.sessions import ModelUse, SessionChange
 from hermes.session.conversation import recap
 
 
 async def _model(context: Context, words: str) -> Reply:
     if not words:
-        return Told(f"The model is {context.models.current()}. `hermes model` lists others.")
+        current = context.models.current(context.conversation.session)
+        return Told(f"The model is {current}. `hermes model` lists others.")
     rest = words.split()
     provider = _take_provider(rest)
     everywhere = "--global" in rest
     names = [word for word in rest if word not in {"--global", "--session"}]
     if len(names) != 1 or names[0].startswith("--"):
         raise UsageError("/model takes one name.", hint="/help model shows how it is written.")
-    return Told(await context.models.switch(names[0], provider, everywhere=everywhere))
+    if everywhere and context.role is not Role.OWNER:
+        raise UsageError("Only an owner chooses the model of new sessions.")
+    model = await context.models.choose(names[0], provider)
+    # The prompt names the model, so the next turn writes a new one.
+    change = SessionChange(model=model.name, provider=model.provider, system="")
+    await context.conversation.change(change)
+    where = "from the next message on"
+    if everywhere:
+        await context.models.keep(model)
+        where += ", and for new sessions"
+    return Told(f"Using {model.provider}/{model.name} {where}.")
 
 
 def _take_provider(words: list[str]) -> str | None:
@@ -37,7 +49,7 @@ async def _status(context: Context, words: str) -> Reply:
     facts = [
         ("session", session.id + (f" “{session.title}”" if session.title else "")),
         ("messages", str(len(rows))),
-        ("model", context.models.current()),
+        ("model", context.models.current(session)),
         ("folder", session.cwd),
         *context.facts.status(),
     ]

@@ -231,6 +231,7 @@ class Actor:
         def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
             return self._closing(run, ended, said)
 
+        last = run.batch[-1].letter
         return Turn(
             session=session,
             asked=None,
@@ -239,7 +240,10 @@ class Actor:
             listen=listen,
             steer=steer,
             run=run.id,
-            address=run.batch[-1].letter.address,
+            address=last.address,
+            asker=last.asker,
+            principal=last.principal,
+            role=last.role,
             closing=closing,
         )
 

@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from hermes.config.sections.chats import Platform
-from hermes.gateway.roles import Role, admins_in
+from hermes.gateway.roles import admins_in
 from hermes.gateway.settings import ANYBODY, canonical_id, ids_of, is_yes, listed, text_in, variable
-from hermes.schema.scope import OWNER
+from hermes.schema.scope import OWNER, Role
 from hermes.session.keys import DIRECT, SessionSource
 
 Bots: TypeAlias = Literal["none", "mentions", "all"]

@@ -30,7 +30,7 @@ from hermes.ports.channel import Inbound
 from hermes.ports.store import Done, Parcel, Post, Store, Write
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text, User
-from hermes.schema.scope import Address
+from hermes.schema.scope import Address, Asker
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +78,9 @@ class Intake:
         letter = Letter(
             user=User(new_id("msg"), inbound.parts, welcome.trust),
             address=inbound.address,
-            sender=inbound.sender,
+            asker=_asker(inbound),
             principal=welcome.principal,
-            message=inbound.message,
+            role=welcome.role,
         )
         line = _line(letter)
         if line is not None:
@@ -143,6 +143,15 @@ def _line(letter: Letter) -> str | None:
             return text.strip()
         case _:
             return None
+
+
+def _asker(inbound: Inbound) -> Asker:
+    return Asker(
+        user=inbound.sender,
+        name=inbound.about.user_name,
+        chat_name=inbound.about.chat_name,
+        message=inbound.message or "",
+    )
 
 
 def _sentence(error: HermesError) -> str:

@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 
 from hermes.ports.store import Amend, Parcel, Post
 from hermes.schema.messages import Trust, User
-from hermes.schema.scope import OWNER, Address
+from hermes.schema.scope import OWNER, Address, Asker, Role
 
 INBOX = "inbox"
 COMMANDS = "commands"
@@ -31,6 +31,7 @@ class Welcome(Struct, frozen=True, kw_only=True):
     key: str
     principal: str = OWNER
     trust: Trust = Trust.OWNER
+    role: Role = Role.OWNER
     commands: frozenset[str] | None = None
 
 
@@ -45,10 +46,15 @@ class Letter(Struct, frozen=True, kw_only=True, tag="letter"):
 
     user: User
     address: Address
-    sender: str
+    asker: Asker = Asker()
     principal: str = OWNER
+    role: Role = Role.OWNER
     manner: Busy | None = None
-    message: str | None = None
+
+    @property
+    def message(self) -> str | None:
+        """The platform's name for what was written, to answer to."""
+        return self.asker.message or None
 
 
 class Reply(Struct, frozen=True, kw_only=True, tag="reply"):

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -11,6 +10,7 @@ from hermes.config.sections.words import Count, Names, Table
 from hermes.gateway.settings import ANYBODY, listed
 from hermes.kit.clock import Clock
 from hermes.schema.errors import ConfigError
+from hermes.schema.scope import Role
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.session.keys import DIRECT
 
@@ -24,14 +24,6 @@ OWN_SESSION = frozenset(
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-
-
-class Role(StrEnum):
-    """Owner: named as administrator. Member: let in by id. Guest: let in with everybody else."""
-
-    OWNER = "owner"
-    MEMBER = "member"
-    GUEST = "guest"
 
 
 class Quota(Struct, frozen=True):

@@ -39,10 +39,32 @@ class TargetGone(NotSent):
     code = "target_gone"
 
 
+class About(Struct, frozen=True, kw_only=True):
+    """What a platform says about the chat and the one who wrote.
+
+    `mentions` says that we were called by name, `roles` are ids of the writer's roles, and
+    `relayed` that somebody we trust has checked who it is.
+    """
+
+    chat_type: str = "dm"
+    chat_name: str = ""
+    chat_topic: str = ""
+    chat_alt: str = ""
+    parent_chat: str = ""
+    guild: str = ""
+    user_name: str = ""
+    user_alt: str = ""
+    bot: bool = False
+    mentions: bool = False
+    roles: tuple[str, ...] = ()
+    relayed: bool = False
+
+
 class Inbound(Struct, frozen=True):
     """One platform update; `key` is unique for it, however often it is sent again.
 
-    `message` is the platform's name for the message itself, to answer or react to.
+    `sender` is the stable id of whoever wrote, `message` the platform's name for the message
+    itself, to answer or react to.
     """
 
     key: str
@@ -51,6 +73,7 @@ class Inbound(Struct, frozen=True):
     parts: tuple[Text | Media, ...]
     reply_to: str | None = None
     message: str | None = None
+    about: About = About()
 
 
 class Outgoing(Struct, frozen=True):

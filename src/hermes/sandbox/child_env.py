@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from hermes.schema.scope import OWNER, Scope
+from hermes.schema.scope import OWNER, Scope, variables
 
 PLAIN = frozenset(
     {
@@ -34,7 +34,9 @@ PLAIN = frozenset(
     }
 )
 FAMILIES = ("LC_", "XDG_")
-SESSION = "HERMES_SESSION_"
+SCOPED = ("HERMES_SESSION_", "HERMES_CRON_AUTO_DELIVER_")
+"""What only the scope may say; what our own process was started with is somebody else's."""
+
 OWNERS = frozenset({"SSH_AUTH_SOCK"})
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -53,10 +55,10 @@ def child_env(rules: EnvRules, scope: Scope) -> dict[str, str]:
     env |= {
         name: value
         for name, value in rules.process.items()
-        if name not in rules.withheld and not name.startswith(SESSION)
+        if name not in rules.withheld and not name.startswith(SCOPED)
         if _allowed(name, rules, scope)
     }
-    return env | _session(scope)
+    return env | variables(scope)
 
 
 def _allowed(name: str, rules: EnvRules, scope: Scope) -> bool:
@@ -65,17 +67,3 @@ def _allowed(name: str, rules: EnvRules, scope: Scope) -> bool:
     if name in OWNERS:
         return scope.principal == OWNER
     return name.isupper() and name.lower() in PLAIN
-
-
-def _session(scope: Scope) -> dict[str, str]:
-    values = {
-        "HERMES_SESSION_ID": scope.session,
-        "HERMES_SESSION_PROFILE": scope.profile,
-        "HERMES_SESSION_USER_ID": scope.principal,
-    }
-    if scope.address is not None:
-        values["HERMES_SESSION_PLATFORM"] = scope.address.channel
-        values["HERMES_SESSION_CHAT_ID"] = scope.address.chat
-        if scope.address.thread is not None:
-            values["HERMES_SESSION_THREAD_ID"] = scope.address.thread
-    return values

@@ -1,9 +1,19 @@
 """Who asks, from where, with what reach. Passed by hand, never ambient."""
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 OWNER = "owner"
 """The principal of the person whose home this is."""
+
+
+class Role(StrEnum):
+    """Owner: named as administrator. Member: let in by id. Guest: let in with everybody else."""
+
+    OWNER = "owner"
+    MEMBER = "member"
+    GUEST = "guest"
 
 
 class Address(Struct, frozen=True):
@@ -14,8 +24,21 @@ class Address(Struct, frozen=True):
     thread: str | None = None
 
 
+class Asker(Struct, frozen=True, kw_only=True):
+    """Who wrote what a run answers, as the platform names them, their chat and their message."""
+
+    user: str = ""
+    name: str = ""
+    chat_name: str = ""
+    message: str = ""
+
+
 class Scope(Struct, frozen=True):
-    """One run's identity. `later` says whether something can still be delivered after the turn."""
+    """One run's identity. `later` says whether something can still be delivered after the turn.
+
+    `source` is the surface or platform that the session belongs to, `key` its place there;
+    `handed_on` is where the result goes by itself, besides the address.
+    """
 
     profile: str
     session: str
@@ -24,3 +47,36 @@ class Scope(Struct, frozen=True):
     principal: str = OWNER
     address: Address | None = None
     later: bool = True
+    role: Role = Role.OWNER
+    source: str = ""
+    key: str = ""
+    asker: Asker = Asker()
+    handed_on: Address | None = None
+
+
+def variables(scope: Scope) -> dict[str, str]:
+    """The scope as environment variables, for child processes and code that is not ours."""
+    address, asker = scope.address, scope.asker
+    values = {
+        "HERMES_SESSION_ID": scope.session,
+        "HERMES_SESSION_KEY": scope.key,
+        "HERMES_SESSION_PROFILE": scope.profile,
+        "HERMES_SESSION_SOURCE": scope.source,
+        "HERMES_SESSION_CWD": scope.workspace,
+        "HERMES_SESSION_USER_ID": asker.user or scope.principal,
+        "HERMES_SESSION_USER_NAME": asker.name,
+        "HERMES_SESSION_CHAT_NAME": asker.chat_name,
+        "HERMES_SESSION_MESSAGE_ID": asker.message,
+        "HERMES_SESSION_PLATFORM": address.channel if address else scope.source,
+        **_place("HERMES_SESSION_", address),
+    }
+    if scope.handed_on is not None:
+        values["HERMES_CRON_AUTO_DELIVER_PLATFORM"] = scope.handed_on.channel
+        values |= _place("HERMES_CRON_AUTO_DELIVER_", scope.handed_on)
+    return {name: value for name, value in values.items() if value}
+
+
+def _place(prefix: str, address: Address | None) -> dict[str, str]:
+    if address is None:
+        return {}
+    return {f"{prefix}CHAT_ID": address.chat, f"{prefix}THREAD_ID": address.thread or ""}

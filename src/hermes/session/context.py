@@ -13,8 +13,7 @@ from enum import Enum, auto
 from typing import Final, Literal, TypeAlias
 
 from hermes.config.env import process_value
-from hermes.schema.scope import Scope
-from hermes.schema.sessions import Session
+from hermes.schema.scope import Scope, variables
 
 
 class _Never(Enum):
@@ -122,23 +121,15 @@ def session_env() -> dict[str, str]:
 
 
 @contextmanager
-def mirrored(scope: Scope, session: Session) -> Generator[None]:
+def mirrored(scope: Scope) -> Generator[None]:
     """Bind this context to a turn of ours for as long as the block runs."""
-    address = scope.address
     before = [(variable, variable.get()) for variable in _ALL.values()]
     later = _LATER.get()
-    set_session_vars(
-        session_key=session.key,
-        session_id=session.id,
-        async_delivery=scope.later,
-        platform=address.channel if address else session.source,
-        source=session.source,
-        chat_id=address.chat if address else "",
-        thread_id=(address.thread if address else None) or "",
-        user_id=scope.principal,
-        profile=scope.profile,
-        cwd=scope.workspace,
-    )
+    _Latch.engaged = True
+    values = variables(scope)
+    for name, variable in _ALL.items():
+        variable.set(values.get(name, ""))
+    _LATER.set(scope.later)
     try:
         yield
     finally:

@@ -32,8 +32,9 @@ from hermes.ports.store import (
 from hermes.schema.errors import SessionBusy, StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, User
-from hermes.schema.scope import Address, Scope
+from hermes.schema.scope import Address, Asker, Role, Scope
 from hermes.schema.sessions import Session, SessionChange, Stored
+from hermes.session.context import mirrored
 from hermes.session.recall import Recall
 from hermes.session.recorder import Closing, Price, Recorder, nothing_more
 from hermes.session.recovery import close_lost_calls
@@ -58,6 +59,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     `replaces` takes back every message from that place on, once this one is accepted.
     `taken` are messages that are durable already and that `closing` settles; a `note` is the
     house's own, written before the turn begins, for one that goes on where a crash left it.
+    `principal` and `role` are those of who asks now, when it is not who began the session.
     """
 
     session: Session
@@ -67,6 +69,9 @@ class Turn(Struct, frozen=True, kw_only=True):
     note: User | None = None
     run: str = ""
     address: Address | None = None
+    asker: Asker = Asker()
+    principal: str = ""
+    role: Role = Role.OWNER
     closing: Closing = nothing_more
     new: bool = False
     replaces: int | None = None
@@ -115,16 +120,29 @@ class Runner:
             self._held.discard(session)
 
     async def _run_held(self, turn: Turn, generation: int) -> Outcome:
+        scope = self._scope(turn)
+        # Foreign code reads who it works for from its context; it is bound here and nowhere else.
+        with mirrored(scope):
+            return await self._run_in(scope, turn, generation)
+
+    def _scope(self, turn: Turn) -> Scope:
         session = turn.session
-        scope = Scope(
+        return Scope(
             profile=self._profile,
             session=session.id,
             run=turn.run or new_id("run"),
             workspace=session.cwd,
-            principal=session.principal,
+            principal=turn.principal or session.principal,
             address=turn.address,
             later=turn.later,
+            role=turn.role,
+            source=session.source,
+            key=session.key,
+            asker=turn.asker,
         )
+
+    async def _run_in(self, scope: Scope, turn: Turn, generation: int) -> Outcome:
+        session = turn.session
         history, known = await self._history(turn, generation)
         plan = await self._planner.plan(session, scope, history)
         plan = msgspec.structs.replace(plan, steer=turn.steer)

@@ -9,11 +9,13 @@ import pytest
 
 from hermes.commands.command import Ask, Context, Leave, Reply, Told
 from hermes.commands.registry import standard_commands
+from hermes.ports.model import Model
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Media, Text, Usage, text_of
+from hermes.schema.sessions import Session
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import Script, says
+from hermes.testing.scripted import Script, ScriptedModel, says
 from talks import HANGS, Talk, talk
 from workbench import Ear, FakeTool, answer, call
 
@@ -24,14 +26,18 @@ class OneModel:
     """A choice of models that remembers what was chosen."""
 
     def __init__(self) -> None:
-        self.chosen: list[tuple[str, str | None, bool]] = []
+        self.chosen: list[tuple[str, str | None]] = []
+        self.kept: list[str] = []
 
-    async def switch(self, name: str, provider: str | None, *, everywhere: bool) -> str:
-        self.chosen.append((name, provider, everywhere))
-        return f"Using {name}."
+    async def choose(self, name: str, provider: str | None) -> Model:
+        self.chosen.append((name, provider))
+        return ScriptedModel(name=name, provider=provider or "scripted")
 
-    def current(self) -> str:
-        return self.chosen[-1][0] if self.chosen else "scripted"
+    async def keep(self, model: Model) -> None:
+        self.kept.append(model.name)
+
+    def current(self, session: Session) -> str:
+        return session.model or "scripted"
 
 
 class House:
@@ -195,8 +201,10 @@ async def test_quit(tmp_path: Path) -> None:
 async def test_model(tmp_path: Path, line: str, chosen: tuple[str, str | None, bool]) -> None:
     async with desk(tmp_path) as at:
         assert "scripted" in await at.read("/model")
-        assert await at.read(line) == "Using big."
-        assert at.models.chosen == [chosen]
+        assert "/big from the next message on" in await at.read(line)
+        assert at.models.chosen == [chosen[:2]]
+        assert at.models.kept == (["big"] if chosen[2] else [])
+        assert "big" in await at.read("/model")
 
 
 @pytest.mark.parametrize("line", ["/model big --provider", "/model big small", "/model --glob big"])

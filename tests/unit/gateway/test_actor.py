@@ -298,7 +298,7 @@ async def test_a_turn_cut_off_by_the_end_goes_on_after_the_start(tmp_path: Path)
 
 def crashed(rows: list[User]) -> list[Parcel]:
     where = Address("fake", "1")
-    letters = [Letter(user=user, address=where, sender="ann") for user in rows]
+    letters = [Letter(user=user, address=where) for user in rows]
     return [letter_parcel(f"fake:{letter.user.id}", KEY, letter) for letter in letters]
 
 

@@ -22,7 +22,7 @@ from hermes.gateway.authorize import (
     rules_from,
     sender_of,
 )
-from hermes.gateway.roles import Role
+from hermes.schema.scope import Role
 from hermes.session.keys import SessionSource
 
 ME, OTHER, CHAT = "111", "222", "-900"

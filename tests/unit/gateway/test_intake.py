@@ -161,9 +161,7 @@ async def test_other_commands_plug_in(tmp_path: Path) -> None:
 async def test_a_command_cut_off_by_a_crash_is_told_of(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
-        letter = Letter(
-            user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"), sender="ann"
-        )
+        letter = Letter(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
         await store.lanes.put(letter_parcel("fake:c1", "agent:main:fake:dm:1", letter, COMMANDS))
     async with lobby(tmp_path, clock=clock) as one:
         await one.sees(

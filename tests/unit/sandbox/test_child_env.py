@@ -6,6 +6,7 @@ from hermes.schema.scope import Address, Scope
 
 SCOPE = Scope("default", "s1", "r1", "/work")
 SESSION = {
+    "HERMES_SESSION_CWD": "/work",
     "HERMES_SESSION_ID": "s1",
     "HERMES_SESSION_PROFILE": "default",
     "HERMES_SESSION_USER_ID": "owner",

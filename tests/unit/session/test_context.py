@@ -1,10 +1,8 @@
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 
-from hermes.schema.scope import Address, Scope
-from hermes.schema.sessions import Session
+from hermes.schema.scope import Address, Asker, Scope
 from hermes.session.context import (
     async_delivery_supported,
     clear_session_vars,
@@ -75,13 +73,24 @@ def test_cron_targets_stand_apart():
 
 
 def test_a_mirrored_turn_puts_back_what_was_bound():
-    scope = Scope("work", "s1", "r1", "/w", "ann", Address("chat", "9", "t"), later=False)
-    session = Session(id="s1", started_at=datetime(2026, 1, 1, tzinfo=UTC), key="agent:work:chat")
+    scope = Scope(
+        profile="work",
+        session="s1",
+        run="r1",
+        workspace="/w",
+        principal="chat:ann",
+        address=Address("chat", "9", "t"),
+        later=False,
+        source="chat",
+        key="agent:work:chat",
+        asker=Asker(user="ann", name="Ann", chat_name="Home", message="m1"),
+        handed_on=Address("post", "7"),
+    )
     set_session_vars(chat_id="before")
-    with mirrored(scope, session):
+    with mirrored(scope):
         assert session_env() == {
             "HERMES_SESSION_PLATFORM": "chat",
-            "HERMES_SESSION_SOURCE": "cli",
+            "HERMES_SESSION_SOURCE": "chat",
             "HERMES_SESSION_CHAT_ID": "9",
             "HERMES_SESSION_THREAD_ID": "t",
             "HERMES_SESSION_USER_ID": "ann",
@@ -89,6 +98,11 @@ def test_a_mirrored_turn_puts_back_what_was_bound():
             "HERMES_SESSION_ID": "s1",
             "HERMES_SESSION_PROFILE": "work",
             "HERMES_SESSION_CWD": "/w",
+            "HERMES_SESSION_USER_NAME": "Ann",
+            "HERMES_SESSION_CHAT_NAME": "Home",
+            "HERMES_SESSION_MESSAGE_ID": "m1",
+            "HERMES_CRON_AUTO_DELIVER_PLATFORM": "post",
+            "HERMES_CRON_AUTO_DELIVER_CHAT_ID": "7",
         }
         assert not async_delivery_supported()
     assert (get_session_env(CHAT), async_delivery_supported()) == ("before", True)

@@ -1,0 +1,1 @@
+"""Messaging platforms: each a driver behind the channel port."""

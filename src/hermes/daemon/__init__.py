@@ -1,0 +1,1 @@
+"""The gateway process: which profiles it serves, its lock, its status, its end."""
