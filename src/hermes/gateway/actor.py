@@ -1,17 +1,17 @@
 """One chat session at work: answer what waits in one turn, and heed what comes meanwhile."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import anyio
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.agent.answers import final_text, nudge
 from hermes.gateway.bubble import Bubble
 from hermes.gateway.deadline import sleep_unless
-from hermes.gateway.letters import INBOX, Busy, Reply, post_reply, read_letter
+from hermes.gateway.letters import INBOX, Busy, Letter, Reply, read_letter
 from hermes.gateway.runs import (
     BROKEN,
     ActorRules,
@@ -21,10 +21,12 @@ from hermes.gateway.runs import (
     Running,
     batch_of,
     last_words,
+    posts,
 )
 from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.silence import silence_of
 from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
 from hermes.kit.ids import new_id
 from hermes.ports.store import Done, Parcel, Store, Write
 from hermes.schema.errors import HermesError, StoreError
@@ -48,7 +50,7 @@ PARKED = (
 
 
 class Parts(Struct, frozen=True, kw_only=True):
-    """What all actors share. `posted` tells that an address has something to be delivered."""
+    """What all actors share."""
 
     store: Store
     clock: Clock
@@ -57,9 +59,21 @@ class Parts(Struct, frozen=True, kw_only=True):
     rules: ActorRules
     holder: str
     slots: anyio.CapacityLimiter
+    surroundings: "Surroundings"
+    draining: Callable[[], bool]
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """Whom an actor calls on.
+
+    `posted` is told that an address has something to be delivered, `bubble` shows progress
+    there, `refusal` says why a turn may not begin, and `ended` hears how one came out.
+    """
+
     posted: Callable[[Address], None]
     bubble: Callable[[Address], Bubble | None]
-    draining: Callable[[], bool]
+    refusal: Callable[[Letter], Awaitable[str]]
+    ended: Callable[[Letter, Outcome], None]
 
 
 class Actor:
@@ -90,6 +104,7 @@ class Actor:
                 return
             if not self._waiting:
                 continue
+            passing("actor.claimed")
             await self._let_burst_end()
             async with self._parts.slots:
                 if self._parts.draining():
@@ -138,14 +153,17 @@ class Actor:
             return
         first = self._waiting[0].letter
         try:
-            session = await self._parts.sessions.current(
-                self.key, first.address.channel, first.principal
-            )
+            session = await self._session(first)
             begun = await self._begun(session)
             if begun is not None and await self._is_settled(session, begun):
+                passing("actor.settled")
                 return
             batch = begun.batch if begun is not None else batch_of(self._waiting, self._parts.rules)
+            if begun is None and await self._is_refused(batch):
+                return
+            passing("actor.before_run")
             await self._run(session, batch, again=begun is not None)
+            passing("actor.after_run")
             self._failures = 0
         except StoreError as error:
             # The rows are still there: the next attempt finds out how far this one got.
@@ -154,6 +172,23 @@ class Actor:
             delay = self._parts.rules.backoff.delay(self._failures)
             self._woken = anyio.Event()
             await sleep_unless(self._parts.clock, delay, self._woken)
+
+    async def _session(self, letter: Letter) -> Session:
+        sessions, channel = self._parts.sessions, letter.address.channel
+        if any(held.key not in self._fresh for held in self._waiting):
+            # An earlier run may have heard it: that is found out where it was heard.
+            return await sessions.current(self.key, channel, letter.principal)
+        opened = await sessions.opened(self.key, channel, letter.principal)
+        if opened.told:
+            await self._post(self._waiting[:1], f"{opened.session.id}:begun", opened.told)
+        return opened.session
+
+    async def _is_refused(self, batch: Sequence[Held]) -> bool:
+        refusal = await self._parts.surroundings.refusal(batch[-1].letter)
+        if refusal:
+            await self._settle(batch, f"{batch[0].key}:refused", refusal)
+            self._waiting = [held for held in self._waiting if held not in batch]
+        return bool(refusal)
 
     async def _begun(self, session: Session) -> Begun | None:
         """The messages at the head that an earlier run has heard, with what it made of them."""
@@ -174,10 +209,13 @@ class Actor:
         """Deliver an answer that was made but never posted; set a turn aside that loops."""
         parts = self._parts
         resumed = begun.resumed_since(parts.clock.now() - RESUME_WINDOW)
+        passing("actor.found_begun")
         if begun.answered:
             async with parts.runner.holding(session.id):
                 text = final_text([row.message for row in begun.after])
-                await self._settle(begun.batch, f"{begun.batch[0].key}:recovered", text, True)
+                await self._settle(
+                    begun.batch, f"{begun.batch[0].key}:recovered", text, recovered=True
+                )
             return True
         if resumed >= RESUMES:
             log.error("session %s is set aside: it was taken up %d times", self.key, resumed)
@@ -189,13 +227,13 @@ class Actor:
         return False
 
     async def _run(self, session: Session, batch: Sequence[Held], *, again: bool) -> None:
-        parts, address = self._parts, batch[-1].letter.address
+        parts, shown_at = self._parts, batch[-1].letter.answers[0]
         run = Running(
             id=new_id("run"),
             batch=batch,
             scope=anyio.CancelScope(),
             begun=parts.clock.monotonic(),
-            bubble=parts.bubble(address),
+            bubble=parts.surroundings.bubble(shown_at),
         )
         self._fresh -= run.keys
         self._waiting = [held for held in self._waiting if held.key not in run.keys]
@@ -215,15 +253,23 @@ class Actor:
             run.bubble.freeze()
         await self._last_word(run, failure)
 
+    def _announce(self, letter: Letter) -> None:
+        for address in letter.answers:
+            self._parts.surroundings.posted(address)
+
     def _turn(self, run: Running, session: Session, *, again: bool) -> Turn:
+        last = run.batch[-1].letter
+
         async def listen(event: Event) -> None:
             if isinstance(event, RunEnded):
                 run.ended = True
-                self._parts.posted(run.batch[-1].letter.address)
+                self._announce(last)
+                self._parts.surroundings.ended(last, event.outcome)
             elif run.bubble is not None and not run.ended:
                 run.bubble.hear(event)
 
         async def steer() -> Sequence[User]:
+            passing("actor.between_steps")
             given, run.to_steer = run.to_steer, []
             run.heard += given
             return [held.letter.user for held in given]
@@ -231,7 +277,6 @@ class Actor:
         def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
             return self._closing(run, ended, said)
 
-        last = run.batch[-1].letter
         return Turn(
             session=session,
             asked=None,
@@ -249,6 +294,7 @@ class Actor:
 
     def _closing(self, run: Running, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
         """Settle what was answered and post the answer, in the commit of the run's last word."""
+        passing("actor.closing")
         bubble = run.bubble.freeze() if run.bubble is not None else None
         if ended.outcome is Outcome.CANCELLED and run.cause is None:
             return ()
@@ -257,21 +303,18 @@ class Actor:
         writes: list[Write] = [Done(held.key) for held in (*run.batch, *heard)]
         text = last_words(ended, said, run.cause)
         if silence_of(text) is None:
-            writes.append(self._end(run, text, bubble))
+            writes += self._end(run, text, bubble)
         return writes
 
-    def _end(self, run: Running, text: str, bubble: str | None = None) -> Write:
+    def _end(self, run: Running, text: str, bubble: str | None = None) -> list[Write]:
         """The one visible end of a run: its key lets no second one in."""
-        letter = run.batch[-1].letter
-        reply = Reply(
-            address=letter.address,
-            text=text,
-            at=self._parts.clock.now(),
-            run=run.id,
-            reply_to=letter.message,
-            bubble=bubble,
-        )
-        return post_reply(f"{run.id}:end", reply)
+        reply = self._reply(run.batch[-1].letter, text)
+        return posts(f"{run.id}:end", structs.replace(reply, run=run.id, bubble=bubble), run.batch)
+
+    def _reply(self, letter: Letter, text: str) -> Reply:
+        message = None if letter.answer_at else letter.message
+        at = self._parts.clock.now()
+        return Reply(address=letter.address, text=text, at=at, reply_to=message)
 
     async def _last_word(self, run: Running, failure: Exception | None) -> None:
         """For a run that could not say one itself."""
@@ -286,8 +329,8 @@ class Actor:
             return
         with anyio.CancelScope(shield=True):
             done = [Done(held.key) for held in run.batch]
-            await self._parts.store.commit(*done, self._end(run, text.strip()))
-        self._parts.posted(run.batch[-1].letter.address)
+            await self._parts.store.commit(*done, *self._end(run, text.strip()))
+        self._announce(run.batch[-1].letter)
 
     async def _attend(self, run: Running) -> None:
         """While a run is going on, do with new messages what the mode says."""
@@ -313,7 +356,9 @@ class Actor:
             case Busy.QUEUE | Busy.COLLECT:
                 run.passed.add(held.key)
 
-    async def _settle(self, batch: Sequence[Held], key: str, text: str, recovered: bool) -> None:
+    async def _settle(
+        self, batch: Sequence[Held], key: str, text: str, *, recovered: bool = False
+    ) -> None:
         done = [Done(held.key) for held in batch]
         await self._post(batch, key, text, *done, recovered=recovered)
 
@@ -326,13 +371,7 @@ class Actor:
         recovered: bool = False,
     ) -> None:
         letter = batch[-1].letter
-        reply = Reply(
-            address=letter.address,
-            text=text,
-            at=self._parts.clock.now(),
-            reply_to=letter.message,
-            recovered=recovered,
-        )
-        more = [post_reply(key, reply)] if silence_of(text) is None else []
+        reply = structs.replace(self._reply(letter, text), recovered=recovered)
+        more = posts(key, reply, batch) if silence_of(text) is None else []
         await self._parts.store.commit(*writes, *more)
-        self._parts.posted(letter.address)
+        self._announce(letter)

@@ -5,17 +5,18 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from hermes.gateway.actor import Actor, Parts
+from hermes.gateway.actor import Actor, Parts, Surroundings
 from hermes.gateway.bubble import Bubble
 from hermes.gateway.deadline import sleep_unless
-from hermes.gateway.letters import INBOX, OURS
+from hermes.gateway.letters import INBOX, OURS, Letter
 from hermes.gateway.runs import ActorRules, Cause
 from hermes.gateway.sessions import ChatSessions
 from hermes.kit.clock import Clock
 from hermes.kit.holder import this_process
 from hermes.ports.store import Done, Store
+from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
 from hermes.session.runner import Runner
 
@@ -59,7 +60,6 @@ class Actors:
         self._limits = limits or ActorLimits()
         self._store = store
         self._clock = clock
-        self._posted: Callable[[Address], None] = _nobody
         self._bubble: Callable[[Address], Bubble | None] = _no_bubble
         self._draining = False
         self._live: dict[str, Actor] = {}
@@ -74,17 +74,17 @@ class Actors:
             rules=rules or ActorRules(),
             holder=this_process(),
             slots=anyio.CapacityLimiter(self._limits.turns),
-            posted=self._announce,
-            bubble=self._new_bubble,
+            surroundings=Surroundings(
+                posted=_nobody, bubble=_no_bubble, refusal=_no_refusal, ended=_no_matter
+            ),
             draining=lambda: self._draining,
         )
 
-    def speaks_through(
-        self, posted: Callable[[Address], None], bubble: Callable[[Address], Bubble | None]
-    ) -> None:
-        """Where answers are announced, and what shows the progress of a run at an address."""
-        self._posted = posted
-        self._bubble = bubble
+    def work_in(self, surroundings: Surroundings) -> None:
+        """Before the first actor is woken: whom they call on."""
+        self._bubble = surroundings.bubble
+        own = structs.replace(surroundings, bubble=self._new_bubble)
+        self._parts = structs.replace(self._parts, surroundings=own)
 
     def wake(self, key: str) -> None:
         """Something waits for this session."""
@@ -156,9 +156,6 @@ class Actors:
     def snapshot(self) -> Mapping[str, Activity]:
         return {key: self.activity(key) for key in self._live}
 
-    def _announce(self, address: Address) -> None:
-        self._posted(address)
-
     def _new_bubble(self, address: Address) -> Bubble | None:
         bubble = self._bubble(address)
         if bubble is not None and self._group is not None:
@@ -193,3 +190,11 @@ def _nobody(address: Address) -> None:
 
 def _no_bubble(address: Address) -> Bubble | None:
     return None
+
+
+async def _no_refusal(letter: Letter) -> str:
+    return ""
+
+
+def _no_matter(letter: Letter, outcome: Outcome) -> None:
+    log.debug("a turn for %s ended: %s", letter.address, outcome)

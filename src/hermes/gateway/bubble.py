@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from hermes.gateway.deadline import TooLong, sleep_unless, within
 from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
 from hermes.kit.text import one_line
 from hermes.ports.channel import Channel, Edits, NotSent, Outgoing, Receipt, Throttled, Types
 from hermes.schema.events import (
@@ -39,11 +40,26 @@ class Pace(Struct, frozen=True):
     limit: float = 20.0
 
 
+class Shows(Struct, frozen=True):
+    """What of a running turn is shown: the tools it uses, and its text while it grows."""
+
+    tools: bool = True
+    text: bool = True
+
+
 class Bubble:
     """Belongs to one run. `hear` never waits; `freeze` ends it at once and for good."""
 
-    def __init__(self, channel: Channel, address: Address, clock: Clock, pace: Pace) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        address: Address,
+        clock: Clock,
+        pace: Pace,
+        shows: Shows = Shows(),  # noqa: B008 - a frozen value
+    ) -> None:
         self._channel = channel
+        self._shows = shows
         self._edits: Edits | None = channel if isinstance(channel, Edits) else None
         self._address = address
         self._clock = clock
@@ -63,13 +79,13 @@ class Bubble:
         if self._frozen.is_set():
             return
         match event:
-            case ToolStarted(call=call):
+            case ToolStarted(call=call) if self._shows.tools:
                 self._lines.append(
                     f"· {call.name} {one_line(bytes(call.args).decode(errors='replace'), 60)}"
                 )
             case Notice(text=text):
                 self._lines.append(one_line(text, 100))
-            case TextDelta(text=text):
+            case TextDelta(text=text) if self._shows.text:
                 self._text += text
             case StreamReset():
                 self._text = ""
@@ -129,7 +145,9 @@ class Bubble:
     async def _show(self, text: str) -> None:
         post = Outgoing((Text(text),))
         if self._receipt is None:
+            passing("bubble.before_send")
             self._receipt = await self._channel.send(self._address, post)
+            passing("bubble.after_send")
         elif self._edits is not None:
             await self._edits.edit(self._receipt, post)
         self._shown = text

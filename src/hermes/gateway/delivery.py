@@ -11,8 +11,9 @@ from msgspec import Struct, structs
 from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.deadline import within
-from hermes.gateway.letters import Reply, amended, outbox, read_reply
+from hermes.gateway.letters import Reply, amended, as_spoken, outbox, read_reply
 from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import (
@@ -145,6 +146,7 @@ class Delivery:
         if not parcels:
             return None
         (parcel,) = parcels
+        passing("delivery.claimed")
         try:
             reply = read_reply(parcel)
         except msgspec.DecodeError as error:
@@ -153,6 +155,7 @@ class Delivery:
             unsure = reply.unsure + parcel.attempts - reply.known
             reply = structs.replace(reply, doubt=True, unsure=unsure, known=parcel.attempts)
             await self._store.commit(amended(parcel.key, reply))
+            passing("delivery.doubted")
         pending = _Pending(parcel, reply)
         if reason := self._hopeless(pending):
             return await self._park(parcel, reason)
@@ -183,7 +186,9 @@ class Delivery:
                 )
                 pending.reply = reply
                 if place + 1 < len(chunks):
+                    passing("delivery.before_next_part")
                     await self._insist(amended(parcel.key, reply))
+                    passing("delivery.after_part")
         except TargetGone as error:
             await self._dead.bury(reply.address, str(error))
             return await self._park(parcel, str(error))
@@ -192,7 +197,9 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - whatever a channel raises, nothing is known
             log.warning("whether %s arrived is unknown: %r", parcel.key, error)
             return self._delay(pending.attempts + 1)
+        passing("delivery.before_settle")
         await self._insist(Done(parcel.key))
+        passing("delivery.after_settle")
         return 0.0
 
     async def _post(self, pending: _Pending, place: int, text: str) -> None:
@@ -203,9 +210,10 @@ class Delivery:
         post = Outgoing(
             (Text(MARK + text if marked else text),), reply.reply_to if place == 0 else None
         )
-        receipt = await within(
-            self._clock, self._rules.limit, lambda: self._channel.send(reply.address, post)
-        )
+        to = as_spoken(reply.address)
+        passing("delivery.before_send")
+        receipt = await within(self._clock, self._rules.limit, lambda: self._channel.send(to, post))
+        passing("delivery.after_send")
         if not receipt.id:
             raise ValueError("The channel gave a receipt without an id.")
 
@@ -214,9 +222,12 @@ class Delivery:
         reply, channel = pending.reply, self._channel
         if not isinstance(channel, Edits) or reply.bubble is None or reply.unsure > 1:
             return False
-        receipt, post = Receipt(reply.address, reply.bubble), Outgoing((Text(text),))
+        receipt = Receipt(as_spoken(reply.address), reply.bubble)
+        post = Outgoing((Text(text),))
         try:
+            passing("delivery.before_edit")
             await within(self._clock, self._rules.limit, lambda: channel.edit(receipt, post))
+            passing("delivery.after_edit")
         except (Offline, Throttled, TimeoutError):
             raise
         except Exception as error:  # noqa: BLE001 - the text is still to be sent as a new post
@@ -233,6 +244,7 @@ class Delivery:
             known=pending.parcel.attempts + 1,
             free=pending.reply.free + free,
         )
+        passing("delivery.not_sent")
         await self._insist(amended(pending.parcel.key, reply))
         log.info("%s was not sent: %s", pending.parcel.key, error)
         if isinstance(error, Throttled):

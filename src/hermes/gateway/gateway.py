@@ -1,7 +1,8 @@
 """One profile's gateway: channels in, sessions at work, answers out, until it is closed."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
 
 import anyio
 import anyio.abc
@@ -9,31 +10,41 @@ from msgspec import Struct
 
 from hermes.commands.command import Context
 from hermes.commands.registry import Registry
+from hermes.gateway.actor import Surroundings
 from hermes.gateway.actors import ActorLimits, Actors
-from hermes.gateway.bubble import Bubble, Pace
+from hermes.gateway.bubble import Bubble, Pace, Shows
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.deadline import within
 from hermes.gateway.delivery import Delivery, DeliveryRules
 from hermes.gateway.desk import Desk, Urgent
 from hermes.gateway.intake import Door, Intake
-from hermes.gateway.letters import topic_of
+from hermes.gateway.letters import Letter, as_spoken, platform_of, topic_of
+from hermes.gateway.resets import ResetPolicy
 from hermes.gateway.runs import ActorRules
 from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.supervisor import Supervisor, SupervisorRules
 from hermes.kit.clock import Clock
 from hermes.ports.channel import Channel, Edits, Inbound, Reacts, Types
 from hermes.ports.store import Store
+from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
 from hermes.session.conversation import Conversation
 from hermes.session.runner import Runner
 
 log = logging.getLogger(__name__)
 
+Hear: TypeAlias = Callable[[Inbound], Awaitable[None]]
+
 SEEN = "👀"
+ENDS = {Outcome.DONE: "✅", Outcome.FAILED: "❌", Outcome.EXHAUSTED: "❌"}
 
 
 class GatewayRules(Struct, frozen=True, kw_only=True):
-    """`drain` is how many seconds running turns are given when the gateway closes."""
+    """`drain` is how many seconds running turns are given when the gateway closes.
+
+    `shows` says for a platform what its chats see of a running turn, `unsigned` where no
+    reactions are given.
+    """
 
     actors: ActorRules = ActorRules()
     limits: ActorLimits = ActorLimits()
@@ -41,11 +52,32 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     supervisor: SupervisorRules = SupervisorRules()
     pace: Pace = Pace()
     progress: bool = True
+    shows: Mapping[str, Shows] = {}
+    unsigned: frozenset[str] = frozenset()
+    resets: ResetPolicy = ResetPolicy()
     drain: float = 60.0
 
 
+class Lent(Struct, frozen=True):
+    """A channel of another profile, through which this one may answer; `online` is its state."""
+
+    channel: Channel
+    online: Callable[[], bool]
+
+
+async def no_refusal(letter: Letter) -> str:
+    return ""
+
+
+def nowhere_else(targets: str) -> tuple[Address, ...]:
+    return ()
+
+
 class House(Struct, frozen=True, kw_only=True):
-    """What a gateway is built from; `context` gives a slash command its surroundings."""
+    """What a gateway is built from; `context` gives a slash command its surroundings.
+
+    `refusal` says why a turn may not begin, `places` what the names of targets mean.
+    """
 
     store: Store
     clock: Clock
@@ -56,6 +88,9 @@ class House(Struct, frozen=True, kw_only=True):
     context: Callable[[Conversation], Context]
     cwd: str = ""
     urgent: Mapping[str, Urgent] = {}
+    lent: Mapping[str, Lent] = {}
+    refusal: Callable[[Letter], Awaitable[str]] = no_refusal
+    places: Callable[[str], tuple[Address, ...]] = nowhere_else
 
 
 class Gateway:
@@ -63,8 +98,11 @@ class Gateway:
         self._house = house
         self._rules = rules or GatewayRules()
         store, clock, runner = house.store, house.clock, house.runner
-        sessions = ChatSessions(store, clock, house.cwd)
         rules = self._rules
+        sessions = ChatSessions(store, clock, house.cwd, rules.resets)
+        self._channels = dict(house.channels) | {
+            name: lent.channel for name, lent in house.lent.items()
+        }
         self.dead = DeadTargets(store, clock)
         self.actors = Actors(store, clock, runner, sessions, rules.actors, rules.limits)
         self.desk = Desk(store, clock, runner, self.actors, sessions)
@@ -73,14 +111,17 @@ class Gateway:
         self.supervisor = Supervisor(house.channels, clock, rules.supervisor)
         self.deliveries = {
             name: Delivery(store, clock, name, channel, self.dead, rules.delivery)
-            for name, channel in house.channels.items()
+            for name, channel in self._channels.items()
         }
         self._group: anyio.abc.TaskGroup | None = None
         self._closing = anyio.Event()
         self._connect()
 
-    async def run(self) -> None:
-        """Until `close` is called, which drains, or until cancelled, which loses nothing either."""
+    async def run(self, hear: Hear | None = None) -> None:
+        """Until `close` is called, which drains, or until cancelled, which loses nothing either.
+
+        `hear` is given what the channels say, when somebody else decides whom it is for.
+        """
         await self.dead.load()
         await self.intake.recover()
         async with anyio.create_task_group() as group:
@@ -88,7 +129,7 @@ class Gateway:
             for delivery in self.deliveries.values():
                 group.start_soon(delivery.run)
             group.start_soon(self.actors.run)
-            group.start_soon(self.supervisor.run, self.intake.deliver)
+            group.start_soon(self.supervisor.run, hear or self.intake.deliver)
             await self._closing.wait()
             self.supervisor.close()
             if not await self.actors.drain(self._rules.drain):
@@ -101,11 +142,20 @@ class Gateway:
 
     def _connect(self) -> None:
         for name, delivery in self.deliveries.items():
-            delivery.depends_on(lambda name=name: self.supervisor.online(name))
-        self.actors.speaks_through(self._posted, self._bubble)
-        self.intake.speaks_through(self._posted, self._sign)
+            lent = self._house.lent.get(name)
+            online = lent.online if lent else lambda name=name: self.supervisor.online(name)
+            delivery.depends_on(online)
+        self.actors.work_in(
+            Surroundings(
+                posted=self.posted,
+                bubble=self._bubble,
+                refusal=self._house.refusal,
+                ended=self._show_end,
+            )
+        )
+        self.intake.speaks_through(self.posted, self._sign, self._house.places)
 
-    def _posted(self, address: Address) -> None:
+    def posted(self, address: Address) -> None:
         delivery = self.deliveries.get(address.channel)
         if delivery is None:
             log.warning("no channel %s: what is posted to it waits", address.channel)
@@ -113,20 +163,31 @@ class Gateway:
             delivery.wake(topic_of(address))
 
     def _bubble(self, address: Address) -> Bubble | None:
-        channel = self._house.channels.get(address.channel)
+        channel = self._channels.get(address.channel)
         if not self._rules.progress or not isinstance(channel, Edits | Types):
             return None
-        return Bubble(channel, address, self._house.clock, self._rules.pace)
+        shows = self._rules.shows.get(platform_of(address.channel), Shows())
+        return Bubble(channel, as_spoken(address), self._house.clock, self._rules.pace, shows)
 
     def _sign(self, inbound: Inbound) -> None:
         """An instant sign of life; the message waits for nobody's sake."""
-        channel = self._house.channels.get(inbound.address.channel)
-        if self._group is not None and isinstance(channel, Reacts) and inbound.message:
-            self._group.start_soon(self._react, channel, inbound.address, inbound.message)
+        if inbound.message:
+            self._give_sign(inbound.address, inbound.message, SEEN)
 
-    async def _react(self, channel: Reacts, address: Address, message: str) -> None:
+    def _show_end(self, letter: Letter, outcome: Outcome) -> None:
+        if letter.message and outcome in ENDS:
+            self._give_sign(letter.address, letter.message, ENDS[outcome])
+
+    def _give_sign(self, address: Address, message: str, sign: str) -> None:
+        channel = self._channels.get(address.channel)
+        if platform_of(address.channel) in self._rules.unsigned or self._group is None:
+            return
+        if isinstance(channel, Reacts):
+            self._group.start_soon(self._react, channel, as_spoken(address), message, sign)
+
+    async def _react(self, channel: Reacts, address: Address, message: str, sign: str) -> None:
         try:
             limit = self._rules.pace.limit
-            await within(self._house.clock, limit, lambda: channel.react(address, message, SEEN))
+            await within(self._house.clock, limit, lambda: channel.react(address, message, sign))
         except Exception as error:  # noqa: BLE001 - a sign is a comfort, whatever a channel raises
             log.info("no sign could be given in %s: %r", address, error)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from hermes.commands.registry import is_command
 from hermes.gateway.actors import Actors
@@ -23,13 +24,14 @@ from hermes.gateway.letters import (
 )
 from hermes.gateway.runs import BROKEN
 from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.channel import Inbound
 from hermes.ports.store import Done, Parcel, Post, Store, Write
 from hermes.schema.errors import HermesError
-from hermes.schema.messages import Text, User
+from hermes.schema.messages import Text, User, text_of
 from hermes.schema.scope import Address, Asker
 
 log = logging.getLogger(__name__)
@@ -58,18 +60,27 @@ class Intake:
         self._dead = dead
         self._posted: Callable[[Address], None] = _nobody
         self._sign: Callable[[Inbound], None] = _no_sign
+        self._places: Callable[[str], tuple[Address, ...]] = _nowhere
 
     def speaks_through(
-        self, posted: Callable[[Address], None], sign: Callable[[Inbound], None]
+        self,
+        posted: Callable[[Address], None],
+        sign: Callable[[Inbound], None],
+        places: Callable[[str], tuple[Address, ...]],
     ) -> None:
-        """Where replies are announced, and what gives an instant sign that a message is here."""
+        """Where replies are announced, what gives an instant sign, and what targets mean."""
         self._posted = posted
         self._sign = sign
+        self._places = places
 
-    async def deliver(self, inbound: Inbound) -> None:
-        """Returns once the message is durable; a key that was seen before changes nothing."""
+    async def deliver(self, inbound: Inbound, door: Door | None = None) -> None:
+        """Returns once the message is durable; a key that was seen before changes nothing.
+
+        `door` is that of whoever heard it, when it was not one of our own channels.
+        """
         key = f"{inbound.address.channel}:{inbound.key}"
-        welcome = await self._door(inbound)
+        passing("intake.before_door")
+        welcome = await (door or self._door)(inbound)
         if isinstance(welcome, TurnedAway):
             if welcome.reply:
                 await self._reply(f"{key}:reply", inbound.address, welcome.reply)
@@ -81,20 +92,28 @@ class Intake:
             asker=_asker(inbound),
             principal=welcome.principal,
             role=welcome.role,
+            answer_at=self._places(inbound.answer_to) if inbound.answer_to else (),
         )
         line = _line(letter)
-        if line is not None:
+        passing("intake.before_put")
+        if inbound.verbatim:
+            await self._pass_on(key, letter)
+        elif line is not None:
             await self._command(key, welcome, letter, line)
         elif await self._store.lanes.put(letter_parcel(key, welcome.key, letter)):
+            passing("intake.after_put")
             self._sign(inbound)
             self._actors.wake(welcome.key)
+        passing("intake.before_ack")
 
     async def recover(self) -> None:
         """Commands that an earlier process did not finish are told of, never done again."""
         lanes = self._store.lanes
         parcels = await lanes.claim(COMMANDS, None, this_process(), timedelta(0), _EVERYTHING)
         for parcel in parcels:
+            passing("commands.before_give_back")
             await self._give_back(parcel)
+            passing("commands.after_give_back")
 
     async def _give_back(self, parcel: Parcel) -> None:
         try:
@@ -110,6 +129,7 @@ class Intake:
         parcel = letter_parcel(key, welcome.key, letter, COMMANDS)
         if not await self._store.lanes.put(parcel):
             return
+        passing("commands.put")
         try:
             answer = await self._desk.run(welcome, letter, line)
         except HermesError as error:
@@ -117,10 +137,24 @@ class Intake:
         except Exception:
             log.exception("the command %s broke", one_line(line, 60))
             answer = BROKEN
+        passing("commands.ran")
         if isinstance(answer, Say):
             await self._say(key, welcome, letter, answer)
         else:
             await self._reply(f"{key}:reply", letter.address, answer, Done(key))
+        passing("commands.replied")
+
+    async def _pass_on(self, key: str, letter: Letter) -> None:
+        """Deliver what was said as it is. The parcels' keys let nothing through twice."""
+        reply = Reply(address=letter.address, text=text_of(letter.user), at=self._clock.now())
+        await self._store.commit(
+            *(
+                post_reply(f"{key}:{place}", structs.replace(reply, address=address))
+                for place, address in enumerate(letter.answers)
+            )
+        )
+        for address in letter.answers:
+            self._posted(address)
 
     async def _say(self, key: str, welcome: Welcome, letter: Letter, say: Say) -> None:
         user = User(letter.user.id, say.parts, letter.user.trust)
@@ -160,6 +194,10 @@ def _sentence(error: HermesError) -> str:
 
 def _nobody(address: Address) -> None:
     log.debug("nobody delivers to %s", address)
+
+
+def _nowhere(targets: str) -> tuple[Address, ...]:
+    return ()
 
 
 def _no_sign(inbound: Inbound) -> None:

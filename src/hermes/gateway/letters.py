@@ -50,6 +50,12 @@ class Letter(Struct, frozen=True, kw_only=True, tag="letter"):
     principal: str = OWNER
     role: Role = Role.OWNER
     manner: Busy | None = None
+    answer_at: tuple[Address, ...] = ()
+
+    @property
+    def answers(self) -> tuple[Address, ...]:
+        """Where the answer goes: back, unless somewhere else was asked for."""
+        return self.answer_at or (self.address,)
 
     @property
     def message(self) -> str | None:
@@ -77,6 +83,16 @@ class Reply(Struct, frozen=True, kw_only=True, tag="reply"):
     free: int = 0
     unsure: int = 0
     doubt: bool = False
+
+
+def platform_of(channel: str) -> str:
+    """The platform of a channel; one that is borrowed from another profile says whose it is."""
+    return channel.partition("@")[0]
+
+
+def as_spoken(address: Address) -> Address:
+    """The address as the channel itself knows it."""
+    return Address(platform_of(address.channel), address.chat, address.thread)
 
 
 def outbox(channel: str) -> str:

@@ -154,6 +154,15 @@ class TurnMeter:
         self._most_people = most_people
         self._turns: OrderedDict[str, deque[float]] = OrderedDict()
 
+    def knows(self, who: str) -> bool:
+        return who in self._turns
+
+    def recall(self, who: str, ages: Iterable[float]) -> None:
+        """Count turns that began so many seconds ago."""
+        now = self._clock.monotonic()
+        turns = deque(sorted(now - age for age in ages if age < DAY))
+        self._remember(who, turns, now)
+
     def take(self, who: str, quota: Quota) -> TooMany | None:
         """None when the turn may begin; it is then counted. A refused turn is not."""
         windows = [

@@ -5,13 +5,14 @@ from datetime import datetime
 from enum import Enum, auto
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.agent.answers import Verdict, final_text, judge
 from hermes.agent.prompts import prompt_text
 from hermes.gateway.bubble import Bubble
-from hermes.gateway.letters import Busy, Letter
+from hermes.gateway.letters import Busy, Letter, Reply, post_reply
 from hermes.kit.retry import Backoff
+from hermes.ports.store import Write
 from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.messages import Assistant, Message, Trust, User, text_of
 from hermes.schema.sessions import Stored
@@ -99,6 +100,16 @@ def batch_of(waiting: Sequence[Held], rules: ActorRules) -> list[Held]:
             break
         batch.append(held)
     return batch
+
+
+def posts(key: str, reply: Reply, batch: Sequence[Held]) -> list[Write]:
+    """The reply to a batch, for every place that is to hear it; progress was shown at the first."""
+    first, *others = batch[-1].letter.answers
+    copies = [
+        post_reply(f"{key}:{place}", structs.replace(reply, address=address, bubble=None))
+        for place, address in enumerate(others, 2)
+    ]
+    return [post_reply(key, structs.replace(reply, address=first)), *copies]
 
 
 def last_words(ended: RunEnded, said: Sequence[Message], cause: Cause | None) -> str:

@@ -1,6 +1,11 @@
 """The session that belongs to a place in a chat."""
 
+from msgspec import Struct
+
+from hermes.gateway.letters import platform_of
+from hermes.gateway.resets import ResetPolicy
 from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
 from hermes.kit.ids import new_session_id
 from hermes.ports.store import ChangeSession, OpenSession, Store
 from hermes.schema.errors import StoreError
@@ -10,11 +15,21 @@ from hermes.schema.sessions import Session, SessionChange
 _TRIES = 5
 
 
+class Opened(Struct, frozen=True):
+    """The session to go on in, and what to tell the chat when it is a new one by rule."""
+
+    session: Session
+    told: str = ""
+
+
 class ChatSessions:
-    def __init__(self, store: Store, clock: Clock, cwd: str) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, cwd: str, resets: ResetPolicy | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
         self._cwd = cwd
+        self._resets = resets or ResetPolicy()
 
     async def find(self, key: str) -> Session | None:
         return await self._store.seen_by(OWNER).by_key(key)
@@ -24,13 +39,25 @@ class ChatSessions:
         found = await self.find(key)
         return found or await self.begin(key, channel, principal)
 
+    async def opened(self, key: str, channel: str, principal: str) -> Opened:
+        """The session for the next turn; one whose time is over is ended first."""
+        found = await self.find(key)
+        if found is not None and self._resets.asks(key):
+            last = await self._store.seen_by(OWNER).active_at(found.id)
+            reason = self._resets.due(key, last, self._clock.now())
+            if reason is not None:
+                await self.end(found, reason)
+                told = self._resets.sentence(key, reason)
+                return Opened(await self.begin(key, channel, principal), told)
+        return Opened(found or await self.begin(key, channel, principal))
+
     async def begin(self, key: str, channel: str, principal: str, title: str = "") -> Session:
         for tries_left in reversed(range(_TRIES)):
             now = self._clock.now()
             session = Session(
                 id=new_session_id(now),
                 started_at=now,
-                source=channel,
+                source=platform_of(channel),
                 principal=principal,
                 key=key,
                 title=title,
@@ -43,6 +70,7 @@ class ChatSessions:
                 if not tries_left or not await self._exists(session.id):
                     raise
                 continue
+            passing("sessions.opened")
             return session
         raise AssertionError("unreachable")
 

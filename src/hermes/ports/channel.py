@@ -64,7 +64,8 @@ class Inbound(Struct, frozen=True):
     """One platform update; `key` is unique for it, however often it is sent again.
 
     `sender` is the stable id of whoever wrote, `message` the platform's name for the message
-    itself, to answer or react to.
+    itself, to answer or react to. `answer_to` names targets that get the answer in place of
+    the address; what is `verbatim` goes there as it is, and no turn is run.
     """
 
     key: str
@@ -74,6 +75,8 @@ class Inbound(Struct, frozen=True):
     reply_to: str | None = None
     message: str | None = None
     about: About = About()
+    answer_to: str = ""
+    verbatim: bool = False
 
 
 class Outgoing(Struct, frozen=True):

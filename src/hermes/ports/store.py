@@ -152,6 +152,14 @@ class Archive(Protocol):
         """Of the sessions of one place in a chat, the one begun last that has not ended."""
         ...
 
+    async def active_at(self, session: str) -> datetime:
+        """When something was last said in it, or it was begun. Raises `NotFound`."""
+        ...
+
+    async def turns(self, since: datetime) -> Sequence[datetime]:
+        """When the runs began that had something to say since then, oldest first."""
+        ...
+
     async def list(
         self, where: SessionFilter, limit: int = 50, offset: int = 0
     ) -> Sequence[Digest]: ...
@@ -167,8 +175,10 @@ class Archive(Protocol):
         """Words in any order, `"phrases"`, beginnings with `*`; also parts of words and CJK."""
         ...
 
-    async def usage(self, session: str | None = None) -> Sequence[ModelUse]:
-        """Per model, of one session or of all."""
+    async def usage(
+        self, session: str | None = None, since: datetime | None = None
+    ) -> Sequence[ModelUse]:
+        """Per model, of one session or of all; of those that were active since then."""
         ...
 
     async def delete(self, sessions: Sequence[str]) -> int:

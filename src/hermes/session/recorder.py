@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
 from hermes.ports.sink import Emit
 from hermes.ports.store import Append, Begin, Done, Fence, Intent, Meter, Settle, Store, Write
 from hermes.schema.errors import LeaseLost
@@ -50,7 +51,9 @@ class Recorder:
                 try:
                     recorded = {message.id for message in said}
                     settled = [Done(key) for key in answered if key in recorded]
+                    passing("recorder.before_end")
                     await self._commit(*settled, *closing(event, said))
+                    passing("recorder.after_end")
                 except LeaseLost:
                     log.warning("run %s ended after it had lost its session", self._scope.run)
                 finally:
@@ -58,8 +61,10 @@ class Recorder:
                 return
             if writes := self._writes(event):
                 await self._commit(*writes)
+                passing("recorder.after_fact")
             if isinstance(event, Said):
                 said.append(event.message)
+                passing("recorder.after_said")
             await listen(event)
 
         return emit
@@ -70,8 +75,10 @@ class Recorder:
     def _writes(self, event: Event) -> list[Write]:
         match event:
             case Said(message=message):
+                passing("recorder.before_said")
                 return self._message(message)
             case ToolStarted(call=call, effect=effect) if effect is not Effect.READ:
+                passing("recorder.before_intent")
                 return [
                     Begin(
                         Intent(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hermes.agent.calls import interrupted
 from hermes.agent.repair import unanswered_calls
 from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
 from hermes.ports.store import Append, Settle, Store, Write
 from hermes.schema.messages import Message
 from hermes.schema.tools import Effect
@@ -28,5 +29,7 @@ async def close_lost_calls(
         results.append(result)
         run = intent.run if intent else ""
         writes += [Append(session, run, result, clock.now()), Settle(session, call)]
+    passing("recovery.before_close")
     await store.commit(*writes)
+    passing("recovery.after_close")
     return [*history, *results]

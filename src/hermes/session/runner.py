@@ -15,6 +15,7 @@ from hermes.agent.plan import Plan, Steer, no_steering
 from hermes.agent.repair import History
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
 from hermes.kit.holder import new_holder
 from hermes.kit.ids import new_id
 from hermes.ports.sink import Emit
@@ -120,6 +121,7 @@ class Runner:
             self._held.discard(session)
 
     async def _run_held(self, turn: Turn, generation: int) -> Outcome:
+        passing("runner.held")
         scope = self._scope(turn)
         # Foreign code reads who it works for from its context; it is bound here and nowhere else.
         with mirrored(scope):
@@ -146,16 +148,19 @@ class Runner:
         history, known = await self._history(turn, generation)
         plan = await self._planner.plan(session, scope, history)
         plan = msgspec.structs.replace(plan, steer=turn.steer)
+        passing("runner.planned")
         asked: list[User] = []
         # Once it is accepted the turn starts, and says how it ends: also if it is stopped now.
         with anyio.CancelScope(shield=True):
             asked = await self._accept(turn, plan, known)
             if turn.note is not None:
                 history.add(turn.note)
+        passing("runner.accepted")
         recorder = Recorder(self._store, self._clock, self._price, scope, generation)
         emit = recorder.sink([user.id for user in asked], turn.listen, turn.closing)
         asked += [user for user in turn.taken if user.id not in known]
         outcome = await self._beating(session.id, generation, plan, asked, emit)
+        passing("runner.ended")
         if outcome is Outcome.DONE:
             # After trouble the transcript is read again: only the disk knows what is in it.
             self._recall.keep(session.id, generation, history)

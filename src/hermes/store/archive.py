@@ -10,7 +10,17 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Digest, Hit, ModelUse, Session, SessionFilter, Stored
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
-from hermes.store.rows import DigestRow, MessageRow, SessionRow, UseRow, all_of, micros, one_of
+from hermes.store.rows import (
+    DigestRow,
+    MessageRow,
+    MomentRow,
+    SessionRow,
+    UseRow,
+    all_of,
+    micros,
+    moment,
+    one_of,
+)
 from hermes.store.search import Finder, Wanted
 from hermes.store.statements import load, unwalled
 from hermes.store.writes import no_session
@@ -42,6 +52,25 @@ class SqliteArchive:
 
     async def by_key(self, key: str) -> Session | None:
         return await self._session("by key", {"key": key})
+
+    async def active_at(self, session: str) -> datetime:
+        def read(connection: Connection) -> datetime | None:
+            values = {"id": session, "who": self._who}
+            row = one_of(connection.execute(self._sql["active at"], values), MomentRow)
+            return row and moment(row.at)
+
+        found = await self._engine.read(read)
+        if found is None:
+            raise no_session(session)
+        return found
+
+    async def turns(self, since: datetime) -> Sequence[datetime]:
+        def read(connection: Connection) -> Sequence[datetime]:
+            values = {"since": micros(since), "who": self._who}
+            rows = all_of(connection.execute(self._sql["turns"], values), MomentRow)
+            return [moment(row.at) for row in rows]
+
+        return await self._engine.read(read)
 
     async def list(
         self, where: SessionFilter, limit: int = 50, offset: int = 0
@@ -81,11 +110,13 @@ class SqliteArchive:
             await self._engine.catch_up(finder.goal or 0)
         return hits
 
-    async def usage(self, session: str | None = None) -> Sequence[ModelUse]:
+    async def usage(
+        self, session: str | None = None, since: datetime | None = None
+    ) -> Sequence[ModelUse]:
         name = "usage of all" if session is None else "usage of one"
 
         def read(connection: Connection) -> list[ModelUse]:
-            values = {"id": session, "who": self._who}
+            values = {"id": session, "since": _maybe(since), "who": self._who}
             rows = all_of(connection.execute(self._sql[name], values), UseRow)
             return [row.use() for row in rows]
 

@@ -20,6 +20,14 @@ SELECT s.* FROM whole_sessions AS s
 WHERE s.key = :key AND s.key <> '' AND s.ended_at IS NULL AND s.principal = :who
 ORDER BY s.started_at DESC, s.n DESC LIMIT 1;
 
+-- name: active at
+SELECT s.last_at FROM sessions AS s WHERE s.id = :id AND s.principal = :who;
+
+-- name: turns
+SELECT min(m.at) AS begun FROM messages AS m JOIN sessions AS s ON s.n = m.session
+WHERE s.last_at >= :since AND m.at >= :since AND m.run <> '' AND s.principal = :who
+GROUP BY m.run ORDER BY begun;
+
 -- name: list
 SELECT s.* FROM whole_sessions AS s
 WHERE (:source IS NULL OR s.source = :source)
@@ -42,14 +50,14 @@ ORDER BY m.seq;
 SELECT u.model, u.provider, u.calls, u.input, u.output, u.cache_read, u.cache_write, u.reasoning,
     u.cost, u.unpriced
 FROM uses AS u JOIN sessions AS s ON s.n = u.session
-WHERE s.id = :id AND s.principal = :who
+WHERE s.id = :id AND (:since IS NULL OR s.last_at >= :since) AND s.principal = :who
 ORDER BY u.model, u.provider;
 
 -- name: usage of all
 SELECT u.model, u.provider, sum(u.calls), sum(u.input), sum(u.output), sum(u.cache_read),
     sum(u.cache_write), sum(u.reasoning), sum(u.cost), sum(u.unpriced)
 FROM uses AS u JOIN sessions AS s ON s.n = u.session
-WHERE TRUE AND s.principal = :who
+WHERE (:since IS NULL OR s.last_at >= :since) AND s.principal = :who
 GROUP BY u.model, u.provider
 ORDER BY u.model, u.provider;
 

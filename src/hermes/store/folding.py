@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 _ACCENTS = "[\u0300-\u036f]"
 _SIGNS = (
@@ -13,11 +14,16 @@ _SIGNS = (
 _SIGN = f"[{_SIGNS}]"
 _TOKEN = f"[{_SIGNS}]|[^\\W_{_SIGNS}]+"
 
+MOST_MARKS = 32
+"""How many marks one letter may carry: the time to put them in order grows with their square."""
+_HIDDEN_MARKS = frozenset("\u0f73\u0f75\u0f81\uff9e\uff9f")
+"""They say that they are no marks, but fall apart into some."""
+
 
 def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    decomposed = unicodedata.normalize("NFKD", _thinned(text).casefold())
     return unicodedata.normalize("NFC", re.sub(_ACCENTS, "", decomposed))
 
 
@@ -45,5 +51,25 @@ def is_sign(token: str) -> bool:
 
 def origins(text: str) -> list[int]:
     """For every place in the folded text, and its end, the place in `text` it comes from."""
-    places = [index for index, char in enumerate(text) for _ in fold(char)]
+    kept = enumerate(text) if _thinned(text) == text else _kept(text)
+    places = [index for index, char in kept for _ in fold(char)]
     return [*places, len(text)]
+
+
+def _thinned(text: str) -> str:
+    """The text without the marks that are too many; a pile of them shows in any such sample."""
+    if not any(map(_is_mark, text[:: MOST_MARKS // 2])):
+        return text
+    return "".join(char for _, char in _kept(text))
+
+
+def _kept(text: str) -> Iterator[tuple[int, str]]:
+    run = 0
+    for index, char in enumerate(text):
+        run = run + 1 if _is_mark(char) else 0
+        if run <= MOST_MARKS:
+            yield index, char
+
+
+def _is_mark(char: str) -> bool:
+    return unicodedata.combining(char) != 0 or char in _HIDDEN_MARKS

@@ -34,6 +34,8 @@ class SessionRow(Struct, array_like=True, frozen=True):
     cwd: str
     ended_at: int | None
     end_reason: str
+    effort: str
+    personality: str
 
     def session(self) -> Session:
         return Session(
@@ -50,6 +52,8 @@ class SessionRow(Struct, array_like=True, frozen=True):
             cwd=self.cwd,
             ended_at=None if self.ended_at is None else moment(self.ended_at),
             end_reason=self.end_reason,
+            effort=self.effort,
+            personality=self.personality,
         )
 
 
@@ -80,6 +84,10 @@ class DigestRow(SessionRow, array_like=True, frozen=True):
             last_at=moment(self.last_at),
             preview=self.preview,
         )
+
+
+class MomentRow(Struct, frozen=True, array_like=True):
+    at: int
 
 
 class UseRow(Struct, array_like=True, frozen=True):

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import apsw
 
+from hermes.kit.failpoints import passing
 from hermes.kit.threads import Closed, Job, Mailbox, Worker, deliver
 from hermes.schema.errors import StoreCorrupt, StoreError
 from hermes.store.connection import Connection, begin
@@ -96,7 +97,9 @@ class Writer:
         try:
             for job in jobs:
                 self._unit(job)
+            passing("writer.before_commit")
             self._connection.execute("COMMIT")
+            passing("writer.after_commit")
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

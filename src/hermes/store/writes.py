@@ -144,6 +144,8 @@ def _open(connection: Connection, session: Session) -> None:
         "cwd": session.cwd,
         "ended_at": None if session.ended_at is None else micros(session.ended_at),
         "end_reason": session.end_reason,
+        "effort": session.effort,
+        "personality": session.personality,
     }
     try:
         n = number_of(connection.execute(_SQL["open"], values))
@@ -169,12 +171,15 @@ def _change(connection: Connection, session: str, change: SessionChange) -> None
         connection.execute(_SQL["prompt"], {"n": n, "value": change.system})
     ended_at = change.ended_at
     fields = {
+        "key": change.key,
         "title": change.title,
         "model": change.model,
         "provider": change.provider,
         "cwd": change.cwd,
         "ended_at": micros(ended_at) if ended_at else ended_at,
         "end_reason": change.end_reason,
+        "effort": change.effort,
+        "personality": change.personality,
     }
     for name, value in fields.items():
         if value is UNSET:

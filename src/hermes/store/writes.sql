@@ -1,8 +1,8 @@
 -- name: open
 INSERT INTO sessions (id, started_at, source, principal, key, title, model, provider, parent, cwd,
-    ended_at, end_reason, last_at)
+    ended_at, end_reason, effort, personality, last_at)
 VALUES (:id, :started_at, :source, :principal, :key, :title, :model, :provider, :parent, :cwd,
-    :ended_at, :end_reason, :started_at)
+    :ended_at, :end_reason, :effort, :personality, :started_at)
 RETURNING n;
 
 -- name: number
@@ -11,6 +11,9 @@ SELECT n FROM sessions WHERE id = :id;
 -- name: prompt
 INSERT INTO prompts (session, system) VALUES (:n, :value)
 ON CONFLICT (session) DO UPDATE SET system = excluded.system;
+
+-- name: set key
+UPDATE sessions SET key = :value WHERE n = :n;
 
 -- name: set title
 UPDATE sessions SET title = :value WHERE n = :n;
@@ -29,6 +32,12 @@ UPDATE sessions SET ended_at = :value WHERE n = :n;
 
 -- name: set end_reason
 UPDATE sessions SET end_reason = :value WHERE n = :n;
+
+-- name: set effort
+UPDATE sessions SET effort = :value WHERE n = :n;
+
+-- name: set personality
+UPDATE sessions SET personality = :value WHERE n = :n;
 
 -- name: tally
 UPDATE sessions SET

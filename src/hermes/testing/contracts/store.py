@@ -154,6 +154,27 @@ class SessionsContract:
         assert found is not None
         assert found.id == "s2"
 
+    async def test_when_somebody_was_active(self, store: Store, clock: FakeClock) -> None:
+        begun = clock.now()
+        await store.commit(
+            OpenSession(session(clock, "s1", principal="ann")),
+            OpenSession(session(clock, "s2", principal="bob")),
+        )
+        theirs, all_of_them = store.seen_by("ann"), store.seen_by(OWNER)
+        assert await theirs.active_at("s1") == begun
+        assert list(await theirs.turns(begun)) == []
+        for run in ("r1", "r2"):
+            await clock.advance(60)
+            await store.commit(Append("s1", run, asked(f"one of {run}"), clock.now()))
+            await store.commit(Append("s2", f"b{run}", asked(f"two of {run}"), clock.now()))
+            await store.commit(Append("s1", run, asked(f"more of {run}"), clock.now()))
+        assert await theirs.active_at("s1") == clock.now()
+        assert [(at - begun).total_seconds() for at in await theirs.turns(begun)] == [60, 120]
+        assert [(at - begun).total_seconds() for at in await theirs.turns(clock.now())] == [120]
+        assert len(await all_of_them.turns(begun)) == 4
+        with pytest.raises(NotFound):
+            await theirs.active_at("s2")
+
     async def test_deleting_takes_everything_along(self, store: Store, clock: FakeClock) -> None:
         archive = store.seen_by(OWNER)
         await store.commit(

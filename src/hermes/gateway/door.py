@@ -1,0 +1,166 @@
+"""The door of one profile: who may speak, in which session, as whom, with which commands."""
+
+from collections.abc import Collection, Mapping
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from hermes.gateway.authorize import (
+    AccessRules,
+    Allowed,
+    Ignored,
+    Pair,
+    Sender,
+    Verdict,
+    decide,
+    principal_of,
+    sender_of,
+)
+from hermes.gateway.letters import TurnedAway, Welcome, platform_of
+from hermes.gateway.pairing import Issued, Pairing
+from hermes.gateway.roles import POWERS, CommandAccess, Powers
+from hermes.ports.channel import Inbound
+from hermes.schema.messages import Trust
+from hermes.schema.scope import Role
+from hermes.session.keys import DIRECT, SessionSource, build_session_key
+
+
+class GroupRules(Struct, frozen=True, kw_only=True):
+    """Where several people talk: in which chats the agent listens, and whether it must be named."""
+
+    require_mention: bool = False
+    free: frozenset[str] = frozenset()
+    only: frozenset[str] = frozenset()
+
+    def hears(self, source: SessionSource, *, mentioned: bool) -> bool:
+        chats = {source.chat_id, source.parent_chat_id or ""}
+        if self.only and self.only.isdisjoint(chats):
+            return False
+        return mentioned or not self.require_mention or not self.free.isdisjoint(chats)
+
+
+class PlatformRules(Struct, frozen=True, kw_only=True):
+    """All that one platform's settings decide about people; as it stands here, nobody comes in."""
+
+    access: AccessRules = AccessRules()
+    powers: Mapping[Role, Powers] = POWERS
+    direct_commands: CommandAccess = CommandAccess()
+    group_commands: CommandAccess = CommandAccess()
+    groups: GroupRules = GroupRules()
+
+
+class KeyRules(Struct, frozen=True, kw_only=True):
+    """How sessions are told apart where several people talk."""
+
+    per_user_in_groups: bool = True
+    per_user_in_threads: bool = False
+
+
+class ChatDoor:
+    def __init__(
+        self,
+        profile: str,
+        platforms: Mapping[str, PlatformRules],
+        pairing: Pairing,
+        commands: Collection[str],
+        keys: KeyRules | None = None,
+    ) -> None:
+        self._profile = profile
+        self._platforms = platforms
+        self._pairing = pairing
+        self._commands = commands
+        self._keys = keys or KeyRules()
+
+    async def __call__(self, inbound: Inbound) -> Welcome | TurnedAway:
+        return await self.welcome(inbound, self._profile)
+
+    async def welcome(self, inbound: Inbound, profile: str) -> Welcome | TurnedAway:
+        """`profile` is whom the message is for, which need not be the one whose door this is."""
+        source = source_of(inbound)
+        about = inbound.about
+        rules = self._platforms.get(source.platform, PlatformRules())
+        sender = sender_of(
+            source, roles=about.roles, mentions=about.mentions, relayed=about.relayed
+        )
+        verdict = await self._verdict(sender, rules)
+        match verdict:
+            case Ignored():
+                return TurnedAway()
+            case Pair():
+                return await self._pair(sender, about.user_name)
+            case Allowed(role=role):
+                if source.chat_type != DIRECT and not rules.groups.hears(
+                    source, mentioned=about.mentions
+                ):
+                    return TurnedAway()
+                return Welcome(
+                    key=self._key(source, profile),
+                    principal=principal_of(sender, role),
+                    trust=_trust(role, rules),
+                    role=role,
+                    commands=self._permitted(role, rules, source.chat_type),
+                )
+
+    def key_of(self, source: SessionSource) -> str:
+        return self._key(source, self._profile)
+
+    def _key(self, source: SessionSource, profile: str) -> str:
+        return build_session_key(
+            source,
+            group_sessions_per_user=self._keys.per_user_in_groups,
+            thread_sessions_per_user=self._keys.per_user_in_threads,
+            profile=profile,
+        )
+
+    async def _verdict(self, sender: Sender, rules: PlatformRules) -> Verdict:
+        verdict = decide(sender, rules.access)
+        if isinstance(verdict, Allowed) and verdict.role is not Role.GUEST:
+            return verdict
+        # Files are looked at only for those whom the settings do not name.
+        paired = await run_sync(self._pairing.approved, sender.platform)
+        return decide(sender, rules.access.with_paired(paired))
+
+    async def _pair(self, sender: Sender, name: str) -> TurnedAway:
+        request = self._pairing.request
+        issued = await run_sync(request, sender.platform, sender.ids[0], name)
+        if not isinstance(issued, Issued):
+            return TurnedAway()
+        profile = "" if self._profile == "default" else f" -p {self._profile}"
+        return TurnedAway(
+            f"I do not know you yet. Your code is {issued.code}, good for one hour. My owner can "
+            f"let you in with: hermes{profile} pairing approve {sender.platform} {issued.code}"
+        )
+
+    def _permitted(self, role: Role, rules: PlatformRules, chat_type: str) -> frozenset[str] | None:
+        if role is Role.OWNER:
+            return None
+        access = rules.direct_commands if chat_type == DIRECT else rules.group_commands
+        return frozenset(name for name in self._commands if access.may_run(role, name))
+
+
+def source_of(inbound: Inbound) -> SessionSource:
+    """What the platform says, under the names that session keys and routes use."""
+    about, address = inbound.about, inbound.address
+    return SessionSource(
+        platform=platform_of(address.channel),
+        chat_id=address.chat,
+        chat_type=about.chat_type,
+        chat_name=about.chat_name or None,
+        user_id=inbound.sender or None,
+        user_name=about.user_name or None,
+        thread_id=address.thread,
+        chat_topic=about.chat_topic or None,
+        user_id_alt=about.user_alt or None,
+        chat_id_alt=about.chat_alt or None,
+        is_bot=about.bot,
+        guild_id=about.guild or None,
+        parent_chat_id=about.parent_chat or None,
+        message_id=inbound.message,
+    )
+
+
+def _trust(role: Role, rules: PlatformRules) -> Trust:
+    if role is Role.OWNER:
+        return Trust.OWNER
+    # What a machine sends is data, whoever made the machine send it.
+    return Trust.DATA if rules.access.vouched is Role.GUEST else Trust.GUEST

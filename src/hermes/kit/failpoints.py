@@ -1,0 +1,29 @@
+"""Named places on the way of a message where a test may step in; otherwise they are nothing.
+
+Only the testing package steps in. No setting and no variable of the environment can.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+
+class _Watch:
+    """Process-wide, because a test of what survives a crash is about the whole process."""
+
+    reached: Callable[[str], None] | None = None
+
+
+def passing(name: str) -> None:
+    """Here we are. The name is a literal, so that all of them can be found in the source."""
+    if _Watch.reached is not None:
+        _Watch.reached(name)
+
+
+@contextmanager
+def watching(reached: Callable[[str], None]) -> Generator[None]:
+    """Tell `reached` of every place that is passed, on whatever thread, while the block runs."""
+    before, _Watch.reached = _Watch.reached, reached
+    try:
+        yield
+    finally:
+        _Watch.reached = before
