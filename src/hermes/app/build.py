@@ -2,15 +2,18 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import anyio
 from msgspec import Struct
 
 from hermes.agent.guard import GuardLimits
+from hermes.app.chats import ChatSettings
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
+from hermes.app.personalities import personality_words
 from hermes.app.planner import StandardPlanner, TurnSettings
-from hermes.app.toolbox import Workbench
+from hermes.app.toolbox import Toolbox, Workbench
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home, user_home
@@ -29,7 +32,7 @@ from hermes.session.conversation import Conversation, Origin
 from hermes.session.runner import Runner
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.telemetry.logs import LogSettings, set_up_logs
+from hermes.telemetry.logs import Logs, LogSettings, LogShare, set_up_logs
 
 
 class Choices(Struct, frozen=True, kw_only=True):
@@ -50,6 +53,7 @@ class Choices(Struct, frozen=True, kw_only=True):
     max_steps: int | None = None
     system_prompt: str = ""
     logs: bool = False
+    log_share: LogShare = LogShare.EVERYTHING
 
 
 class App:
@@ -58,14 +62,26 @@ class App:
     def __init__(self, home: Home, loaded: Loaded, store: SqliteStore, parts: "_Parts") -> None:
         self.home = home
         self.config = loaded.config
-        self.warnings = [*map(str, loaded.warnings), *parts.warnings]
+        self.env = parts.env
+        self.redactor = parts.redactor
+        self._logs = parts.logs
+        source = parts.origin.source
+        self.warnings = [*map(str, loaded.warnings), *parts.toolbox.warnings(source)]
         self.store = store
         self.blobs = parts.blobs
         self.clock = parts.clock
         self.models = parts.models
-        self.tools = parts.tools
+        self.chats = parts.chats
+        self.toolbox = parts.toolbox
+        self.planner = parts.planner
+        self.tools: Mapping[str, Tool] = parts.toolbox.on(source)
         self.runner = parts.runner
         self.conversation = self.talk(parts.origin)
+
+    def hide_in_logs(self, redactor: Redactor) -> None:
+        """Mask the secrets of another home, too, in what this one's log files get."""
+        if self._logs is not None:
+            self._logs.mask_also(redactor)
 
     def talk(self, origin: Origin) -> Conversation:
         """A conversation of its own; any number may go on at the same time."""
@@ -87,10 +103,14 @@ class _Parts(Struct, frozen=True, kw_only=True):
     blobs: FileBlobs
     clock: Clock
     models: ModelDesk
-    tools: Mapping[str, Tool]
+    toolbox: Toolbox
+    planner: StandardPlanner
+    chats: ChatSettings
+    env: Env
+    logs: Logs | None
+    redactor: Redactor
     runner: Runner
     origin: Origin
-    warnings: Sequence[str]
 
 
 @asynccontextmanager
@@ -102,9 +122,11 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
     hidden = _secrets(loaded, env, choices) if loaded.config.security.redact_secrets else ()
     redactor = Redactor(hidden)
     clock = SystemClock()
+    logs: Logs | None = None
     async with AsyncExitStack() as stack:
         if choices.logs:
-            logs = set_up_logs(home.logs, _log_settings(loaded.config), redactor)
+            settings = _log_settings(loaded.config)
+            logs = set_up_logs(home.logs, settings, redactor, choices.log_share)
             stack.callback(logs.close)
         store = await stack.enter_async_context(open_store(home.state_db, clock))
         blobs = FileBlobs(home.cache / "blobs")
@@ -113,19 +135,24 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         stack.push_async_callback(_close_shielded, desk)
         door = stack.enter_context(Door())
         bench = Workbench(home, env, loaded.config, redactor, blobs, door, clock)
-        tools, warnings = bench.offered(choices.toolsets, choices.without)
+        toolbox = bench.toolbox(choices.toolsets, choices.without)
+        chats = ChatSettings(loaded.config)
         planner = StandardPlanner(
-            desk, tools, _turn_settings(loaded.config, env, choices), home.soul, clock
+            desk, toolbox, chats, _turn_settings(loaded.config, env, choices), home.soul, clock
         )
         runner = Runner(store, clock, planner, price, home.profile)
         parts = _Parts(
             blobs=blobs,
             clock=clock,
             models=desk,
-            tools=tools,
+            toolbox=toolbox,
+            planner=planner,
+            chats=chats,
+            env=env,
+            logs=logs,
+            redactor=redactor,
             runner=runner,
             origin=Origin(source=choices.source, cwd=choices.workspace),
-            warnings=warnings,
         )
         yield App(home, loaded, store, parts)
 
@@ -168,6 +195,7 @@ def _turn_settings(config: Config, env: Env, choices: Choices) -> TurnSettings:
             stop_no_progress=rails.hard_stop_after.idempotent_no_progress,
         ),
         effort=config.agent.reasoning_effort or None,
+        personality=partial(personality_words, config),
         user_home=user_home(env),
         extra_prompt="\n\n".join(filter(None, [config.agent.system_prompt, choices.system_prompt])),
     )

@@ -49,10 +49,13 @@ class ModelDesk:
         """The model a new session would get. Raises `ConfigError` when there is none."""
         return await self._model(self._given)
 
-    async def model_for(self, session: Session) -> Model:
-        """Raises `ConfigError` with the next command to type when there is none."""
+    async def model_for(self, session: Session, wish: Flags | None = None) -> Model:
+        """`wish` is for a session that has no model yet, where nothing was given.
+
+        Raises `ConfigError` with the next command to type when there is none.
+        """
         if not session.model or self._given.base_url or self._given.api_key:
-            return await self._model(self._given)
+            return await self._model(self._given if self._given != Flags() else wish or Flags())
         try:
             return await self._model(Flags(model=session.model, provider=session.provider))
         except ConfigError as error:

@@ -1,7 +1,7 @@
 """Choose what a turn runs with: model, prompt, tools and limits."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -9,59 +9,85 @@ from msgspec import Struct
 from hermes.agent.guard import GuardLimits
 from hermes.agent.plan import Plan
 from hermes.agent.prompt import PromptFacts, build_prompt
+from hermes.app.chats import ChatSettings
 from hermes.app.models import ModelDesk
+from hermes.app.toolbox import Toolbox
+from hermes.config.sections.chats import ChannelOverride
+from hermes.gateway.roles import offered
 from hermes.kit.clock import Clock
+from hermes.models.settings import Flags
 from hermes.ports.model import Model
 from hermes.ports.tool import Restores, Tool
 from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
+from hermes.tools.toolsets import tools_of
+
+
+def no_words(personality: str) -> str:
+    return ""
 
 
 class TurnSettings(Struct, frozen=True, kw_only=True):
-    """What the settings and flags say about every turn."""
+    """What the settings and flags say about every turn.
+
+    `personality` gives the words for one of that name; for no name, those of the usual one.
+    """
 
     steps: int
     guard: GuardLimits
     effort: str | None
     user_home: Path
     extra_prompt: str
+    personality: Callable[[str], str] = no_words
 
 
 class StandardPlanner:
     def __init__(
         self,
         desk: ModelDesk,
-        tools: Mapping[str, Tool],
+        toolbox: Toolbox,
+        chats: ChatSettings,
         settings: TurnSettings,
         soul: Path,
         clock: Clock,
     ) -> None:
         self._desk = desk
-        self._tools = tools
+        self._toolbox = toolbox
+        self._chats = chats
         self._settings = settings
+        self._effort = settings.effort
         self._soul = soul
         self._clock = clock
-        self._restoring = [tool for tool in tools.values() if isinstance(tool, Restores)]
+
+    def change_effort(self, effort: str) -> None:
+        """For every session that chose none, from its next turn on."""
+        self._effort = effort
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
-        model = await self._desk.model_for(session)
-        self._restore(session, history)
+        model = await self._desk.model_for(session, _wish(self._chats.override(scope.address)))
+        tools = self._offered(scope)
+        for tool in tools.values():
+            if isinstance(tool, Restores):
+                tool.restore(session.id, history)
         return Plan(
             scope=scope,
             model=model,
             system=self._prompt(session, scope, model),
             history=history,
-            tools=self._tools,
+            tools=tools,
             steps=self._settings.steps,
             guard=self._settings.guard,
-            effort=self._settings.effort,
+            effort=session.effort or self._effort,
             clock=self._clock,
         )
 
-    def _restore(self, session: Session, history: Sequence[Message]) -> None:
-        for tool in self._restoring:
-            tool.restore(session.id, history)
+    def _offered(self, scope: Scope) -> Mapping[str, Tool]:
+        """What the place offers, as far as the one who asks may use it."""
+        tools = self._toolbox.on(scope.source)
+        powers = self._chats.powers(scope.source, scope.role)
+        specs = offered(powers, (tool.spec for tool in tools.values()), tools_of)
+        return {spec.name: tools[spec.name] for spec in specs}
 
     def _prompt(self, session: Session, scope: Scope, model: Model) -> str:
         """The session's own prompt again, byte for byte, as long as its model stays."""
@@ -78,9 +104,21 @@ class StandardPlanner:
                 model=model.name,
                 provider=model.provider,
                 profile=scope.profile,
-                extra=self._settings.extra_prompt,
+                extra=self._extra(session, scope),
             )
         )
+
+    def _extra(self, session: Session, scope: Scope) -> str:
+        parts = [
+            self._settings.extra_prompt,
+            self._chats.prompt(scope),
+            self._settings.personality(session.personality),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+
+def _wish(override: ChannelOverride) -> Flags:
+    return Flags(model=override.model, provider=override.provider)
 
 
 def _read(path: Path) -> str:

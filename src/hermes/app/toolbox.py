@@ -41,22 +41,18 @@ class Workbench(Struct, frozen=True):
     door: Door
     clock: Clock
 
-    def offered(
-        self, wanted: Sequence[str] | None, without: Sequence[str] = ()
-    ) -> tuple[Mapping[str, Tool], list[str]]:
-        """The offered tools by name, and warnings about toolsets that are not there.
+    def toolbox(self, wanted: Sequence[str] | None, without: Sequence[str] = ()) -> "Toolbox":
+        """A toolset asked for by hand must exist (`UsageError`).
 
-        A toolset asked for by hand must exist (`UsageError`); one named in the settings may
-        belong to a feature that this installation does not have.
+        One named in the settings may belong to a feature that this installation does not have.
         """
         off = {*self.config.agent.disabled_toolsets, *without}
-        warnings = _unkept_promises(self.config)
         if self.config.terminal.backend != "local":
             off.add("terminal")
-        names, missing = _offered(self.config, wanted, off)
-        warnings += missing
-        tools = first_tools(self._deps())
-        return {name: tools[name] for name in names}, warnings
+        known = known_toolsets()
+        left_out = tools_of(name for name in off if name in known)
+        asked_for = None if wanted is None else tools_of(wanted)
+        return Toolbox(first_tools(self._deps()), self.config, left_out, asked_for)
 
     def _deps(self) -> ToolDeps:
         path = self.env.get("PATH", "")
@@ -82,18 +78,52 @@ class Workbench(Struct, frozen=True):
         return EnvRules(process=self.env, passthrough=allowed, withheld=secret.difference(allowed))
 
 
-def _offered(
-    config: Config, wanted: Sequence[str] | None, off: Collection[str]
-) -> tuple[list[str], list[str]]:
-    known = known_toolsets()
-    left_out = set(tools_of(name for name in off if name in known))
-    if wanted is not None:
-        return [name for name in tools_of(wanted) if name not in left_out], []
-    configured = config.platform_toolsets.get("cli", config.toolsets)
-    unknown = [name for name in configured if name not in known]
-    names = tools_of(name for name in configured if name in known)
-    warnings = [f"the toolset {name!r} of the settings is not available here" for name in unknown]
-    return [name for name in names if name not in left_out], warnings
+class Toolbox:
+    """All tools of a profile, each built once, and which of them each platform is offered."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        config: Config,
+        left_out: Collection[str],
+        asked_for: Collection[str] | None,
+    ) -> None:
+        self._config = config
+        self._tools = {name: tool for name, tool in tools.items() if name not in left_out}
+        self._asked_for = asked_for
+        self._offered: dict[str, Mapping[str, Tool]] = {}
+
+    def on(self, platform: str) -> Mapping[str, Tool]:
+        """The tools offered there, by name."""
+        if platform not in self._offered:
+            names = self._names(platform)
+            self._offered[platform] = {
+                name: tool for name, tool in self._tools.items() if name in names
+            }
+        return self._offered[platform]
+
+    def warnings(self, platform: str) -> list[str]:
+        """Promises of the settings that are not kept there."""
+        warnings = _unkept_promises(self._config)
+        if self._asked_for is not None:
+            return warnings
+        unknown = [name for name in self._configured(platform) if name not in known_toolsets()]
+        return warnings + [
+            f"the toolset {name!r} of the settings is not available here" for name in unknown
+        ]
+
+    def _names(self, platform: str) -> Collection[str]:
+        if self._asked_for is not None:
+            return self._asked_for
+        known = known_toolsets()
+        return tools_of(name for name in self._configured(platform) if name in known)
+
+    def _configured(self, platform: str) -> list[str]:
+        """As the settings say; each platform's set of everything is the same for all of them."""
+        given = self._config.platform_toolsets
+        chosen = given.get(platform) or given.get("cli", self._config.toolsets)
+        everything = f"hermes-{platform}"
+        return ["hermes-cli" if name == everything else name for name in chosen]
 
 
 def _unkept_promises(config: Config) -> list[str]:

@@ -61,6 +61,8 @@ class Config(Struct, frozen=True, kw_only=True):
     streaming: chats.Streaming = chats.Streaming()
     sessions: chats.Sessions = chats.Sessions()
     session_reset: chats.SessionReset = chats.SessionReset()
+    reset_by_type: Mapping[str, chats.SessionReset] = {}
+    reset_by_platform: Mapping[str, chats.SessionReset] = {}
     profile_routes: tuple[chats.ProfileRoute, ...] = ()
     multiplex_profiles: bool = False
     group_sessions_per_user: bool = True

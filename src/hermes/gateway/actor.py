@@ -39,9 +39,7 @@ from hermes.session.runner import Runner, Turn
 log = logging.getLogger(__name__)
 
 WAITING = 100
-RESUMES = 2
 RESUME_WINDOW = timedelta(minutes=10)
-"""A session that keeps taking the program down is taken up so often within that time."""
 
 PARKED = (
     "This turn was taken up {count} times and the program ended each time, so it is set aside. "
@@ -97,22 +95,36 @@ class Actor:
 
     async def run(self) -> None:
         """Until nothing waits, or the house is closing. Nothing is awaited after the last look."""
-        while not self._parts.draining():
-            self._woken = anyio.Event()
-            await self._look()
-            if not self._waiting and not self._woken.is_set():
-                return
-            if not self._waiting:
-                continue
-            passing("actor.claimed")
-            await self._let_burst_end()
-            async with self._parts.slots:
-                if self._parts.draining():
-                    return
-                if self._woken.is_set():
-                    self._woken = anyio.Event()
-                    await self._look()
+        idle = False
+        while not idle and not self._parts.draining():
+            try:
+                idle = await self._is_idle()
+            except StoreError as error:
+                await self._bide(error)
+
+    async def _is_idle(self) -> bool:
+        """Answer what waits; True when nothing does."""
+        self._woken = anyio.Event()
+        await self._look()
+        if not self._waiting:
+            return not self._woken.is_set()
+        passing("actor.claimed")
+        await self._let_burst_end()
+        async with self._parts.slots:
+            if self._woken.is_set():
+                self._woken = anyio.Event()
+                await self._look()
+            if not self._parts.draining():
                 await self._answer_next()
+        return False
+
+    async def _bide(self, error: StoreError) -> None:
+        """The rows are still there: the next attempt finds out how far this one got."""
+        log.warning("session %s must wait: %s", self.key, error)
+        self._failures += 1
+        delay = self._parts.rules.backoff.delay(self._failures)
+        self._woken = anyio.Event()
+        await sleep_unless(self._parts.clock, delay, self._woken)
 
     async def _look(self) -> None:
         """Read what is open on disk; what a run has in hand is not waiting."""
@@ -152,26 +164,18 @@ class Actor:
         if not self._waiting:
             return
         first = self._waiting[0].letter
-        try:
-            session = await self._session(first)
-            begun = await self._begun(session)
-            if begun is not None and await self._is_settled(session, begun):
-                passing("actor.settled")
-                return
-            batch = begun.batch if begun is not None else batch_of(self._waiting, self._parts.rules)
-            if begun is None and await self._is_refused(batch):
-                return
-            passing("actor.before_run")
-            await self._run(session, batch, again=begun is not None)
-            passing("actor.after_run")
-            self._failures = 0
-        except StoreError as error:
-            # The rows are still there: the next attempt finds out how far this one got.
-            log.warning("session %s must wait: %s", self.key, error)
-            self._failures += 1
-            delay = self._parts.rules.backoff.delay(self._failures)
-            self._woken = anyio.Event()
-            await sleep_unless(self._parts.clock, delay, self._woken)
+        session = await self._session(first)
+        begun = await self._begun(session)
+        if begun is not None and await self._is_settled(session, begun):
+            passing("actor.settled")
+            return
+        batch = begun.batch if begun is not None else batch_of(self._waiting, self._parts.rules)
+        if begun is None and await self._is_refused(batch):
+            return
+        passing("actor.before_run")
+        await self._run(session, batch, again=begun is not None)
+        passing("actor.after_run")
+        self._failures = 0
 
     async def _session(self, letter: Letter) -> Session:
         sessions, channel = self._parts.sessions, letter.address.channel
@@ -217,7 +221,7 @@ class Actor:
                     begun.batch, f"{begun.batch[0].key}:recovered", text, recovered=True
                 )
             return True
-        if resumed >= RESUMES:
+        if resumed >= parts.rules.resumes:
             log.error("session %s is set aside: it was taken up %d times", self.key, resumed)
             text = PARKED.format(count=resumed)
             await self._post(begun.batch, f"{begun.batch[0].key}:parked", text)

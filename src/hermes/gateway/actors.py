@@ -10,12 +10,13 @@ from msgspec import Struct, structs
 from hermes.gateway.actor import Actor, Parts, Surroundings
 from hermes.gateway.bubble import Bubble
 from hermes.gateway.deadline import sleep_unless
-from hermes.gateway.letters import INBOX, OURS, Letter
+from hermes.gateway.letters import INBOX, OURS, Busy, Letter
 from hermes.gateway.runs import ActorRules, Cause
 from hermes.gateway.sessions import ChatSessions
 from hermes.kit.clock import Clock
 from hermes.kit.holder import this_process
 from hermes.ports.store import Done, Store
+from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
 from hermes.session.runner import Runner
@@ -65,7 +66,9 @@ class Actors:
         self._live: dict[str, Actor] = {}
         self._pending: dict[str, None] = {}
         self._group: anyio.abc.TaskGroup | None = None
+        self._wanted = anyio.Event()
         self._calm = anyio.Event()
+        self._leaving = anyio.Event()
         self._parts = Parts(
             store=store,
             clock=clock,
@@ -93,7 +96,7 @@ class Actors:
             actor.wake()
             return
         self._pending[key] = None
-        self._start_pending()
+        self._wanted.set()
 
     async def run(self) -> None:
         """Until drained or cancelled; begins with what an earlier process left undone."""
@@ -102,10 +105,19 @@ class Actors:
         try:
             async with anyio.create_task_group() as group:
                 self._group = group
-                self._start_pending()
-                await anyio.sleep_forever()
+                while True:
+                    # Here and not where somebody woke them: a task inherits its starter's context.
+                    self._wanted = anyio.Event()
+                    self._start_pending()
+                    await self._wanted.wait()
         finally:
             self._group = None
+
+    async def look_again(self) -> None:
+        """Wake whoever has something in the inbox that nobody told us of."""
+        for key in await self._store.lanes.topics(INBOX):
+            if key.startswith(OURS):
+                self.wake(key)
 
     async def drain(self, seconds: float) -> bool:
         """Begin no turn any more and let the running ones end; then end them. True when all did.
@@ -113,6 +125,7 @@ class Actors:
         What did not end in time goes on after the next start.
         """
         self._draining = True
+        self._leaving.set()
         for actor in self._live.values():
             actor.wake()
         self._calm = anyio.Event()
@@ -153,8 +166,29 @@ class Actors:
         seconds = self._clock.monotonic() - actor.running.begun
         return Activity(actor.running.id, seconds, actor.waiting)
 
+    @property
+    def busy(self) -> Busy:
+        """What a message does while a turn is running."""
+        return self._parts.rules.busy
+
+    def change_busy(self, busy: Busy) -> None:
+        """For sessions that begin to work from now on; those at work keep what they had."""
+        rules = structs.replace(self._parts.rules, busy=busy)
+        self._parts = structs.replace(self._parts, rules=rules)
+
+    @property
+    def live(self) -> int:
+        """How many sessions are held in memory."""
+        return len(self._live)
+
+    @property
+    def running(self) -> int:
+        """How many turns are going on."""
+        return sum(actor.running is not None for actor in self._live.values())
+
     def snapshot(self) -> Mapping[str, Activity]:
-        return {key: self.activity(key) for key in self._live}
+        """Every session that has something to do, also those that wait for their turn."""
+        return {key: self.activity(key) for key in (*self._live, *self._pending)}
 
     def _new_bubble(self, address: Address) -> Bubble | None:
         bubble = self._bubble(address)
@@ -174,6 +208,10 @@ class Actors:
     async def _live_on(self, actor: Actor) -> None:
         try:
             await actor.run()
+        except StoreError as error:
+            log.warning("session %s must wait: %s", actor.key, error)
+            await sleep_unless(self._clock, self._parts.rules.backoff.delay(1), self._leaving)
+            self._pending[actor.key] = None
         except Exception:
             # One session's trouble is not the others'; its rows are on disk for the next time.
             log.exception("session %s broke", actor.key)
@@ -181,7 +219,7 @@ class Actors:
             del self._live[actor.key]
             if not self._live:
                 self._calm.set()
-            self._start_pending()
+            self._wanted.set()
 
 
 def _nobody(address: Address) -> None:

@@ -91,6 +91,11 @@ class Delivery:
         self._wanted[topic] = None
         self._woken.set()
 
+    async def look_again(self) -> None:
+        """Find what another process has posted."""
+        self._wanted |= dict.fromkeys(await self._store.lanes.topics(self._lane))
+        self._woken.set()
+
     @property
     def busy(self) -> int:
         """How many addresses are being served or wait for it."""

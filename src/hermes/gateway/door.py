@@ -18,7 +18,7 @@ from hermes.gateway.authorize import (
 )
 from hermes.gateway.letters import TurnedAway, Welcome, platform_of
 from hermes.gateway.pairing import Issued, Pairing
-from hermes.gateway.roles import POWERS, CommandAccess, Powers
+from hermes.gateway.roles import CommandAccess
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Role
@@ -43,7 +43,6 @@ class PlatformRules(Struct, frozen=True, kw_only=True):
     """All that one platform's settings decide about people; as it stands here, nobody comes in."""
 
     access: AccessRules = AccessRules()
-    powers: Mapping[Role, Powers] = POWERS
     direct_commands: CommandAccess = CommandAccess()
     group_commands: CommandAccess = CommandAccess()
     groups: GroupRules = GroupRules()

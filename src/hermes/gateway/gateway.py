@@ -14,7 +14,7 @@ from hermes.gateway.actor import Surroundings
 from hermes.gateway.actors import ActorLimits, Actors
 from hermes.gateway.bubble import Bubble, Pace, Shows
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.deadline import within
+from hermes.gateway.deadline import sleep_unless, within
 from hermes.gateway.delivery import Delivery, DeliveryRules
 from hermes.gateway.desk import Desk, Urgent
 from hermes.gateway.intake import Door, Intake
@@ -26,6 +26,7 @@ from hermes.gateway.supervisor import Supervisor, SupervisorRules
 from hermes.kit.clock import Clock
 from hermes.ports.channel import Channel, Edits, Inbound, Reacts, Types
 from hermes.ports.store import Store
+from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
 from hermes.session.conversation import Conversation
@@ -42,6 +43,7 @@ ENDS = {Outcome.DONE: "✅", Outcome.FAILED: "❌", Outcome.EXHAUSTED: "❌"}
 class GatewayRules(Struct, frozen=True, kw_only=True):
     """`drain` is how many seconds running turns are given when the gateway closes.
 
+    Every `look` seconds the lanes are looked into for what other processes have put there.
     `shows` says for a platform what its chats see of a running turn, `unsigned` where no
     reactions are given.
     """
@@ -56,6 +58,7 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     unsigned: frozenset[str] = frozenset()
     resets: ResetPolicy = ResetPolicy()
     drain: float = 60.0
+    look: float = 60.0
 
 
 class Lent(Struct, frozen=True):
@@ -115,6 +118,7 @@ class Gateway:
         }
         self._group: anyio.abc.TaskGroup | None = None
         self._closing = anyio.Event()
+        self._poked = anyio.Event()
         self._connect()
 
     async def run(self, hear: Hear | None = None) -> None:
@@ -129,12 +133,33 @@ class Gateway:
             for delivery in self.deliveries.values():
                 group.start_soon(delivery.run)
             group.start_soon(self.actors.run)
+            group.start_soon(self._look_again)
             group.start_soon(self.supervisor.run, hear or self.intake.deliver)
             await self._closing.wait()
             self.supervisor.close()
             if not await self.actors.drain(self._rules.drain):
                 log.warning("some turns did not end in time; they go on after the next start")
             group.cancel_scope.cancel()
+
+    @property
+    def drain(self) -> float:
+        """Seconds that its end may take."""
+        return self._rules.drain
+
+    def look_again(self) -> None:
+        """Another process may have put something into a lane."""
+        self._poked.set()
+
+    async def _look_again(self) -> None:
+        while True:
+            await sleep_unless(self._house.clock, self._rules.look, self._poked)
+            self._poked = anyio.Event()
+            try:
+                await self.actors.look_again()
+                for delivery in self.deliveries.values():
+                    await delivery.look_again()
+            except StoreError as error:
+                log.warning("the lanes cannot be looked into just now: %s", error)
 
     def close(self) -> None:
         """Hear nothing more, let running turns end for a while, then leave."""

@@ -21,12 +21,16 @@ BROKEN = "Something broke inside Hermes; the log has it."
 
 
 class ActorRules(Struct, frozen=True, kw_only=True):
-    """`debounce` is how long to wait for more of a burst, `burst` how long at most."""
+    """`debounce` is how long to wait for more of a burst, `burst` how long at most.
+
+    A session that keeps taking the program down is taken up `resumes` times within ten minutes.
+    """
 
     busy: Busy = Busy.INTERRUPT
     debounce: float = 0.0
     burst: float = 5.0
     backoff: Backoff = Backoff(base=2.0, cap=60.0)
+    resumes: int = 2
 
 
 class Held(Struct, frozen=True):

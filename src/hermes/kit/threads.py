@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from functools import partial
 from typing import Generic, TypeVar, cast
 
@@ -152,7 +153,9 @@ class Worker:
         self._ended = False
         self._watchers: list[asyncio.Future[None]] = []
         # A daemon, so that an owner who died without closing does not hang the interpreter.
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        # It logs as part of the work that it was begun for.
+        run = partial(copy_context().run, self._run)
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()

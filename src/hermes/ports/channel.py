@@ -1,14 +1,20 @@
 """How a messaging platform plugs in."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
+from hermes.config.sections.chats import Platform
+from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Address
+
+T = TypeVar("T")
 
 
 class NotSent(HermesError):
@@ -136,9 +142,38 @@ class Lives(Protocol):
         ...
 
 
-class Manifest(Struct, frozen=True):
-    """Read without importing the platform SDK; `factory` is 'module:attribute'."""
+class Shares(Protocol):
+    """What the channels of one process have in common, such as a listening server."""
+
+    async def once(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
+        """The one thing of that name: made when first asked for, closed with the process."""
+        ...
+
+
+class ChannelParts(Struct, frozen=True, kw_only=True):
+    """What a channel is made from: one profile's settings and variables, and nothing else."""
+
+    name: str
+    profile: str
+    home: Path
+    settings: Platform
+    env: Mapping[str, str]
+    clock: Clock
+    shares: Shares
+
+
+Factory: TypeAlias = Callable[[ChannelParts], AbstractAsyncContextManager[Channel]]
+"""Opens a channel. Raises `ConfigError` when the settings are wrong."""
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """Read without importing the platform SDK; `factory` is the 'module:attribute' of a `Factory`.
+
+    Any of the variables `enabled_by` being set enables the channel, as its settings may; the
+    first of them is what no two profiles may share.
+    """
 
     name: str
     factory: str
     requires: tuple[str, ...] = ()
+    enabled_by: tuple[str, ...] = ()

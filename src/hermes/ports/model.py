@@ -10,6 +10,9 @@ from hermes.schema.events import Notice, ReasoningDelta, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Message
 from hermes.schema.tools import ToolSpec
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+"""Every reasoning effort a person may name, from least to most."""
+
 
 class Request(Struct, frozen=True):
     """`messages` are a valid history: every call has its result, roles are in order.

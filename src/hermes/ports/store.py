@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
@@ -121,6 +122,14 @@ class Parked(Struct, frozen=True):
     reason: str
 
 
+class Fate(StrEnum):
+    """What became of a parcel so far."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    PARKED = "parked"
+
+
 class Fence(Struct, frozen=True):
     """Write only while this lease is the session's newest and has not been released."""
 
@@ -211,6 +220,13 @@ class Lanes(Protocol):
 
     async def parked(self, lane: str, limit: int = 100) -> Sequence[Parked]:
         """What waits for somebody to act, oldest first."""
+        ...
+
+    async def fate(self, key: str) -> tuple[Fate, str]:
+        """What became of it, and the reason for the last delay or for giving up.
+
+        Raises `NotFound`.
+        """
         ...
 
 

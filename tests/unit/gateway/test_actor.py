@@ -120,9 +120,9 @@ async def test_a_burst_is_one_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     async with lobby(tmp_path, rules=rules(Busy.INTERRUPT, debounce=1.0), clock=clock) as one:
         await one.channel.say("one")
-        await until(lambda: clock.sleepers >= 1)
+        await until(lambda: clock.slept.count(1.0) == 1)
         await one.channel.say("two")
-        await until(lambda: len(clock.slept) >= 2)
+        await until(lambda: clock.slept.count(1.0) == 2)
         assert one.model.requests == []
         await clock.advance(1.0)
         await one.sees("re: one\n\ntwo")
@@ -254,7 +254,7 @@ async def test_only_so_many_turns_at_once(tmp_path: Path) -> None:
         for chat in range(6):
             await one.channel.say("go", chat=str(chat))
         await until(lambda: tool.now == 2)
-        await until(lambda: len(one.gateway.actors.snapshot()) == 3)
+        await until(lambda: one.gateway.actors.live == 3)
         assert len(one.model.requests) == 2
         gates.open("a")
         await until(lambda: len(one.channel.posts) == 6)

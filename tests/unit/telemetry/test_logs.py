@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from hermes.kit.redact import MASK, Redactor
-from hermes.telemetry.logs import FileLog, LogSettings, level_of, set_up_logs
+from hermes.telemetry.logs import (
+    FileLog,
+    LogSettings,
+    LogShare,
+    at_work_for,
+    level_of,
+    set_up_logs,
+)
 from hermes.telemetry.rotation import RotatingFile
 
 
@@ -170,3 +177,27 @@ def test_setting_up_logs_loads_no_handlers_module():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert not Path("/nowhere").exists()
+
+
+def test_two_homes_in_one_process_keep_their_records_apart(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    shares = LogShare.OWN_AND_NOBODYS, LogShare.OWN
+    process = set_up_logs(first, LogSettings(level="WARNING"), Redactor(["hunter22"]), shares[0])
+    process.mask_also(Redactor(["swordfish"]))
+    other = set_up_logs(second, LogSettings(level="INFO"), Redactor(["swordfish"]), shares[1])
+    log = logging.getLogger("hermes.x")
+    log.warning("nobody's: hunter22 and swordfish")
+    with at_work_for(first):
+        log.warning("of the first")
+    with at_work_for(second):
+        log.info("of the second: swordfish")
+    other.close()
+    log.warning("after")
+    process.close()
+    lines = (first / "agent.log").read_text().splitlines()
+    assert [line.partition("hermes.x: ")[2] for line in lines] == [
+        f"nobody's: {MASK} and {MASK}",
+        "of the first",
+        "after",
+    ]
+    assert (second / "agent.log").read_text().rstrip().endswith(f"of the second: {MASK}")

@@ -77,6 +77,7 @@ class Gateway(Struct, Open, frozen=True, kw_only=True):
     proxy_url: str = ""
     relay_url: str = ""
     multiplex_profiles: bool = False
+    served_profiles: Names = ()
     profile_routes: tuple[ProfileRoute, ...] = ()
 
 

@@ -25,7 +25,7 @@ PLATFORM_STREAMING: Mapping[str, bool] = {"telegram": True, "discord": False}
 
 
 class Display(Struct, Open, frozen=True, kw_only=True):
-    busy_input_mode: Literal["interrupt", "queue", "steer"] = "interrupt"
+    busy_input_mode: Literal["interrupt", "queue", "steer", "collect"] = "interrupt"
     interface: str = "cli"
     streaming: bool = False
     show_reasoning: bool = True

@@ -1,0 +1,109 @@
+"""The channels of a profile: which are wanted, which can be had, and opening them."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import TypeVar, cast
+
+from hermes.app.build import App
+from hermes.channels.catalog import MANIFESTS
+from hermes.config.sections.chats import Platform
+from hermes.gateway.settings import is_yes, variable
+from hermes.ports.channel import Channel, ChannelParts, Factory, Manifest
+from hermes.schema.errors import ConfigError
+
+T = TypeVar("T")
+
+
+class Shared:
+    """What all channels of a process share, and who uses which credential."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._made: dict[str, object] = {}
+        self._users: dict[str, str] = {}
+
+    async def once(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
+        if name not in self._made:
+            self._made[name] = await self._stack.enter_async_context(make())
+        return cast("T", self._made[name])
+
+    def claim(self, platform: str, credential: str, profile: str) -> None:
+        """Two listeners on one account would each get half of what is said."""
+        mark = f"{platform}:{hashlib.sha256(credential.encode()).hexdigest()}"
+        other = self._users.setdefault(mark, profile)
+        if other != profile:
+            raise ConfigError(
+                f"The profiles {other} and {profile} use the same account of {platform}.",
+                hint="Give each profile an account of its own, or route chats between them with "
+                "gateway.profile_routes.",
+            )
+
+
+@asynccontextmanager
+async def sharing() -> AsyncGenerator[Shared]:
+    async with AsyncExitStack() as stack:
+        yield Shared(stack)
+
+
+class Wanted:
+    """What a profile's settings and variables ask for."""
+
+    def __init__(self, app: App, more: Mapping[str, Manifest] | None = None) -> None:
+        self._app = app
+        self._known = {**MANIFESTS, **(more or {})}
+
+    @property
+    def names(self) -> list[str]:
+        """Platforms that can be opened."""
+        return [name for name in self._enabled() if name in self._known]
+
+    @property
+    def missing(self) -> list[str]:
+        """Platforms that this installation does not have."""
+        return [name for name in self._enabled() if name not in self._known]
+
+    async def open(self, name: str, stack: AsyncExitStack, shared: Shared) -> Channel:
+        """Raises `ConfigError` when its settings are wrong or a package is missing."""
+        app, manifest = self._app, self._known[name]
+        settings = app.config.platforms.get(name) or Platform()
+        if credential := _credential(manifest, settings, app.env):
+            shared.claim(name, credential, app.home.profile)
+        parts = ChannelParts(
+            name=name,
+            profile=app.home.profile,
+            home=app.home.path,
+            settings=settings,
+            env=app.env,
+            clock=app.clock,
+            shares=shared,
+        )
+        return await stack.enter_async_context(_factory(manifest)(parts))
+
+    def _enabled(self) -> list[str]:
+        env, platforms = self._app.env, self._app.config.platforms
+        named = [name for name, settings in platforms.items() if settings.enabled]
+        by_variable = [
+            manifest.name
+            for manifest in self._known.values()
+            if is_yes(env.get(variable(manifest.name, "ENABLED"), ""))
+            or any(env.get(one, "").strip() for one in manifest.enabled_by)
+        ]
+        return list(dict.fromkeys([*named, *by_variable]))
+
+
+def _credential(manifest: Manifest, settings: Platform, env: Mapping[str, str]) -> str:
+    named = env.get(manifest.enabled_by[0], "") if manifest.enabled_by else ""
+    return (settings.token or named).strip()
+
+
+def _factory(manifest: Manifest) -> Factory:
+    module, _, name = manifest.factory.partition(":")
+    try:
+        return cast("Factory", getattr(import_module(module), name))
+    except ImportError as error:
+        raise ConfigError(
+            f"The channel {manifest.name} needs a package that is not here: {error.name}.",
+            hint=f"Install it with: pip install 'hermes[{manifest.name}]'",
+        ) from error

@@ -1,0 +1,96 @@
+"""One profile's gateway, put together from its open app."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from hermes.app.build import App
+from hermes.app.chat_rules import gateway_rules, key_rules, platform_rules
+from hermes.commands.command import Context
+from hermes.commands.registry import standard_commands
+from hermes.config.home import user_home
+from hermes.config.schema import Config
+from hermes.gateway.door import ChatDoor
+from hermes.gateway.gateway import Gateway, House, Lent
+from hermes.gateway.letters import platform_of
+from hermes.gateway.pairing import Pairing
+from hermes.gateway.quotas import Quotas
+from hermes.gateway.targets import Unreached, homes_from, parse_targets, resolve
+from hermes.ports.channel import Channel
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import Address
+from hermes.session.conversation import Conversation
+
+log = logging.getLogger(__name__)
+
+
+def build_door(app: App, channels: Mapping[str, Channel]) -> ChatDoor:
+    """Who may speak through this profile's own channels."""
+    rules = {
+        platform_of(name): platform_rules(platform_of(name), app.config, app.chats, app.env)
+        for name in channels
+    }
+    pairing = Pairing(app.home.pairing, app.clock)
+    commands = standard_commands().names
+    return ChatDoor(app.home.profile, rules, pairing, commands, key_rules(app.config))
+
+
+class ChatParts(Struct, frozen=True, kw_only=True):
+    """`lent` are channels of other profiles; `park` sets interrupted turns aside."""
+
+    channels: Mapping[str, Channel]
+    door: ChatDoor
+    lent: Mapping[str, Lent] = {}
+    park: bool = False
+
+
+def build_gateway(app: App, parts: ChatParts) -> Gateway:
+    def context(conversation: Conversation) -> Context:
+        return Context(conversation, app.models, app)
+
+    house = House(
+        store=app.store,
+        clock=app.clock,
+        runner=app.runner,
+        channels=parts.channels,
+        lent=parts.lent,
+        door=parts.door,
+        registry=standard_commands(),
+        context=context,
+        cwd=chat_folder(app.config, app.env),
+        refusal=Quotas(app.store, app.clock, app.chats.powers).refusal,
+        places=_places(app, parts.channels),
+    )
+    rules = gateway_rules(app.config, app.chats)
+    if parts.park:
+        rules = structs.replace(rules, actors=structs.replace(rules.actors, resumes=0))
+    return Gateway(house, rules)
+
+
+def chat_folder(config: Config, env: Mapping[str, str]) -> str:
+    """Where the agent works for people who have no folder of their own: theirs is a chat."""
+    given = env.get("MESSAGING_CWD", "").strip() or config.terminal.cwd
+    path = Path(given).expanduser()
+    return str(path) if path.is_absolute() else str(user_home(env))
+
+
+def _places(app: App, channels: Mapping[str, Channel]) -> Callable[[str], tuple[Address, ...]]:
+    def places(text: str) -> tuple[Address, ...]:
+        """What cannot be reached is logged, and the answer goes where the question came from."""
+        homes = homes_from(app.env, app.config.platforms)
+        try:
+            found = resolve(parse_targets(text), homes, platforms=channels)
+        except UsageError as error:
+            log.warning("nothing can be delivered to %r: %s", text, error.sentence)
+            return ()
+        for one in found.unreached:
+            log.warning("%s", _unreached(one))
+        return found.addresses
+
+    return places
+
+
+def _unreached(one: Unreached) -> str:
+    return f"{one.target} leads nowhere: {one.why}"

@@ -1,0 +1,58 @@
+"""What a long-running process does for its store once a day: forget, tidy, prune as asked."""
+
+import logging
+from datetime import timedelta
+
+from hermes.app.build import App
+from hermes.schema.errors import StoreError
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionFilter
+
+log = logging.getLogger(__name__)
+
+FIRST_AFTER = 300.0
+"""Seconds: a start is busy enough."""
+
+REMEMBERED = timedelta(days=7)
+"""How long it is known that something was done: platforms repeat themselves for less."""
+
+AT_ONCE = 200
+
+
+class Upkeep:
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause = FIRST_AFTER
+        while True:
+            await self._app.clock.sleep(pause)
+            pause = max(self._app.config.sessions.min_interval_hours, 1.0) * 3600
+            try:
+                await self.once()
+            except StoreError as error:
+                log.warning("the store could not be tidied: %s", error)
+
+    async def once(self) -> None:
+        store, sessions = self._app.store, self._app.config.sessions
+        forgotten = await store.lanes.forget(self._app.clock.now() - REMEMBERED)
+        pruned = 0
+        if sessions.auto_prune:
+            pruned = await self._prune(timedelta(days=sessions.retention_days))
+            if pruned and sessions.vacuum_after_prune:
+                await store.vacuum()
+        await store.optimize()
+        log.info("upkeep: forgot %d settled parcels, pruned %d sessions", forgotten, pruned)
+
+    async def _prune(self, age: timedelta) -> int:
+        """Sessions that ended, or were last used, before that; the oldest go first."""
+        now = self._app.clock.now()
+        archive = self._app.store.seen_by(OWNER)
+        where = SessionFilter(started_before=now - age)
+        pruned, kept = 0, 0
+        while found := await archive.list(where, AT_ONCE, kept):
+            old = [one.session.id for one in found if one.last_at < now - age]
+            kept += len(found) - len(old)
+            pruned += await archive.delete(old)
+        return pruned

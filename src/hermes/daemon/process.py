@@ -1,0 +1,73 @@
+"""`hermes gateway run`: one process that serves a profile, or all of them, until it is to end."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import anyio
+
+from hermes.app.channels import sharing
+from hermes.config.dotenv import env_of
+from hermes.config.env import Env
+from hermes.config.home import Home, home_of
+from hermes.config.load import load_config
+from hermes.config.profiles import profiles_to_serve
+from hermes.config.schema import Config
+from hermes.daemon.notify import Notifier
+from hermes.daemon.options import Ending, RunOptions
+from hermes.daemon.service import Service
+from hermes.daemon.tenure import Tenure, hold
+from hermes.kit.clock import SystemClock
+from hermes.ports.channel import Manifest
+
+log = logging.getLogger(__name__)
+
+
+def run_gateway(
+    home: Home, env: Env, options: RunOptions, manifests: Mapping[str, Manifest] | None = None
+) -> int:
+    """Blocks until the end and returns the exit code.
+
+    `manifests` are channels besides those that come with the program. Raises `ConfigError`
+    when the settings are wrong, and `AlreadyRunning`.
+    """
+    notifier = Notifier(env, options.ready_fd)
+    try:
+        config = load_config(home, env_of(home.dotenv, env)).config
+        homes = homes_to_serve(home, config)
+        with hold(home, homes, options, SystemClock()) as tenure:
+            service = Service(tenure, env, notifier, manifests or {})
+            ending = anyio.run(_serve, service, tenure, homes, config)
+            code = tenure.end(ending, service.signal, service.failure)
+    finally:
+        notifier.close()
+    if ending is Ending.RESTART and not _is_supervised(env):
+        # Nobody else would start us again.
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, "-m", "hermes", *sys.argv[1:]])  # noqa: S606
+    return code
+
+
+def homes_to_serve(home: Home, config: Config) -> list[Home]:
+    """The own one first; with several, only those that `gateway.served_profiles` names, if any."""
+    profiles = [name for name, _ in profiles_to_serve(config.multiplexed, home)]
+    allowed = config.gateway.served_profiles
+    others = [
+        home_of(home.root, name)
+        for name in profiles
+        if name != home.profile and (not allowed or name in allowed)
+    ]
+    return [home, *others]
+
+
+async def _serve(service: Service, tenure: Tenure, homes: Sequence[Home], config: Config) -> Ending:
+    advice = tenure.count_start(config.gateway)
+    if advice.reason:
+        log.warning("%s", advice.reason)
+    async with sharing() as shared:
+        return await service.run(homes, shared, advice)
+
+
+def _is_supervised(env: Mapping[str, str]) -> bool:
+    return bool(env.get("NOTIFY_SOCKET") or env.get("INVOCATION_ID"))

@@ -1,0 +1,180 @@
+"""The tenants of one process: opened, joined, watched, and let go in order."""
+
+import logging
+import signal
+from collections.abc import Mapping, Sequence
+
+import anyio
+import anyio.abc
+import msgspec
+from msgspec import structs
+
+from hermes.app.channels import Shared
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.daemon.hub import Hub
+from hermes.daemon.notify import Notifier
+from hermes.daemon.options import Ending
+from hermes.daemon.platforms import phase_of, platforms_of
+from hermes.daemon.starts import Advice
+from hermes.daemon.state import Phase, PlatformState, Snapshot
+from hermes.daemon.tenant import Lodging, Tenant, keep_tenant
+from hermes.daemon.tenure import Tenure
+from hermes.kit.clock import SystemClock
+from hermes.kit.errors import HermesError
+from hermes.ports.channel import Manifest
+
+log = logging.getLogger(__name__)
+
+LOOK = 2.0
+"""Seconds between two looks at how everybody is."""
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+
+
+class Service:
+    """`signal` and `failure` say, after the end, what brought it about."""
+
+    def __init__(
+        self, tenure: Tenure, env: Env, notifier: Notifier, manifests: Mapping[str, Manifest]
+    ) -> None:
+        self._tenure = tenure
+        self._env = env
+        self._notifier = notifier
+        self._manifests = manifests
+        self._clock = SystemClock()
+        self._tenants: dict[str, Tenant] = {}
+        self._absent: dict[str, str] = {}
+        self._ending: Ending | None = None
+        self._closing = anyio.Event()
+        self.signal = 0
+        self.failure = ""
+
+    async def run(self, homes: Sequence[Home], shared: Shared, advice: Advice) -> Ending:
+        lodging = Lodging(
+            owner=homes[0],
+            env=self._env,
+            shared=shared,
+            manifests=self._manifests,
+            status=self.status,
+            restart=self.restart,
+            park=advice.park,
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._hear_signals, group.cancel_scope)
+            if advice.wait:
+                self._notifier.waiting(advice.wait, advice.reason)
+                await self._clock.sleep(advice.wait)
+            await self._open(homes, lodging, group)
+            Hub(self._tenants).assemble()
+            group.start_soon(self._tenure.state.keep)
+            group.start_soon(self._notifier.keep_alive, self._clock)
+            group.start_soon(self._watch)
+            self._notifier.ready(f"serving {', '.join(self._tenants)}")
+            await self._until_ended()
+            group.cancel_scope.cancel()
+        return self._ending or Ending.FAILED
+
+    def status(self) -> bytes:
+        return msgspec.json.encode(self._snapshot())
+
+    def restart(self) -> None:
+        """Let running turns end, then leave with the word that we want to be started again."""
+        self._close(Ending.RESTART)
+
+    async def _open(
+        self, homes: Sequence[Home], lodging: Lodging, group: anyio.abc.TaskGroup
+    ) -> None:
+        """A profile that cannot be opened is left out, unless it is the process's own."""
+        for home in homes:
+            try:
+                tenant: Tenant = await group.start(keep_tenant, home, lodging)
+            except HermesError as error:
+                if home == lodging.owner:
+                    raise
+                log.warning("the profile %s is not served: %s", home.profile, error.sentence)
+                self._absent[home.profile] = error.sentence
+                continue
+            self._tenants[home.profile] = tenant
+            # What nobody's work logs goes to the owner's files, whoever's secret it may hold.
+            self._tenants[lodging.owner.profile].app.hide_in_logs(tenant.app.redactor)
+
+    async def _until_ended(self) -> None:
+        for tenant in self._tenants.values():
+            await tenant.ended.wait()
+        if self._ending is None:
+            failed = [f"{one.profile}: {one.failure}" for one in self._tenants.values()]
+            self.failure = "; ".join(failed)
+
+    async def _hear_signals(self, scope: anyio.CancelScope) -> None:
+        with anyio.open_signal_receiver(*_ENDING) as signals:
+            async for one in signals:
+                if self._ending is not None:
+                    log.warning("signal %d again: not waiting any longer", one)
+                    scope.cancel()
+                    return
+                if one is signal.SIGUSR1:
+                    self.restart()
+                    continue
+                self.signal = one
+                self._close(self._tenure.ending_for(one))
+                if not self._tenants:
+                    scope.cancel()
+
+    def _close(self, ending: Ending) -> None:
+        if self._ending is not None:
+            return
+        self._ending = ending
+        patience = max((one.gateway.drain for one in self._tenants.values()), default=0.0)
+        self._notifier.stopping("letting running turns end", patience + 10)
+        self._closing.set()
+        for tenant in self._tenants.values():
+            tenant.gateway.close()
+        self._tenure.state.put(self._snapshot())
+
+    async def _watch(self) -> None:
+        while True:
+            self._tenure.state.put(self._snapshot())
+            await self._clock.sleep(LOOK)
+
+    def _snapshot(self) -> Snapshot:
+        platforms: dict[str, PlatformState] = {}
+        phases: set[Phase] = set()
+        active = 0
+        for tenant in self._tenants.values():
+            states = tenant.gateway.supervisor.snapshot()
+            told = platforms_of(states) | _troubles(tenant)
+            platforms |= {self._named(tenant, name): state for name, state in told.items()}
+            phases.add(Phase.DEGRADED if tenant.failure or tenant.troubles else phase_of(states))
+            active += tenant.gateway.actors.running
+        for profile, reason in self._absent.items():
+            platforms[profile] = _fatal("profile_not_served", reason)
+            phases.add(Phase.DEGRADED)
+        return structs.replace(
+            self._tenure.state.snapshot,
+            gateway_state=self._phase(phases),
+            restart_requested=self._ending is Ending.RESTART,
+            active_agents=active,
+            platforms=platforms,
+            served_profiles=tuple(sorted(self._tenants)),
+        )
+
+    def _phase(self, phases: set[Phase]) -> Phase:
+        if self._ending is not None:
+            return Phase.DRAINING
+        return Phase.DEGRADED if Phase.DEGRADED in phases else Phase.RUNNING
+
+    def _named(self, tenant: Tenant, platform: str) -> str:
+        own = tenant.profile == self._tenure.home.profile
+        return platform if own else f"{tenant.profile}/{platform}"
+
+
+def _troubles(tenant: Tenant) -> dict[str, PlatformState]:
+    troubles = {name: _fatal("not_opened", why) for name, why in tenant.troubles.items()}
+    if tenant.failure:
+        troubles["gateway"] = _fatal("failed", tenant.failure)
+    return troubles
+
+
+def _fatal(code: str, reason: str) -> PlatformState:
+    return PlatformState(state="fatal", error_code=code, error_message=reason)

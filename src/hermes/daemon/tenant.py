@@ -1,0 +1,141 @@
+"""One profile that the gateway process serves: its app, its channels, its gateway."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+import anyio
+import anyio.abc
+from msgspec import Struct
+
+from hermes.app.build import App, Choices, open_app
+from hermes.app.channels import Shared, Wanted
+from hermes.app.gateway import ChatParts, build_door, build_gateway
+from hermes.app.upkeep import Upkeep
+from hermes.config.env import Env
+from hermes.config.home import Home, user_home
+from hermes.config.sections.chats import ProfileRoute
+from hermes.gateway.gateway import Gateway, Hear, Lent
+from hermes.kit.errors import ConfigError
+from hermes.local.door import LocalDoor
+from hermes.local.guest import Services
+from hermes.local.marks import marks_of
+from hermes.ports.channel import Channel, Manifest
+from hermes.telemetry.logs import LogShare, at_work_for
+
+log = logging.getLogger(__name__)
+
+
+class Lodging(Struct, frozen=True, kw_only=True):
+    """What all tenants of a process are given; `owner` is the home that the process is for.
+
+    `park` sets turns aside that were interrupted, because the process ended too often.
+    """
+
+    owner: Home
+    env: Env
+    shared: Shared
+    status: Callable[[], bytes]
+    restart: Callable[[], None]
+    manifests: Mapping[str, Manifest] = {}
+    park: bool = False
+
+
+class Tenant:
+    """`troubles` are platforms that could not be opened, and why."""
+
+    def __init__(
+        self, app: App, channels: Mapping[str, Channel], troubles: Mapping[str, str], park: bool
+    ) -> None:
+        self.app = app
+        self._park = park
+        self.profile = app.home.profile
+        self.channels = channels
+        self.troubles = troubles
+        self.door = build_door(app, channels)
+        self.failure = ""
+        self.ended = anyio.Event()
+        self._gateway: Gateway | None = None
+        self._hear: Hear | None = None
+        self._ready = anyio.Event()
+
+    @property
+    def routes(self) -> Sequence[ProfileRoute]:
+        config = self.app.config
+        return config.gateway.profile_routes or config.profile_routes
+
+    @property
+    def gateway(self) -> Gateway:
+        if self._gateway is None:
+            raise RuntimeError(f"the gateway of {self.profile} is not built yet")
+        return self._gateway
+
+    def assemble(self, lent: Mapping[str, Lent]) -> None:
+        parts = ChatParts(channels=self.channels, lent=lent, door=self.door, park=self._park)
+        self._gateway = build_gateway(self.app, parts)
+
+    def begin(self, hear: Hear) -> None:
+        """All tenants are assembled, so that messages may pass between them."""
+        self._hear = hear
+        self._ready.set()
+
+    def look_again(self) -> None:
+        """Another process has put something into the inbox or the outbox."""
+        self.gateway.look_again()
+
+    async def work(self, local: LocalDoor) -> None:
+        """Until its gateway is closed."""
+        await self._ready.wait()
+        async with anyio.create_task_group() as group:
+            await group.start(local.run)
+            group.start_soon(Upkeep(self.app).run)
+            await self.gateway.run(self._hear)
+            group.cancel_scope.cancel()
+
+
+async def keep_tenant(
+    home: Home,
+    lodging: Lodging,
+    *,
+    task_status: anyio.abc.TaskStatus[Tenant] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Open a profile, say so, serve it. Everything it logs goes to its own files."""
+    own = home.path == lodging.owner.path
+    choices = Choices(
+        workspace=str(user_home(lodging.env)),
+        source="gateway",
+        logs=True,
+        log_share=LogShare.OWN_AND_NOBODYS if own else LogShare.OWN,
+    )
+    with at_work_for(home.logs):
+        async with AsyncExitStack() as stack:
+            app = await stack.enter_async_context(open_app(home, lodging.env, choices))
+            channels, troubles = await _open_channels(app, stack, lodging)
+            tenant = Tenant(app, channels, troubles, lodging.park)
+            services = Services(wake=tenant.look_again, status=lodging.status)
+            local = LocalDoor(home.path, app, marks_of(lodging.env), services)
+            task_status.started(tenant)
+            try:
+                await tenant.work(local)
+            except Exception as error:
+                # One profile's trouble is not the others'.
+                log.exception("the gateway of profile %s broke", tenant.profile)
+                tenant.failure = str(error) or type(error).__name__
+            finally:
+                tenant.ended.set()
+
+
+async def _open_channels(
+    app: App, stack: AsyncExitStack, lodging: Lodging
+) -> tuple[Mapping[str, Channel], Mapping[str, str]]:
+    wanted = Wanted(app, lodging.manifests)
+    troubles = dict.fromkeys(wanted.missing, "This version has no such channel.")
+    channels: dict[str, Channel] = {}
+    for name in wanted.names:
+        try:
+            channels[name] = await wanted.open(name, stack, lodging.shared)
+        except ConfigError as error:
+            troubles[name] = error.sentence
+    for name, reason in troubles.items():
+        log.error("the channel %s is not served: %s", name, reason)
+    return channels, troubles
