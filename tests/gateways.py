@@ -1,6 +1,6 @@
 """A gateway on a real store, with a fake platform before it and a scripted model behind it."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -11,9 +11,9 @@ import anyio.lowlevel
 from hermes.commands.command import Context
 from hermes.commands.registry import standard_commands
 from hermes.gateway.desk import Urgent
-from hermes.gateway.gateway import Gateway, GatewayRules, House
+from hermes.gateway.gateway import Gateway, GatewayRules, House, no_refusal
 from hermes.gateway.intake import Door
-from hermes.gateway.letters import TurnedAway, Welcome
+from hermes.gateway.letters import Letter, TurnedAway, Welcome
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.ports.channel import Inbound
@@ -141,6 +141,7 @@ async def lobby(
     clock: Clock | None = None,
     door: Door = open_door,
     urgent: Mapping[str, Urgent] | None = None,
+    refusal: Callable[[Letter], Awaitable[str]] = no_refusal,
 ) -> AsyncGenerator[Lobby]:
     """A gateway that runs while the block does, and is then cut off as by a power failure."""
     clock = clock or FakeClock()
@@ -159,6 +160,7 @@ async def lobby(
             context=surroundings,
             cwd="/work",
             urgent=urgent or {},
+            refusal=refusal,
         )
         one = Lobby(Gateway(house, rules or GatewayRules(progress=False)), store, clock)
         one.model, one.planner, one.channel = model, planner, channel

@@ -1,13 +1,15 @@
 """What to do with an answer that is no end: empty, cut off, or refused."""
 
-from collections.abc import Sequence
 from enum import Enum, auto
 
 from msgspec.structs import replace
 
 from hermes.agent.prompts import prompt_text
+from hermes.agent.spoken import final_text
 from hermes.kit.ids import new_id
-from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, Trust, User
+from hermes.schema.messages import Assistant, Stop, Text, ToolCall, Trust, User
+
+__all__ = ["CUT_OFF", "PATIENCE", "Verdict", "final_text", "judge", "nudge", "runnable_calls"]
 
 PATIENCE = 3
 """How many bad answers in a row one turn bears."""
@@ -45,19 +47,3 @@ def runnable_calls(answer: Assistant) -> list[ToolCall]:
 def nudge(name: str) -> User:
     """A word from the house that makes the model go on."""
     return User(new_id("msg"), (Text(prompt_text(name)),), Trust.HOUSE)
-
-
-def final_text(messages: Sequence[Message]) -> str:
-    """The answer of a run: its last words, joined with the pieces before a cut."""
-    pieces: list[str] = []
-    for message in reversed(messages):
-        match message:
-            case Assistant():
-                if pieces and message.stop is not Stop.LENGTH:
-                    break
-                pieces.append(message.text)
-            case User(trust=Trust.HOUSE):
-                continue
-            case User() | Result():
-                break
-    return "".join(reversed(pieces))

@@ -1,7 +1,7 @@
 """Run the calls of one answer: readers together, everything else alone, results in order."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import groupby
 
 import anyio
@@ -10,19 +10,23 @@ from msgspec import Struct
 from hermes.agent.answers import CUT_OFF
 from hermes.agent.cancelling import cancelled_from_outside
 from hermes.agent.plan import Plan
-from hermes.agent.repair import is_object
+from hermes.agent.repair import LONGEST, is_object
 from hermes.kit.ids import new_id
-from hermes.kit.text import one_line
+from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.sink import Emit
 from hermes.ports.tool import Output, Tool, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.events import ToolProgress, ToolStarted
-from hermes.schema.messages import Result, Text, ToolCall
+from hermes.schema.messages import Media, Result, Text, ToolCall
 from hermes.schema.tools import Effect
 
 log = logging.getLogger(__name__)
 
 PARALLEL = 8
+MAX_TEXT = 200_000
+"""Characters that one result brings to the model; a tool has its own, smaller limits."""
+MAX_PARTS = 100
+MAX_PROGRESS = 10_000
 
 
 class Ended(Struct, frozen=True):
@@ -122,17 +126,18 @@ class Calls:
         tool = self._plan.tools.get(call.name)
         if tool is None:
             known = ", ".join(sorted(self._plan.tools)) or "none"
-            return failed(call, f"There is no tool named {call.name!r}. Tools: {known}.")
+            shown = one_line(call.name, LONGEST)
+            return failed(call, f"There is no tool named {shown!r}. Tools: {known}.")
         if complaint := _complaint(call):
             return failed(call, complaint)
         await self._emit(ToolStarted(call, tool.spec.effect))
         self._started.add(number)
-        output = await self._execute(call, tool)
+        output = bounded(await self._execute(call, tool))
         return Result(new_id("msg"), call.id, output.parts, output.failed, output.shown)
 
     async def _execute(self, call: ToolCall, tool: Tool) -> Output:
         async def progress(text: str) -> None:
-            await self._emit(ToolProgress(call.id, text))
+            await self._emit(ToolProgress(call.id, text[-MAX_PROGRESS:]))
 
         spec = tool.spec
         unknown = "" if spec.effect is Effect.READ else " What it did until then stays done."
@@ -140,7 +145,7 @@ class Calls:
             with anyio.move_on_after(spec.timeout):
                 return await tool.run(call.args, ToolContext(self._plan.scope, call.id, progress))
         except ToolError as error:
-            return Output.text(f"{error} {error.hint}".strip(), failed=True)
+            return Output.text(error.sentence, failed=True)
         except anyio.get_cancelled_exc_class():
             if cancelled_from_outside():
                 raise
@@ -151,6 +156,28 @@ class Calls:
             late = f"{call.name} took longer than {spec.timeout:g} s and was stopped."
             return Output.text(late + unknown, failed=True)
         return Output.text(f"{call.name} failed with an internal error.{unknown}", failed=True)
+
+
+def bounded(output: Output) -> Output:
+    """No tool, ours or a stranger's, fills the model's window or the disk with one result."""
+    parts = output.parts
+    size = sum(len(part.text) for part in parts if isinstance(part, Text))
+    if len(parts) > MAX_PARTS or size > MAX_TEXT:
+        kept = tuple(_first(parts[:MAX_PARTS]))
+        missing = size - sum(len(part.text) for part in kept if isinstance(part, Text))
+        cut = f"\n[… cut here: {missing:,} characters of {size:,} are missing]"
+        parts = (*kept, Text(cut))
+    return Output(parts, head_and_tail(output.shown, MAX_TEXT), output.failed)
+
+
+def _first(parts: Sequence[Text | Media]) -> Iterator[Text | Media]:
+    room = MAX_TEXT
+    for part in parts:
+        if isinstance(part, Media):
+            yield part
+        elif room > 0:
+            yield Text(part.text[:room])
+            room -= len(part.text)
 
 
 def _complaint(call: ToolCall) -> str:

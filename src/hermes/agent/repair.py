@@ -26,6 +26,9 @@ from hermes.schema.messages import (
 INTERRUPTED = "Interrupted before a result was known."
 NO_OUTPUT = "(no output)"
 _OPENING = "(The earlier part of this conversation is not shown.)"
+LONGEST = 64
+"""Characters of a call's id and of a tool's name that providers take back."""
+_STUB = 48
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -120,7 +123,10 @@ def says_something(message: User) -> bool:
 
 
 def with_own_call_ids(answer: Assistant, taken: set[str]) -> Assistant:
-    """Give a new id to each call whose own is missing or in use; `taken` learns them all."""
+    """Give a new id to each call whose own is missing, too long or in use.
+
+    `taken` learns them all. A name that no tool can have is cut too.
+    """
     parts = tuple(_own_id(part, taken) for part in answer.parts)
     same = all(new is old for new, old in zip(parts, answer.parts, strict=True))
     return answer if same else replace(answer, parts=parts)
@@ -129,13 +135,15 @@ def with_own_call_ids(answer: Assistant, taken: set[str]) -> Assistant:
 def _own_id(part: Text | Reasoning | ToolCall, taken: set[str]) -> Text | Reasoning | ToolCall:
     if not isinstance(part, ToolCall):
         return part
-    own = part.id or "call"
+    own = base = (part.id if len(part.id) <= LONGEST else part.id[:_STUB]) or "call"
     number = 2
     while own in taken:
-        own = f"{part.id or 'call'}_{number}"
+        own = f"{base[:_STUB]}_{number}"
         number += 1
     taken.add(own)
-    return part if own == part.id else replace(part, id=own)
+    if own == part.id and len(part.name) <= LONGEST:
+        return part
+    return replace(part, id=own, name=part.name[:LONGEST])
 
 
 def _paired(messages: Sequence[Message], taken: set[str]) -> Iterator[Message]:
@@ -214,7 +222,7 @@ def _readable(call: ToolCall) -> ToolCall:
     named = _NAME.fullmatch(call.name) is not None
     if named and is_object(call.args):
         return call
-    name = call.name if named else _NO_NAME.sub("_", call.name)[:64] or "unnamed"
+    name = call.name if named else _NO_NAME.sub("_", call.name[:LONGEST]) or "unnamed"
     return replace(call, name=name, args=call.args if is_object(call.args) else Raw(b"{}"))
 
 

@@ -44,7 +44,7 @@ async def run_turn(plan: Plan, asked: Sequence[User], emit: Emit) -> Outcome:
     try:
         ending = await turn.run(asked)
     except HermesError as error:
-        ending = _Ending(Outcome.FAILED, _sentence(error), error.code)
+        ending = _Ending(Outcome.FAILED, error.sentence, error.code)
     except anyio.get_cancelled_exc_class():
         if cancelled_from_outside():
             ending = _Ending(Outcome.CANCELLED, "Interrupted.", "cancelled")
@@ -106,7 +106,7 @@ class _Turn:
                     "The provider declined to answer this.",
                     hint="Put it in other words, or use another model.",
                 )
-                return _Ending(Outcome.FAILED, _sentence(error), error.code)
+                return _Ending(Outcome.FAILED, error.sentence, error.code)
             case Verdict.FINAL:
                 if not await self._hear():
                     return _Ending(Outcome.DONE)
@@ -128,7 +128,7 @@ class _Turn:
         try:
             answer = await self._ask([])
         except ModelError as error:
-            reason = f"{reason} The closing summary failed: {_sentence(error)}"
+            reason = f"{reason} The closing summary failed: {error.sentence}"
         else:
             await self._leave(answer.calls, "the turn has used all its steps")
         return _Ending(Outcome.EXHAUSTED, reason, "steps")
@@ -188,7 +188,3 @@ def _gave_up(verdict: Verdict) -> _Ending:
         f"The model's answer {what} {PATIENCE + 1} times in a row. Try again or another model.",
         "empty" if verdict is Verdict.EMPTY else "truncated",
     )
-
-
-def _sentence(error: HermesError) -> str:
-    return f"{error} {error.hint}".strip()

@@ -15,6 +15,7 @@ from hermes.config.schema import Config
 from hermes.gateway.door import ChatDoor
 from hermes.gateway.gateway import Gateway, House, Lent
 from hermes.gateway.letters import platform_of
+from hermes.gateway.pacer import Pacer
 from hermes.gateway.pairing import Pairing
 from hermes.gateway.quotas import Quotas
 from hermes.gateway.targets import Unreached, homes_from, parse_targets, resolve
@@ -43,6 +44,7 @@ class ChatParts(Struct, frozen=True, kw_only=True):
     channels: Mapping[str, Channel]
     door: ChatDoor
     lent: Mapping[str, Lent] = {}
+    pacers: Mapping[str, Pacer] = {}
     park: bool = False
 
 
@@ -56,6 +58,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         runner=app.runner,
         channels=parts.channels,
         lent=parts.lent,
+        pacers=parts.pacers,
         door=parts.door,
         registry=standard_commands(),
         context=context,

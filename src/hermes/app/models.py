@@ -8,6 +8,7 @@ from msgspec import structs
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.clock import Clock
+from hermes.models.address import shown_url
 from hermes.models.build import build_model
 from hermes.models.discover import find_local, list_models
 from hermes.models.resilient import Resilient
@@ -87,7 +88,8 @@ class ModelDesk:
         try:
             target = resolve(self._settings, self._env.get, given).primary
         except ModelUnnamed as unnamed:
-            return f"the first model of {unnamed.target.provider} at {unnamed.target.base_url}"
+            target = unnamed.target
+            return f"the first model of {target.provider} at {shown_url(target.base_url)}"
         except ConfigError:
             return "no model yet"
         return f"{target.provider}/{target.model}"

@@ -59,7 +59,7 @@ async def _ask(target: Target) -> Offer:
     try:
         models = tuple(sorted(await list_models(target, PATIENCE)))
     except ModelError as error:
-        trouble = f"{error} {error.hint}".strip()
+        trouble = error.sentence
     return Offer(
         provider=target.provider,
         base_url=target.base_url,

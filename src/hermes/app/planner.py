@@ -15,6 +15,8 @@ from hermes.app.toolbox import Toolbox
 from hermes.config.sections.chats import ChannelOverride
 from hermes.gateway.roles import offered
 from hermes.kit.clock import Clock
+from hermes.kit.errors import ConfigError
+from hermes.kit.files import read_ordinary
 from hermes.models.settings import Flags
 from hermes.ports.model import Model
 from hermes.ports.tool import Restores, Tool
@@ -123,9 +125,13 @@ def _wish(override: ChannelOverride) -> Flags:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8", "replace")
+        return read_ordinary(path).decode("utf-8", "replace")
     except FileNotFoundError:
         return ""
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}.", hint="Make it a file, or take it away."
+        ) from error
 
 
 def _machine() -> str:

@@ -26,6 +26,7 @@ from hermes.tools.toolsets import known_toolsets, tools_of
 CLOSED = (
     ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
     "cron", "hooks", "plugins", "pairing", "platforms", "active_profile",
+    "webhook_subscriptions.json",
 )  # fmt: skip
 """What no tool may read or change in a home: whoever writes here decides where keys are sent."""
 

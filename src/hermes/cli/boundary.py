@@ -68,8 +68,7 @@ def _flushed(verb: "Callable[[], int]") -> int:
         raise
     except OSError as error:
         silence_stdout()
-        grumble(f"hermes: the output could not be written: {error.strerror}\n")
-        return OUTPUT_LOST
+        return _no_room(error, "the output could not be written")
     return code
 
 
@@ -92,11 +91,26 @@ def _explain(error: Exception) -> int:
     if isinstance(error, HermesError):
         complain(error)
         return error.exit_code
+    if isinstance(error, OSError) and _advice(error):
+        return _no_room(error, f"{error.filename or 'a file'} could not be written")
     where = _keep(error)
     grumble(f"hermes: internal error: {type(error).__name__}: {error}\n")
     if where is not None:
         grumble(f"  This is a defect in Hermes. What led to it is in {where}\n")
     return CRASHED
+
+
+def _advice(error: OSError) -> str:
+    """What to do about a full disk; for all other trouble nothing."""
+    from hermes.kit.files import advice
+
+    return advice(error)
+
+
+def _no_room(error: OSError, what: str) -> int:
+    hint = _advice(error)
+    grumble(f"hermes: {what}: {error.strerror}\n" + (f"  {hint}\n" if hint else ""))
+    return OUTPUT_LOST
 
 
 def _keep(error: Exception) -> "Path | None":

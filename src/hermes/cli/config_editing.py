@@ -6,13 +6,14 @@ from pathlib import Path
 
 from hermes.cli.context import CliContext
 from hermes.cli.editor import edit_file
+from hermes.cli.export.plain import harmless
 from hermes.config.dotenv import read_text
 from hermes.config.edit import replace_whole_config
 from hermes.config.home import Home, ensure_home
 from hermes.config.load import parse_config
 from hermes.schema.errors import ConfigError, UsageError
 
-BEGINNING = "# Settings of Hermes. `hermes config show` prints them all with their defaults.\n"
+BEGINNING = "# Settings of Hermes. `hermes config show --all` prints them with their defaults.\n"
 
 
 def edit_config(context: CliContext, env: Mapping[str, str]) -> int:
@@ -50,14 +51,14 @@ def _edited(context: CliContext, home: Home, copy: Path, env: Mapping[str, str])
                 raise
             continue
         for warning in loaded.warnings:
-            context.stderr.write(f"warning: {warning}\n")
+            context.stderr.write(harmless(f"warning: {warning}\n"))
         return text
 
 
 def _again(context: CliContext, error: ConfigError) -> bool:
     if not context.stdin.isatty():
         return False
-    context.stderr.write(f"{error}\n  {error.hint}\nEdit again? [Y/n] ")
+    context.stderr.write(harmless(f"{error}\n  {error.hint}\nEdit again? [Y/n] "))
     context.stderr.flush()
     answer = context.stdin.readline()
     return bool(answer) and answer.strip().lower() in {"", "y", "yes"}

@@ -3,21 +3,23 @@
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 
 import msgspec
+from msgspec import structs
 
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
 from hermes.app.offers import PATIENCE, Offer, reachable
 from hermes.cli.context import CliContext
+from hermes.cli.export.plain import flat
 from hermes.cli.style import Style
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
 from hermes.config.home import ensure_home
 from hermes.config.load import load_config
 from hermes.kit.clock import SystemClock
-from hermes.kit.text import one_line
+from hermes.kit.text import did_you_mean, one_line
+from hermes.models.address import shown_url
 from hermes.models.discover import list_models
 from hermes.models.settings import Flags
 from hermes.schema.errors import HermesError, ModelError, UsageError
@@ -36,12 +38,15 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
         if args.name:
             ensure_home(home)
             await desk.keep(await desk.choose(args.name, args.provider))
-            context.stdout.write(f"Using {desk.current()} from now on.\n")
+            context.stdout.write(f"Using {flat(desk.current())} from now on.\n")
             await _doubt(args, context, desk)
             return 0
         with suppress(HermesError):
             await desk.find()
-        offers = _of(args.provider, await reachable(settings, env.get))
+        offers = [
+            structs.replace(offer, base_url=shown_url(offer.base_url))
+            for offer in _of(args.provider, await reachable(settings, env.get))
+        ]
     finally:
         await desk.aclose()
     if args.json:
@@ -58,12 +63,12 @@ async def _doubt(args: Namespace, context: CliContext, desk: ModelDesk) -> None:
     try:
         listed = await list_models(target, PATIENCE)
     except ModelError as error:
-        context.stderr.write(f"hermes: it could not be checked: {error}\n")
+        context.stderr.write(f"hermes: it could not be checked: {flat(str(error))}\n")
         return
     if listed and target.model not in listed:
-        near = get_close_matches(target.model, listed, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        context.stderr.write(f"hermes: {target.provider} does not list {target.model!r}.{hint}\n")
+        doubt = f"{target.provider} does not list {target.model!r}."
+        near = did_you_mean(target.model, listed)
+        context.stderr.write(f"hermes: {flat(f'{doubt} {near}')}\n")
 
 
 def _of(provider: str | None, offers: Sequence[Offer]) -> Sequence[Offer]:
@@ -80,16 +85,17 @@ def _print(
 ) -> None:
     style = Style(context.stdout, env.get("NO_COLOR"), env.get("TERM"))
     out = context.stdout
-    out.write(f"In use: {style(current, 'bold')}\n\n")
+    out.write(f"In use: {style(flat(current), 'bold')}\n\n")
     for offer in offers:
         place = "on this machine, " if offer.local else ""
-        out.write(f"{style(offer.provider, 'bold')} ({place}{offer.base_url})\n")
+        address = flat(offer.base_url)
+        out.write(f"{style(flat(offer.provider), 'bold')} ({place}{address})\n")
         if offer.trouble:
-            out.write(f"  {style(one_line(offer.trouble, 120), 'yellow')}\n")
+            out.write(f"  {style(one_line(flat(offer.trouble), 120), 'yellow')}\n")
         shown = offer.models if args.all else offer.models[:SHOWN]
         for model in shown:
             mark = style("*", "green") if f"{offer.provider}/{model}" == current else " "
-            out.write(f"  {mark} {model}\n")
+            out.write(f"  {mark} {flat(model)}\n")
         if len(shown) < len(offer.models):
             out.write(f"    … and {len(offer.models) - len(shown):,} more (--all)\n")
     if offers:

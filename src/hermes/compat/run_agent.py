@@ -128,7 +128,7 @@ class AIAgent:
         try:
             return _run_blocking(run)
         except HermesError as error:
-            return self._failure(f"{error} {error.hint}".strip())
+            return self._failure(error.sentence)
 
     def interrupt(self, message: str | None = None) -> None:
         """End the running turn; may be called from any thread."""

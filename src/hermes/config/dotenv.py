@@ -7,12 +7,13 @@ from msgspec import Struct
 
 from hermes.config.env import Env
 from hermes.kit.errors import ConfigError
+from hermes.kit.files import read_ordinary
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _ASSIGNMENT = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*")
 _BLANK = re.compile(r"[ \t]*(?:#.*)?")
-_UNQUOTED = re.compile(r"(?:(?![ \t]+#)[^\r\n])*")
+_UNQUOTED_END = re.compile(r"[ \t]#|[\r\n]|\Z")
 _DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _SINGLE_QUOTED = re.compile(r"'([^']*)'")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -63,7 +64,7 @@ def env_of(path: Path, process: Env) -> Env:
 def read_text(path: Path) -> str:
     """The file as text, empty when missing. Raises `ConfigError` when it cannot be read."""
     try:
-        return path.read_bytes().decode()
+        return read_ordinary(path).decode()
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:
@@ -97,10 +98,13 @@ def with_variable(text: str, name: str, value: str, source: str = ".env") -> str
 
 def without_variable(text: str, name: str, source: str = ".env") -> str:
     """The text without any line that sets `name`."""
-    for entry in reversed(parse_dotenv(text, source)):
+    kept: list[str] = []
+    at = 0
+    for entry in parse_dotenv(text, source):
         if entry.name == name:
-            text = text[: entry.start] + text[_newline_end(text, entry.end) :]
-    return text
+            kept.append(text[at : entry.start])
+            at = _newline_end(text, entry.end)
+    return "".join([*kept, text[at:]])
 
 
 def quoted(value: str) -> str:
@@ -148,8 +152,8 @@ def _value(text: str, at: int, what: str) -> tuple[str, int]:
     elif text.startswith("'", at):
         if match := _SINGLE_QUOTED.match(text, at):
             return match[1], match.end()
-    elif match := _UNQUOTED.match(text, at):
-        value = match[0].rstrip(" \t")
+    elif stop := _UNQUOTED_END.search(text, at):
+        value = text[at : stop.start()].rstrip(" \t")
         is_comment = value.startswith("#") and text[at - 1] in " \t"
         return ("", at) if is_comment else (value, at + len(value))
     raise ConfigError(f"{what} has no closing quote", hint="Add the quote that ends the value.")

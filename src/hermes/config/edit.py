@@ -19,11 +19,13 @@ from hermes.config.mend import is_text, type_at
 from hermes.config.paths import KeyPath, format_path, parse_path
 from hermes.config.problems import Problem, Severity, as_error
 from hermes.config.splice import cut_out, spliced
+from hermes.config.unknown import NO_SUCH_SETTING
 from hermes.config.yaml_text import read_yaml
 from hermes.kit.errors import ConfigError, UsageError
-from hermes.kit.files import write_atomic
+from hermes.kit.files import advice, write_atomic
 
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_LONGEST_NUMBER = 100
 _WORDS: Mapping[str, object] = {"true": True, "false": False, "null": None}
 
 
@@ -35,8 +37,13 @@ class Edited(Struct, frozen=True):
     warnings: tuple[Problem, ...] = ()
 
 
-def set_setting(home: Home, env: Mapping[str, str], name: str, text: str) -> Edited:
-    """Set `name` to what `text` says. Raises `ConfigError` when the result would not load."""
+def set_setting(
+    home: Home, env: Mapping[str, str], name: str, text: str, *, force: bool = False
+) -> Edited:
+    """Set `name` to what `text` says. Raises `ConfigError` when the result would not load.
+
+    A setting that nobody knows is only set by `force`; else it is a `UsageError`.
+    """
     path = parse_path(name)
     value = parse_value(text, path)
     with _changing(home) as old:
@@ -48,6 +55,8 @@ def set_setting(home: Home, env: Mapping[str, str], name: str, text: str) -> Edi
             lambda: spliced(old, path, value),
             lambda: _rewritten(old, path, value),
         )
+        if not force:
+            _check_known(new, home.config, env, path)
         warnings = replace_config(home, env, old, new)
     return Edited(path, value, tuple(w for w in warnings if _concerns(w.path, path)))
 
@@ -118,15 +127,17 @@ def parse_value(text: str, path: KeyPath = ()) -> object:
         return text
     if bare.lower() in _WORDS:
         return _WORDS[bare.lower()]
-    if _NUMBER.fullmatch(bare):
+    if _NUMBER.fullmatch(bare) and len(bare) <= _LONGEST_NUMBER:
         return float(bare) if re.search(r"[.eE]", bare) else int(bare)
     return text
 
 
 def _parse_yaml(bare: str, text: str) -> object:
     try:
-        return yaml.safe_load(bare)
-    except yaml.YAMLError as error:
+        return read_yaml(bare, Path("the value"))[0]
+    except ConfigError as error:
+        if not isinstance(error.__cause__, yaml.YAMLError):
+            raise UsageError(str(error), hint=error.hint) from error
         if bare[0] in "[{":
             raise UsageError(
                 f"{text!r} begins like a list or mapping but is none",
@@ -144,6 +155,16 @@ def _around_model(text: str, file: Path, path: KeyPath, value: object) -> tuple[
         return path, value
     named = {"default": current} if current else {}
     return ("model",), {**named, str(path[1]): value}
+
+
+def _check_known(text: str, file: Path, env: Mapping[str, str], path: KeyPath) -> None:
+    _, problems = inspect_config(text, file, env)
+    for problem in problems:
+        if NO_SUCH_SETTING in problem.message and _concerns(problem.path, path):
+            raise UsageError(
+                f"{format_path(problem.path)}: {problem.message}",
+                hint="Nothing was changed; --force sets it all the same.",
+            )
 
 
 def _concerns(warned: KeyPath, path: KeyPath) -> bool:
@@ -212,5 +233,5 @@ def _write(path: Path, text: str, *, mode: int | None = None) -> None:
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}",
-            hint="Check the rights and the free space; the old file is unchanged.",
+            hint=advice(error, "Check the rights.") + " The old file is unchanged.",
         ) from error

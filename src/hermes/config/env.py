@@ -30,6 +30,11 @@ class Env(Mapping[str, str]):
         """The same variables with `layer` laid over them."""
         return Env(layer, *self._layers)
 
+    @property
+    def own(self) -> frozenset[str]:
+        """Names that were laid over the lowest layer: what a profile sets for itself."""
+        return frozenset(name for layer in self._layers[:-1] for name in layer)
+
     def __getitem__(self, name: str) -> str:
         for layer in self._layers:
             if name in layer:

@@ -42,4 +42,6 @@ def _expand_text(
             return reference[0]
         return value
 
-    return _REFERENCE.sub(replaced, text)
+    # Behind the last bracket nothing is whole; to look there would take time without end.
+    end = text.rfind("}") + 1
+    return _REFERENCE.sub(replaced, text[:end]) + text[end:]

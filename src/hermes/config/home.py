@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.kit.errors import ConfigError, UsageError
+from hermes.kit.files import advice, read_ordinary
 
 DEFAULT = "default"
 """The profile that lives in the root itself."""
@@ -237,7 +238,7 @@ def sticky_profile(root: Path) -> str:
     """The profile chosen with `hermes profile use`."""
     path = root / "active_profile"
     try:
-        name = path.read_bytes().decode(errors="replace").strip()
+        name = read_ordinary(path).decode(errors="replace").strip()
     except FileNotFoundError:
         return DEFAULT
     except OSError as error:
@@ -280,7 +281,8 @@ def ensure_home(home: Home) -> None:
         _seed(home.soul, (Path(__file__).parent / "soul.md").read_bytes())
     except OSError as error:
         raise ConfigError(
-            f"{error.filename or home.path} cannot be created: {error.strerror}", hint=hint
+            f"{error.filename or home.path} cannot be created: {error.strerror}",
+            hint=advice(error, hint),
         ) from error
     if not os.access(home.path, os.W_OK):
         raise ConfigError(f"{home.path} cannot be written by you", hint=hint)

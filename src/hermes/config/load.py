@@ -73,10 +73,7 @@ def inspect_config(
     try:
         return _inspect(text, file, env)
     except RecursionError as error:
-        raise ConfigError(
-            f"{file}: this is nested without end",
-            hint="Look for an alias (*name) inside of what it stands for (&name).",
-        ) from error
+        raise ConfigError(f"{file}: this is nested too deep", hint="Write it flatter.") from error
 
 
 def _inspect(text: str, file: Path, env: Mapping[str, str]) -> tuple[Loaded | None, list[Problem]]:

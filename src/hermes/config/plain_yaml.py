@@ -11,7 +11,7 @@ from typing import TypeAlias
 Line: TypeAlias = tuple[int, str]
 
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_-]{0,99}):(?: +|$)")
-_INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,99})")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
 _TEXT = re.compile(
     r"(?:[A-Za-z$/]|\.\.?/|~/|--?[A-Za-z]).*|\."

@@ -10,7 +10,7 @@ from ruamel.yaml.error import YAMLError
 from hermes.config.change import CannotChange, applied, removed
 from hermes.config.paths import KeyPath
 
-_SECTION = r"[^\s#-][^#\n]*:[ \t]*(?:[&!]\S+[ \t]*)*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*"
+_SECTION = r"[^\s#-][^#\n]*:[ \t]*(?:[&!]\S++[ \t]*+)*+(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*"
 _NESTED_KEY = re.compile(rf"(?m)^{_SECTION}( +)[^\s#-]")
 _NESTED_DASH = re.compile(rf"(?m)^( *){_SECTION}( *)- ")
 

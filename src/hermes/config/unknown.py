@@ -12,6 +12,9 @@ from hermes.config.shapes import as_list, as_mapping
 
 NO_SUCH_SETTING = "there is no such setting"
 
+MOST_GUESSES = 20
+"""To guess what was meant takes longer than all the rest of the reading."""
+
 SURELY_A_SLIP = 0.85
 """How like a known name a key must be to be questioned where foreign keys are welcome."""
 
@@ -22,10 +25,10 @@ def unknown_keys(raw: Mapping[str, object], config: Config) -> list[Finding]:
         Finding(
             severity=Severity.WARNING,
             path=path,
-            message=_in_words(path, siblings),
+            message=_in_words(path, siblings) if number < MOST_GUESSES else NO_SUCH_SETTING,
             hint="It is kept but has no effect.",
         )
-        for path, siblings in _unknown(raw, config, ())
+        for number, (path, siblings) in enumerate(_unknown(raw, config, ()))
     ]
 
 

@@ -1,10 +1,12 @@
 """Every environment variable the program knows, with what it is for and whether it is a secret."""
 
+import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
 
+from hermes.config.env import Env
 from hermes.config.platforms import PLATFORMS
 
 
@@ -198,33 +200,93 @@ def _all() -> Iterator[Variable]:
 
 VARIABLES: Mapping[str, Variable] = {variable.name: variable for variable in _all()}
 
-_SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASS", "_CREDENTIALS", "_DSN")
+_SECRET_ENDINGS = (
+    "_KEY", "_TOKEN", "_SECRET", "_PASS", "_PWD", "_PAT", "_CREDENTIAL", "_CREDENTIALS", "_DSN",
+    "_AUTH", "APIKEY", "PASSWORD", "PASSWD", "PASSPHRASE", "COOKIE", "COOKIES", "WEBHOOK",
+    "WEBHOOK_URL", "DATABASE_URL", "CONNECTION_STRING", "CONNECTIONSTRING", "CONN_STR",
+)  # fmt: skip
+_SECRET_NAMES = frozenset({"KEY", "TOKEN", "SECRET", "PASS", "DSN", "AUTHORIZATION"})
+_ORDINARY = frozenset(
+    {
+        "EDITOR", "HOME", "LANG", "LANGUAGE", "LOGNAME", "PAGER", "PATH", "SHELL", "SSL_CERT_DIR",
+        "SSL_CERT_FILE", "TERM", "TMPDIR", "TZ", "USER", "VISUAL",
+    }
+)  # fmt: skip
+_ORDINARY_BEGINNINGS = ("LC_", "XDG_")
+_ORDINARY_ENDINGS = (
+    "_DIR", "_ENABLED", "_HOST", "_LEVEL", "_MODE", "_MODEL", "_PATH", "_PORT", "_PROXY",
+    "_REGION", "_TIMEOUT",
+)  # fmt: skip
+_TRIVIAL = re.compile(
+    r"\W*[A-Za-z]{0,12}\W*|[\d.,:+-]*|[~.]{0,2}/[\w./ -]*|https?://[\w.-]+(:\d+)?/?"
+)
+"""A word, a number, a path, the address of a host: masking these would tear holes everywhere."""
 
 
 def is_variable(name: str) -> bool:
     """Whether this names an environment variable rather than a setting of config.yaml."""
-    return name in VARIABLES or (name.isupper() and name.endswith(_SECRET_ENDINGS))
+    return name in VARIABLES or (name.isupper() and names_secret(name))
+
+
+def names_secret(name: str) -> bool:
+    """Whether a name says that it stands for a secret: `X_API_KEY`, `x-api-key`, `apiKey_2`."""
+    words = _CAMEL.sub("_", name).upper()
+    folded = _FOLDED.sub("_", words).rstrip("0123456789").removesuffix("_")
+    return folded in _SECRET_NAMES or folded.endswith(_SECRET_ENDINGS)
+
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_FOLDED = re.compile(r"[-.\s]")
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value must not be shown; an unknown name is judged by its ending."""
+    """Whether the value must not be shown; an unknown name is judged by what it says."""
+    known = VARIABLES.get(name)
+    return known.secret if known is not None else names_secret(name)
+
+
+def is_ordinary(name: str) -> bool:
+    """Whether the value is surely none that must be hidden."""
     known = VARIABLES.get(name)
     if known is not None:
-        return known.secret
-    # Further keys of a provider stand in NAME_2, NAME_3 and so on.
-    return name.upper().rstrip("0123456789").removesuffix("_").endswith(_SECRET_ENDINGS)
+        return not known.secret
+    upper = name.upper()
+    plain = upper in _ORDINARY or upper.startswith(_ORDINARY_BEGINNINGS)
+    return not names_secret(name) and (plain or upper.endswith(_ORDINARY_ENDINGS))
+
+
+def withheld_names(env: Mapping[str, str]) -> set[str]:
+    """What no child process gets to see: known secrets, and what the profile sets for itself."""
+    own = env.own if isinstance(env, Env) else ()
+    secret = {name for name, variable in VARIABLES.items() if variable.secret}
+    return secret.union(name for name in env if is_secret(name)).union(
+        name for name in own if not is_ordinary(name)
+    )
 
 
 def secret_values(env: Mapping[str, str]) -> list[str]:
-    """The values in the environment that must not be shown."""
-    return [
-        part
-        for name, value in env.items()
-        if is_secret(name)
-        # Several keys may share a variable, each of them a secret of its own.
-        for part in {value, *(key.strip() for key in value.split(","))}
-        if part
-    ]
+    """The values that must not be shown: by their names, or because only the profile sets them.
+
+    Nobody writes a line into a profile's own file for fun: unless the name is known to be
+    harmless, or the value says nothing, it counts.
+    """
+    own = env.own if isinstance(env, Env) else ()
+    found: list[str] = []
+    for name, value in env.items():
+        if is_secret(name) or (name in own and not is_ordinary(name) and not is_trivial(value)):
+            found += secrets_of(value)
+    return found
+
+
+def is_trivial(value: str) -> bool:
+    """Whether a value under a name that says nothing can hardly be a secret."""
+    return len(value) < 8 or _TRIVIAL.fullmatch(value) is not None
+
+
+def secrets_of(value: str) -> list[str]:
+    """The value, and each part of it where several keys share one line."""
+    parts = [value, *(key.strip().removeprefix("Bearer ") for key in value.split(","))]
+    return [part for part in dict.fromkeys(parts) if part]
 
 
 def as_optional_env_vars() -> dict[str, dict[str, str | bool]]:

@@ -1,12 +1,13 @@
 """YAML text to plain values, noticing what YAML itself lets pass."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import yaml
 
 from hermes.config.problems import Problem, Severity, as_error
+from hermes.config.yaml_limits import check_limits
 from hermes.kit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ else:
     except ImportError:
         from yaml import SafeLoader
 
+_LONGEST_NUMBER = 100
 _INDENT = "Check the indent: the keys of one section begin in one column."
 
 ADVICE = {
@@ -29,6 +31,13 @@ ADVICE = {
     "found undefined alias": "A value that begins with * must be put in quotes.",
     "could not determine a constructor": "A value that begins with ! must be put in quotes.",
 }
+
+
+class _Parser(Protocol):
+    """What the library's types leave out."""
+
+    def check_event(self) -> bool: ...
+    def get_event(self) -> yaml.Event: ...
 
 
 class Loader(SafeLoader):
@@ -44,19 +53,36 @@ class Loader(SafeLoader):
             self.suspicious = True
         return mapping
 
+    def construct_whole_number(self, node: yaml.ScalarNode) -> int:
+        if len(node.value) > _LONGEST_NUMBER:
+            raise ValueError(f"a number of more than {_LONGEST_NUMBER} digits")
+        return super().construct_yaml_int(node)
+
+
+Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_whole_number)
+
 
 def read_yaml(text: str, file: Path) -> tuple[object, bool]:
     """The value, and whether to look for repeated keys. Raises `ConfigError` with the place."""
-    loader = Loader(text.removeprefix("\ufeff"))
+    text = text.removeprefix("\ufeff")
+    loader = Loader(text)
     try:
+        check_limits(_events(text), file)
         return loader.get_single_data(), loader.suspicious
     except yaml.YAMLError as error:
         raise _not_yaml(error, text, file) from error
     except ValueError as error:
         raise ConfigError(
             f"{file}: this YAML has a value that cannot be: {error}",
-            hint="Put dates and times in quotes.",
+            hint="Put dates, times and very long numbers in quotes.",
         ) from error
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    """What the parser meets, without building anything from it."""
+    parser = cast("_Parser", Loader(text))
+    while parser.check_event():
+        yield parser.get_event()
 
 
 def compose(text: str) -> yaml.Node | None:

@@ -37,7 +37,7 @@ class Hub:
                 continue
             for name, channel in lender.channels.items():
                 online = partial(_is_online, lender, name)
-                lent[lent_name(name, lender.profile)] = Lent(channel, online)
+                lent[lent_name(name, lender.profile)] = Lent(channel, online, lender.pacers[name])
         return lent
 
     def _ear_of(self, tenant: Tenant) -> Hear:

@@ -16,6 +16,7 @@ from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.sections.chats import ProfileRoute
 from hermes.gateway.gateway import Gateway, Hear, Lent
+from hermes.gateway.pacer import Pacer
 from hermes.kit.errors import ConfigError
 from hermes.local.door import LocalDoor
 from hermes.local.guest import Services
@@ -52,6 +53,7 @@ class Tenant:
         self.profile = app.home.profile
         self.channels = channels
         self.troubles = troubles
+        self.pacers = {name: Pacer(app.clock, one.caps) for name, one in channels.items()}
         self.door = build_door(app, channels)
         self.failure = ""
         self.ended = anyio.Event()
@@ -71,7 +73,13 @@ class Tenant:
         return self._gateway
 
     def assemble(self, lent: Mapping[str, Lent]) -> None:
-        parts = ChatParts(channels=self.channels, lent=lent, door=self.door, park=self._park)
+        parts = ChatParts(
+            channels=self.channels,
+            door=self.door,
+            lent=lent,
+            pacers=self.pacers,
+            park=self._park,
+        )
         self._gateway = build_gateway(self.app, parts)
 
     def begin(self, hear: Hear) -> None:

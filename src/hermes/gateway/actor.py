@@ -326,7 +326,7 @@ class Actor:
             raise failure
         if failure is not None:
             log.error("run %s of session %s broke", run.id, self.key, exc_info=failure)
-            text = f"{failure} {failure.hint}" if isinstance(failure, HermesError) else BROKEN
+            text = failure.sentence if isinstance(failure, HermesError) else BROKEN
         elif run.cause is Cause.STOPPED and not run.ended:
             text = "Stopped."
         else:

@@ -8,6 +8,7 @@ import anyio
 from msgspec import Struct
 
 from hermes.gateway.deadline import TooLong, sleep_unless, within
+from hermes.gateway.pacer import Pacer
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.text import one_line
@@ -57,9 +58,11 @@ class Bubble:
         clock: Clock,
         pace: Pace,
         shows: Shows = Shows(),  # noqa: B008 - a frozen value
+        pacer: Pacer | None = None,
     ) -> None:
         self._channel = channel
         self._shows = shows
+        self._pacer = pacer or Pacer(clock, channel.caps)
         self._edits: Edits | None = channel if isinstance(channel, Edits) else None
         self._address = address
         self._clock = clock
@@ -128,6 +131,12 @@ class Bubble:
             text = self._page()
             if self._frozen.is_set() or text == self._shown:
                 continue
+            if not self._pacer.spare(self._address):
+                # What is shown next will hold this, too.
+                self._changed.set()
+                if await self._pause(self._pace.edit):
+                    return
+                continue
             self._sending = True
             wait = await self._quietly(lambda text=text: self._show(text))
             self._sending = False
@@ -167,6 +176,7 @@ class Bubble:
             await within(self._clock, self._pace.limit, work)
         except Throttled as error:
             self._strikes += 1
+            self._pacer.hush(error.wait)
             return error.wait
         except (NotSent, TooLong, OSError) as error:
             self._strikes += 1

@@ -12,6 +12,7 @@ from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.deadline import within
 from hermes.gateway.letters import Reply, amended, as_spoken, outbox, read_reply
+from hermes.gateway.pacer import Pacer
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
@@ -75,6 +76,7 @@ class Delivery:
         self._channel = channel
         self._lane = outbox(name)
         self._dead = dead
+        self._pacer = Pacer(clock, channel.caps)
         self._rules = rules or DeliveryRules()
         self._holder = this_process()
         self._online: Callable[[], bool] = _always
@@ -85,6 +87,10 @@ class Delivery:
     def depends_on(self, online: Callable[[], bool]) -> None:
         """While this says no, nothing is tried and no attempt is used up."""
         self._online = online
+
+    def keeps_pace_with(self, pacer: Pacer) -> None:
+        """Others speak through the same account."""
+        self._pacer = pacer
 
     def wake(self, topic: str) -> None:
         """Something was posted to an address."""
@@ -216,6 +222,7 @@ class Delivery:
             (Text(MARK + text if marked else text),), reply.reply_to if place == 0 else None
         )
         to = as_spoken(reply.address)
+        await self._pacer.room(to)
         passing("delivery.before_send")
         receipt = await within(self._clock, self._rules.limit, lambda: self._channel.send(to, post))
         passing("delivery.after_send")
@@ -229,6 +236,7 @@ class Delivery:
             return False
         receipt = Receipt(as_spoken(reply.address), reply.bubble)
         post = Outgoing((Text(text),))
+        await self._pacer.room(receipt.address)
         try:
             passing("delivery.before_edit")
             await within(self._clock, self._rules.limit, lambda: channel.edit(receipt, post))
@@ -253,6 +261,7 @@ class Delivery:
         await self._insist(amended(pending.parcel.key, reply))
         log.info("%s was not sent: %s", pending.parcel.key, error)
         if isinstance(error, Throttled):
+            self._pacer.hush(error.wait)
             return max(error.wait, 0.1)
         delay = self._delay(pending.parcel.attempts + 1)
         return min(delay, OFFLINE_CAP) if free else delay

@@ -3,18 +3,26 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from hermes.commands.command import Ask, Context, Leave, Told
+from hermes.commands.command import Ask, Command, Context, Leave, Told
 from hermes.commands.registry import Registry
+from hermes.commands.surface import Activity, Busy, Person, Seat, Stopped, Surface
 from hermes.gateway.actors import Actors
-from hermes.gateway.letters import Busy, Letter, Welcome
+from hermes.gateway.hooks import Hooks, NoHooks, Verdict
+from hermes.gateway.letters import Letter, Welcome, platform_of
+from hermes.gateway.occasions import (
+    command_event,
+    occasion_of,
+    tell_session_end,
+    tell_session_reset,
+)
 from hermes.gateway.sessions import ChatSessions
 from hermes.kit.clock import Clock
-from hermes.kit.text import plural
-from hermes.ports.store import Store
+from hermes.ports.store import ChangeSession, Store
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media, Text
+from hermes.schema.sessions import Session, SessionChange
 from hermes.session.conversation import Conversation, Origin
 from hermes.session.runner import Runner
 
@@ -39,8 +47,11 @@ Answer: TypeAlias = str | Say
 Urgent: TypeAlias = Callable[[Order], Awaitable[Answer]]
 """A command of the gateway itself, such as an answer to a request for approval."""
 
-_ELSEWHERE = frozenset({"resume", "quit", "exit"})
-_ALIASES = {"reset": "new"}
+_UNASKED = frozenset({"stop"})
+"""Commands that no hook can keep waiting."""
+
+_CHOSEN = ("title", "model", "provider", "system", "effort", "personality")
+"""What a command may set in a session that is not on disk yet."""
 
 
 class Desk:
@@ -57,16 +68,10 @@ class Desk:
         self._runner = runner
         self._actors = actors
         self._sessions = sessions
+        self._hooks: Hooks = NoHooks()
         self._registry: Registry | None = None
         self._context: Callable[[Conversation], Context] | None = None
-        self._urgent: dict[str, Urgent] = {
-            "stop": self._stop,
-            "new": self._new,
-            "queue": self._queue,
-            "steer": self._steer,
-            "status": self._status,
-            "retry": self._retry,
-        }
+        self._urgent: dict[str, Urgent] = {}
 
     def knows(
         self,
@@ -78,85 +83,173 @@ class Desk:
         self._registry, self._context = registry, context
         self._urgent |= urgent
 
+    def heeds(self, hooks: Hooks) -> None:
+        """Whom commands are told to, and who may keep one from being run."""
+        self._hooks = hooks
+
     async def run(self, welcome: Welcome, letter: Letter, line: str) -> Answer:
         """Raises a `HermesError` that says why not."""
         typed, *words = line.strip().removeprefix("/").split(None, 1)
         # In groups, platforms write the name of the bot behind that of the command.
         name = typed.partition("@")[0].lower()
-        name = _ALIASES.get(name, name)
-        if welcome.commands is not None and name not in welcome.commands:
-            raise UsageError(f"/{name} is not for you here.", hint="/help lists what there is.")
-        if name in _ELSEWHERE:
-            raise UsageError(f"/{name} works in the terminal only.")
         order = Order(welcome, letter, words[0].strip() if words else "")
         urgent = self._urgent.get(name)
-        if urgent is not None:
-            return await urgent(order)
-        return await self._common(order, f"/{name} {order.words}")
+        if urgent is None:
+            return await self._common(order, name)
+        if welcome.commands is not None and name not in welcome.commands:
+            raise UsageError(f"/{name} is not for you here.", hint="/help lists what there is.")
+        handled = await self._ask_hooks(order, name, await self._sessions.find(welcome.key))
+        return await urgent(order) if handled is None else handled
 
-    async def _common(self, order: Order, line: str) -> Answer:
+    async def _common(self, order: Order, name: str) -> Answer:
         if self._registry is None or self._context is None:
             raise UsageError("There are no commands here.")
-        reply = await self._registry.run(self._context(await self._talk(order)), line)
-        match reply:
-            case Told(text):
-                return text
-            case Ask(parts):
-                return Say(parts)
-            case Leave():
-                return "There is nothing to leave here."
-            case _:
-                assert_never(reply)
+        talk = await self._talk(order)
+        context = self._seated(order, self._context(talk), talk)
+        command = self._registry.admit(context, name)
+        handled = await self._ask_hooks(order, command.name, talk.session)
+        if handled is not None:
+            return handled
+        before = talk.session
+        answer = await _answer(command, context, order.words)
+        if not talk.started and talk.session != before:
+            await self._keep(order, before, talk.session)
+        return answer
+
+    def _seated(self, order: Order, context: Context, talk: Conversation) -> Context:
+        welcome, letter = order.welcome, order.letter
+        seat = Seat(
+            surface=Surface.CHAT,
+            person=Person(id=letter.asker.user, name=letter.asker.name),
+            address=letter.address,
+            platform=platform_of(letter.address.channel),
+            permitted=welcome.commands,
+            # In a shared chat the session may be somebody else's; the past is everybody's own.
+            archive=self._store.seen_by(welcome.principal),
+            work=ChatWork(self, order),
+        )
+        return structs.replace(context, conversation=talk, role=welcome.role, seat=seat)
 
     async def _talk(self, order: Order) -> Conversation:
+        """The talk in this chat; where none is open yet, a new one that is not on disk."""
         welcome, channel = order.welcome, order.letter.address.channel
-        session = await self._sessions.current(welcome.key, channel, welcome.principal)
-        origin = Origin(source=channel, cwd=session.cwd, principal=session.principal)
+        session = await self._sessions.find(welcome.key)
+        origin = Origin(
+            source=platform_of(channel),
+            key=welcome.key,
+            cwd=session.cwd if session else "",
+            principal=session.principal if session else welcome.principal,
+        )
         talk = Conversation(self._store, self._clock, self._runner, origin)
-        await talk.resume(session.id)
+        if session is not None:
+            await talk.resume(session.id)
         return talk
 
-    async def _stop(self, order: Order) -> Answer:
-        stopped = await self._actors.stop(order.welcome.key, order.words or None)
-        aside = plural(stopped.waiting, "waiting message")
-        if stopped.run is not None:
-            # The run itself says that it was stopped.
-            return f"Set aside {aside}, too." if stopped.waiting else ""
-        if stopped.waiting:
-            return f"Stopped. Set aside {aside}."
-        return "Nothing is running."
+    async def _keep(self, order: Order, before: Session, after: Session) -> None:
+        """A command chose something for a session that nobody has spoken in yet."""
+        welcome, channel = order.welcome, order.letter.address.channel
+        session = await self._sessions.current(welcome.key, channel, welcome.principal)
+        chosen = {
+            name: getattr(after, name)
+            for name in _CHOSEN
+            if getattr(after, name) != getattr(before, name)
+        }
+        await self._store.commit(ChangeSession(session.id, SessionChange(**chosen)))
 
-    async def _new(self, order: Order) -> Answer:
+    async def _ask_hooks(self, order: Order, name: str, session: Session | None) -> str | None:
+        """None when the command is to be run; else what to answer in its place."""
+        welcome, letter = order.welcome, order.letter
+        occasion = occasion_of(letter, welcome.key, session.id if session else "")
+        context = occasion.context(command=name, args=order.words)
+        if name in _UNASKED:
+            self._hooks.emit(command_event(name), context)
+            return None
+        decision = await self._hooks.decide(command_event(name), context)
+        if decision is None:
+            return None
+        match decision.decision:
+            case Verdict.ALLOW:
+                return None
+            case Verdict.DENY:
+                raise UsageError(decision.message or f"/{name} is not allowed here.")
+            case Verdict.HANDLED:
+                return decision.message
+
+    def activity(self, key: str) -> Activity:
+        now = self._actors.activity(key)
+        return Activity(running=now.run is not None, seconds=now.seconds, waiting=now.waiting)
+
+    async def stop(self, key: str, run: str) -> Stopped:
+        stopped = await self._actors.stop(key, run or None)
+        running = stopped.run is not None
+        return Stopped(running=running, waiting=stopped.waiting, says_so=True)
+
+    async def begin(self, order: Order, title: str) -> Session:
         welcome, channel = order.welcome, order.letter.address.channel
         await self._actors.stop(welcome.key)
         old = await self._sessions.find(welcome.key)
         if old is not None:
             await self._sessions.end(old, "new")
-        session = await self._sessions.begin(welcome.key, channel, welcome.principal, order.words)
-        return f"New session {session.id}."
+            tell_session_end(self._hooks, occasion_of(order.letter, welcome.key, old.id), "new")
+        session = await self._sessions.begin(welcome.key, channel, welcome.principal, title)
+        occasion = occasion_of(order.letter, welcome.key, session.id)
+        tell_session_reset(self._hooks, occasion, "new")
+        return session
 
-    async def _queue(self, order: Order) -> Answer:
-        if not order.words:
-            raise UsageError("There is nothing to queue.", hint="For example: /queue and the tests")
-        busy = self._actors.activity(order.welcome.key).run is not None
-        return Say((Text(order.words),), Busy.QUEUE, "Queued." if busy else "")
+    async def enter(self, key: str, session: Session) -> None:
+        """The chat goes on in that session, and the one that was open there is over."""
+        async with self._runner.holding(session.id):
+            await self._actors.stop(key)
+            here = SessionChange(key=key, ended_at=None, end_reason="")
+            over = SessionChange(ended_at=self._clock.now(), end_reason="resumed another")
+            current = await self._sessions.find(key)
+            others = [] if current is None else [ChangeSession(current.id, over)]
+            await self._store.commit(*others, ChangeSession(session.id, here))
+            while (left := await self._sessions.find(key)) and left.id != session.id:
+                await self._store.commit(ChangeSession(left.id, over))
 
-    async def _steer(self, order: Order) -> Answer:
-        if not order.words:
-            raise UsageError("There is nothing to say.", hint="For example: /steer use the other")
-        busy = self._actors.activity(order.welcome.key).run is not None
-        return Say((Text(order.words),), Busy.STEER, "Passed on." if busy else "")
+    def manner(self) -> Busy:
+        return self._actors.busy
 
-    async def _status(self, order: Order) -> Answer:
-        activity = self._actors.activity(order.welcome.key)
-        doing = f"running for {activity.seconds:.0f} s" if activity.run else "idle"
-        lines = [f"  now  {doing}, {plural(activity.waiting, 'message')} waiting"]
-        if self._registry is not None:
-            told = await self._common(order, "/status")
-            lines = [*([told] if isinstance(told, str) else []), *lines]
-        return "\n".join(lines)
+    def change_manner(self, manner: Busy) -> None:
+        self._actors.change_busy(manner)
 
-    async def _retry(self, order: Order) -> Answer:
-        talk = await self._talk(order)
-        (question,) = await talk.undo(1)
-        return Say(question.parts)
+
+class ChatWork:
+    """The turns and sessions of one chat, for the commands typed in it."""
+
+    def __init__(self, desk: Desk, order: Order) -> None:
+        self._desk = desk
+        self._order = order
+        self._key = order.welcome.key
+
+    def activity(self) -> Activity:
+        return self._desk.activity(self._key)
+
+    async def stop(self, run: str = "") -> Stopped:
+        return await self._desk.stop(self._key, run)
+
+    async def begin(self, title: str) -> Session:
+        return await self._desk.begin(self._order, title)
+
+    async def enter(self, session: Session) -> None:
+        await self._desk.enter(self._key, session)
+
+    def manner(self) -> Busy | None:
+        return self._desk.manner()
+
+    def change_manner(self, manner: Busy) -> None:
+        self._desk.change_manner(manner)
+
+
+async def _answer(command: Command, context: Context, words: str) -> Answer:
+    reply = await command.run(context, words)
+    match reply:
+        case Told(text):
+            return text
+        case Ask(parts, manner, told):
+            return Say(parts, manner, told)
+        case Leave():
+            return "There is nothing to leave here."
+        case _:
+            assert_never(reply)

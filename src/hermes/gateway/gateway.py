@@ -19,6 +19,7 @@ from hermes.gateway.delivery import Delivery, DeliveryRules
 from hermes.gateway.desk import Desk, Urgent
 from hermes.gateway.intake import Door, Intake
 from hermes.gateway.letters import Letter, as_spoken, platform_of, topic_of
+from hermes.gateway.pacer import Pacer
 from hermes.gateway.resets import ResetPolicy
 from hermes.gateway.runs import ActorRules
 from hermes.gateway.sessions import ChatSessions
@@ -66,6 +67,7 @@ class Lent(Struct, frozen=True):
 
     channel: Channel
     online: Callable[[], bool]
+    pacer: Pacer
 
 
 async def no_refusal(letter: Letter) -> str:
@@ -92,6 +94,7 @@ class House(Struct, frozen=True, kw_only=True):
     cwd: str = ""
     urgent: Mapping[str, Urgent] = {}
     lent: Mapping[str, Lent] = {}
+    pacers: Mapping[str, Pacer] = {}
     refusal: Callable[[Letter], Awaitable[str]] = no_refusal
     places: Callable[[str], tuple[Address, ...]] = nowhere_else
 
@@ -112,6 +115,9 @@ class Gateway:
         self.desk.knows(house.registry, house.context, house.urgent)
         self.intake = Intake(store, clock, house.door, self.actors, self.desk, self.dead)
         self.supervisor = Supervisor(house.channels, clock, rules.supervisor)
+        self.pacers = {name: Pacer(clock, one.caps) for name, one in house.channels.items()}
+        self.pacers |= house.pacers
+        self.pacers |= {name: lent.pacer for name, lent in house.lent.items()}
         self.deliveries = {
             name: Delivery(store, clock, name, channel, self.dead, rules.delivery)
             for name, channel in self._channels.items()
@@ -170,6 +176,7 @@ class Gateway:
             lent = self._house.lent.get(name)
             online = lent.online if lent else lambda name=name: self.supervisor.online(name)
             delivery.depends_on(online)
+            delivery.keeps_pace_with(self.pacers[name])
         self.actors.work_in(
             Surroundings(
                 posted=self.posted,
@@ -192,7 +199,9 @@ class Gateway:
         if not self._rules.progress or not isinstance(channel, Edits | Types):
             return None
         shows = self._rules.shows.get(platform_of(address.channel), Shows())
-        return Bubble(channel, as_spoken(address), self._house.clock, self._rules.pace, shows)
+        pacer = self.pacers[address.channel]
+        place, clock, pace = as_spoken(address), self._house.clock, self._rules.pace
+        return Bubble(channel, place, clock, pace, shows, pacer)
 
     def _sign(self, inbound: Inbound) -> None:
         """An instant sign of life; the message waits for nobody's sake."""

@@ -104,6 +104,9 @@ class Intake:
             passing("intake.after_put")
             self._sign(inbound)
             self._actors.wake(welcome.key)
+        else:
+            # Whoever brought it the first time may have been cut off before waking anybody.
+            self._actors.wake(welcome.key)
         passing("intake.before_ack")
 
     async def recover(self) -> None:
@@ -133,7 +136,7 @@ class Intake:
         try:
             answer = await self._desk.run(welcome, letter, line)
         except HermesError as error:
-            answer = _sentence(error)
+            answer = error.sentence
         except Exception:
             log.exception("the command %s broke", one_line(line, 60))
             answer = BROKEN
@@ -186,10 +189,6 @@ def _asker(inbound: Inbound) -> Asker:
         chat_name=inbound.about.chat_name,
         message=inbound.message or "",
     )
-
-
-def _sentence(error: HermesError) -> str:
-    return f"{error} {error.hint}".strip()
 
 
 def _nobody(address: Address) -> None:

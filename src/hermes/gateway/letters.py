@@ -1,11 +1,11 @@
 """What lies in the inbox and the outbox of a chat, and how it gets its name there."""
 
 from datetime import datetime
-from enum import StrEnum
 
 import msgspec
 from msgspec import Raw, Struct
 
+from hermes.commands.surface import Busy
 from hermes.ports.store import Amend, Parcel, Post
 from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Address, Asker, Role
@@ -14,15 +14,6 @@ INBOX = "inbox"
 COMMANDS = "commands"
 OURS = "agent:"
 """How the topics of chat sessions begin; other rows of the inbox are somebody else's."""
-
-
-class Busy(StrEnum):
-    """What a message does while a turn is running."""
-
-    INTERRUPT = "interrupt"
-    QUEUE = "queue"
-    STEER = "steer"
-    COLLECT = "collect"
 
 
 class Welcome(Struct, frozen=True, kw_only=True):

@@ -54,12 +54,29 @@ class Supervisor:
         self._heard: dict[str, datetime] = {}
         self._states = {name: ChannelState(since=clock.now()) for name in channels}
         self._scope: anyio.CancelScope | None = None
+        self._listening: dict[str, anyio.CancelScope] = {}
+        self._paused: dict[str, anyio.Event] = {}
 
     def online(self, name: str) -> bool:
         return self._states[name].condition is Condition.LISTENING
 
     def snapshot(self) -> Mapping[str, ChannelState]:
         return {name: self._state(name) for name in self._states}
+
+    def pause(self, name: str) -> None:
+        """Listen to it no more until `resume`; what is to be sent there waits."""
+        if name in self._channels and name not in self._paused:
+            self._paused[name] = anyio.Event()
+            if name in self._listening:
+                self._listening[name].cancel()
+
+    def resume(self, name: str) -> None:
+        resumed = self._paused.pop(name, None)
+        if resumed is not None:
+            resumed.set()
+
+    def is_paused(self, name: str) -> bool:
+        return name in self._paused
 
     def close(self) -> None:
         """Listen no more; what is being delivered just now is not acknowledged."""
@@ -82,16 +99,29 @@ class Supervisor:
         failures = 0
         try:
             while True:
-                self._set(name, Condition.LISTENING, failures)
-                begun = self._clock.monotonic()
-                condition, reason = await self._listen(name, heard)
-                lasted = self._clock.monotonic() - begun
-                failures = 1 if lasted >= self._rules.good else failures + 1
-                self._set(name, condition, failures, reason)
-                log.warning("channel %s: %s (failure %d)", name, reason, failures)
-                await self._clock.sleep(self._rules.backoff.delay(failures))
+                await self._until_resumed(name)
+                with anyio.CancelScope() as scope:
+                    self._listening[name] = scope
+                    failures = await self._listen_once(name, heard, failures)
         finally:
             self._set(name, Condition.CLOSED, failures)
+
+    async def _until_resumed(self, name: str) -> None:
+        while (resumed := self._paused.get(name)) is not None:
+            self._set(name, Condition.CLOSED, 0, "It is paused.")
+            await resumed.wait()
+
+    async def _listen_once(self, name: str, deliver: Deliver, failures: int) -> int:
+        """Until it fails and the wait after that is over; returns the failures so far."""
+        self._set(name, Condition.LISTENING, failures)
+        begun = self._clock.monotonic()
+        condition, reason = await self._listen(name, deliver)
+        lasted = self._clock.monotonic() - begun
+        failures = 1 if lasted >= self._rules.good else failures + 1
+        self._set(name, condition, failures, reason)
+        log.warning("channel %s: %s (failure %d)", name, reason, failures)
+        await self._clock.sleep(self._rules.backoff.delay(failures))
+        return failures
 
     async def _listen(self, name: str, deliver: Deliver) -> tuple[Condition, str]:
         """Returns how and why it ended, for it should not have."""

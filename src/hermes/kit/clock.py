@@ -4,8 +4,6 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-import anyio
-
 
 class Clock(Protocol):
     def now(self) -> datetime:
@@ -27,4 +25,6 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
+        import anyio  # noqa: PLC0415 - whoever only reads a clock does not wait for that
+
         await anyio.sleep(seconds)

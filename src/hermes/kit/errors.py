@@ -16,6 +16,11 @@ class HermesError(Exception):
             # So that a traceback, too, ends with what to do next.
             self.add_note(hint)
 
+    @property
+    def sentence(self) -> str:
+        """What happened and what to do next, in one line."""
+        return f"{self} {self.hint}".strip()
+
 
 class UsageError(HermesError):
     code = "usage"

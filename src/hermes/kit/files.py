@@ -1,12 +1,46 @@
-"""Writing files so that a reader, or a crash, only ever sees the old text or the new."""
+"""Files written so that a reader, or a crash, sees the old text or the new; files read safely."""
 
+import errno
 import os
-import tempfile
+import stat
 from pathlib import Path
+
+SMALL = 1024 * 1024
+"""More bytes than a file has that a person writes by hand."""
+
+
+def read_ordinary(path: Path, limit: int = SMALL) -> bytes:
+    """All of a file. Raises `OSError` for what is none (a pipe, a device) or is larger.
+
+    Opening a pipe waits for its other end, and a device may never end: neither happens here.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        kind = os.fstat(handle).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(kind):
+            raise OSError(errno.EINVAL, "It is a pipe or a device, not a file", str(path))
+        with open(handle, "rb", closefd=False) as file:
+            data = file.read(limit + 1)
+    finally:
+        os.close(handle)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))
+    return data
+
+
+def advice(error: OSError, otherwise: str = "") -> str:
+    """What to do next about a file that could not be written."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "Free some space on that disk, then try again."
+    return otherwise
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Replace `path` in one step; an existing file keeps its permissions unless `mode` is given."""
+    import tempfile  # noqa: PLC0415 - slow to load, and readers do not need it
+
     target = path.resolve() if path.is_symlink() else path
     wanted = mode if mode is not None else _mode_of(target)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

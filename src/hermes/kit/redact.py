@@ -16,13 +16,15 @@ _B = r"(?<![A-Za-z0-9_\-])"
 _T = r"[A-Za-z0-9_\-]"
 _W = r"[A-Za-z0-9]"
 
+_PATH = r"A-Za-z0-9_\-/"
+
 _HEADER = (
     r"((?i:authorization)[\"']?\s*[:=]\s*[\"']?(?:(?i:bearer|basic|token|digest)\s+)?)"
     r"[^\s\"',;}]+"
 )
 _QUERY = (
-    r"([?&](?i:password|passwd|pwd|secret|client_secret|api_?key|key|sig|signature"
-    r"|token|access_token|refresh_token|auth_token)=)[^\s&#\"'<>]+"
+    r"([?&;](?i:key|sig|auth|[\w.\-]{0,40}?(?:password|passwd|pwd|passphrase|secret|signature"
+    r"|credential|token|api[_\-]?key|access[_\-]?key|subscription-key))=)[^\s&#\"'<>]+"
 )
 
 _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -45,6 +47,9 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("eyJ",), rf"({_B}eyJ){_T}{{8,}}+\.{_T}{{8,}}(?:\.{_T}*)?"),
     ((":AA",), rf"((?<!\d)\d{{6,12}}:)AA{_T}{{30,}}"),
     (("://",), r"(://[^\s:/@?#]*+:)[^\s@/?#]++(?=@)"),
+    (("://",), r"(\bhttps?://)(?!\[redacted\])[^\s:/@?#]{8,}+(?=@)"),
+    (("hooks.slack.com/",), rf"(hooks\.slack\.com/\w+/)[{_PATH}]{{16,}}"),
+    (("/api/webhooks/",), rf"(/api/webhooks/\d+/){_T}{{16,}}"),
     (("uthorization", "UTHORIZATION"), _HEADER),
     (("earer ", "EARER "), r"(\b(?:[Bb]earer|BEARER) +)[A-Za-z0-9_\-.~+/]{16,}=*"),
     (("?", "&"), _QUERY),
@@ -61,6 +66,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         kept = {secret for secret in secrets if len(secret) >= SHORTEST and secret not in MASK}
+        kept |= {line for secret in kept for line in _lines(secret)}
         forms = {form for secret in kept for form in _forms(secret)}
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
 
@@ -80,6 +86,12 @@ class Redactor:
 
     def __repr__(self) -> str:
         return f"Redactor({len(self._forms)} forms)"
+
+
+def _lines(secret: str) -> list[str]:
+    """A secret of several lines is also read line by line; its frame is no secret."""
+    lines = [line.strip() for line in secret.split("\n")] if "\n" in secret else []
+    return [line for line in lines if len(line) >= 16 and not line.startswith("-----")]
 
 
 def _forms(secret: str) -> Iterator[str]:

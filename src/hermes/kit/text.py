@@ -1,4 +1,8 @@
-"""Cutting text to size without losing both ends."""
+"""Words for people: text cut to size without losing both ends, counts, and names meant."""
+
+from collections.abc import Iterable
+
+_MOST_NAMES = 2_000
 
 HEAD = 0.4
 """The share of the beginning where the middle is left out; ends say more than beginnings."""
@@ -24,3 +28,12 @@ def head_and_tail(text: str, limit: int, *, head: float = HEAD) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question with the nearest of the known names, or nothing; of very many only the first."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only mistakes pay for it
+    from itertools import islice  # noqa: PLC0415 - as above
+
+    near = get_close_matches(name, list(islice(known, _MOST_NAMES)), n=1)
+    return f"Did you mean {near[0]}?" if near else ""

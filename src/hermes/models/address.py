@@ -2,6 +2,8 @@
 
 import re
 
+from hermes.kit.redact import MASK
+
 _NEAR = re.compile(
     r"localhost|0\.0\.0\.0|\[::1?\]|[\w-]+(?:\.[\w-]+)*\.(?:local|lan|internal)"
     r"|(?:127|10)(?:\.\d{1,3}){3}|192\.168(?:\.\d{1,3}){2}"
@@ -17,6 +19,17 @@ def host_of(url: str) -> str:
 def is_local(url: str) -> bool:
     """On this machine, or in the same private network."""
     return bool(_NEAR.fullmatch(re.sub(r":\d+$", "", host_of(url))))
+
+
+def has_password(url: str) -> bool:
+    """Whether a user's name or password stands before the host."""
+    return "@" in url.partition("://")[2].partition("/")[0]
+
+
+def shown_url(url: str) -> str:
+    """The address as people may see it: what can be a secret in it is left out."""
+    url = re.sub(r"(?<=://)[^/?#]*@", f"{MASK}@", url)
+    return re.sub(r"\?.+", f"?{MASK}", url, flags=re.DOTALL)
 
 
 def tidy_url(url: str) -> str:

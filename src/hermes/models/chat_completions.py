@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.sse import SseReader, SseTooLong
+from hermes.models.address import shown_url
 from hermes.models.endpoint import (
     ERROR_BODY,
     Endpoint,
@@ -21,6 +22,7 @@ from hermes.models.endpoint import (
     broken,
     whole_of,
 )
+from hermes.models.error_body import shown
 from hermes.models.errors import Origin, classify, url_hint
 from hermes.models.images import Images
 from hermes.models.profile import Profile
@@ -126,13 +128,13 @@ class ChatCompletions:
         if response.status == 200:
             if response.content_type == "text/html":
                 raise BadRequest(
-                    f"{self._origin.base_url} answered with a web page", hint=url_hint(self._origin)
+                    f"{self._origin.address} answered with a web page", hint=url_hint(self._origin)
                 )
             return
         if 300 <= response.status < 400:
-            target = response.headers.get("location", "another address")
+            target = shown_url(response.headers.get("location", "another address"))
             raise BadRequest(
-                f"{self._origin.base_url} sends us to {target}", hint=url_hint(self._origin)
+                f"{self._origin.address} sends us to {shown(target)}", hint=url_hint(self._origin)
             )
         body = await beginning_of(response.content, ERROR_BODY, self._endpoint.place.idle)
         raise self._classified(response.status, body, response.headers)

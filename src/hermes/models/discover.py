@@ -17,6 +17,8 @@ from hermes.schema.errors import BadRequest, ModelError
 
 TIMEOUT = 0.6
 """Seconds for all local servers together: they are near or they are not there."""
+WIDEST = 1_000_000_000
+"""Tokens. A server that claims more than this for a window does not tell the truth."""
 
 
 class _Meta(Struct):
@@ -38,7 +40,7 @@ class _Row(Struct):
     @property
     def window(self) -> int | None:
         meta = self.meta or _Meta()
-        return (
+        told = (
             self.loaded_context_length
             or self.max_model_len
             or self.context_length
@@ -47,6 +49,7 @@ class _Row(Struct):
             or meta.n_ctx
             or meta.n_ctx_train
         )
+        return told if told and 0 < told <= WIDEST else None
 
 
 class _Rows(Struct):
@@ -105,7 +108,7 @@ async def _list(place: Place, origin: Origin) -> Mapping[str, int | None]:
         body = await endpoint.get("/models", headers, origin, SystemClock())
         rows = msgspec.json.decode(body, type=_Rows, strict=False).data
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = f"{origin.base_url}/models is no list of models"
+        what = f"{origin.address}/models is no list of models"
         raise BadRequest(what, hint=url_hint(origin)) from error
     finally:
         await endpoint.aclose()

@@ -12,6 +12,7 @@ import anyio
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.models.error_body import shown
 from hermes.models.errors import Origin, classify, url_hint
 from hermes.schema.errors import BadRequest, ModelError, ModelNotFound, NotRunning, Unreachable
 
@@ -97,7 +98,7 @@ class Endpoint:
                 allow_redirects=False,
                 trace_request_ctx=sent,
             )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             failure = broken(error, origin, self.place)
             if sent.reused and isinstance(error, _DIED):
                 failure.wait = 0.0
@@ -121,10 +122,10 @@ class Endpoint:
                 if response.status == 200:
                     return await whole_of(response.content, LARGEST_LIST)
                 body = await beginning_of(response.content, ERROR_BODY, self.place.idle)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise broken(error, origin, self.place) from error
         except TooLarge as error:
-            raise BadRequest(f"{origin.base_url}{path}: {error}", hint=url_hint(origin)) from error
+            raise BadRequest(f"{origin.address}{path}: {error}", hint=url_hint(origin)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise broken(error, origin, self.place) from error
         refusal = classify(response.status, body, response.headers, origin, clock.now())
         if isinstance(refusal, BadRequest | ModelNotFound):
             # No model was asked for: what is wrong is the address.
@@ -205,13 +206,14 @@ def _tls(place: Place) -> ssl.SSLContext | bool:
 
 def broken(error: Exception, origin: Origin, place: Place) -> ModelError:
     """Why there was no answer, or no more of it."""
-    if isinstance(error, aiohttp.InvalidURL):
-        return BadRequest(f"{origin.base_url!r} is no address", hint=url_hint(origin))
-    who = f"{origin.provider} at {origin.base_url}"
+    if isinstance(error, ValueError):
+        return _impossible(error, origin)
+    who = f"{origin.provider} at {origin.address}"
+    said = shown(str(error), (origin.key,))
     hint = ""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-            what = f"no secure connection to {who}: {error}"
+            what = f"no secure connection to {who}: {said}"
             hint = "For an own certificate authority set ssl_ca_cert of the custom provider."
         case aiohttp.ConnectionTimeoutError():
             what = f"{who} took no connection within {place.connect:g} s"
@@ -231,8 +233,17 @@ def broken(error: Exception, origin: Origin, place: Place) -> ModelError:
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
             what = f"{who} broke off the connection"
         case _:
-            what = f"the connection to {who} failed: {error}"
+            what = f"the connection to {who} failed: {said}"
     return (NotRunning if _refused_here(error, origin) else Unreachable)(what, hint=hint)
+
+
+def _impossible(error: ValueError, origin: Origin) -> ModelError:
+    """The request could not even be written."""
+    what = f"{origin.address!r} is no address"
+    if not isinstance(error, aiohttp.InvalidURL):
+        said = shown(str(error), (origin.key,))
+        what = f"no request can be made to {origin.provider} at {origin.address}: {said}"
+    return BadRequest(what, hint=url_hint(origin))
 
 
 def _refused_here(error: Exception, origin: Origin) -> bool:

@@ -4,11 +4,13 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from math import isfinite
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
+from hermes.kit.redact import MASK, Redactor
 from hermes.kit.text import one_line
 
 WIDTH = 300
@@ -123,7 +125,7 @@ def _wait_in(error: Mapping[str, Any], extra: Mapping[str, Any]) -> float | None
         if isinstance(delay, str):
             return span(delay)
     after = error.get("retry_after") or extra.get("retry_after_seconds")
-    return float(after) if isinstance(after, int | float) else None
+    return _seconds(after) if isinstance(after, int | float) else None
 
 
 def _dict(value: object) -> dict[str, Any]:
@@ -137,15 +139,22 @@ def _list(value: object) -> list[Any]:
 def span(text: str) -> float | None:
     """`6m0s`, `1.2s`, `250ms` or plain seconds."""
     text = text.strip().replace(" ", "")
-    try:
-        return float(text)
-    except ValueError:
-        pass
+    if (plain := _seconds(text)) is not None:
+        return plain
     found = _SPAN.fullmatch(text)
     if not found or not text:
         return None
     hours, minutes, seconds, millis = (float(group or 0) for group in found.groups())
-    return hours * 3600 + minutes * 60 + seconds + millis / 1000
+    return _seconds(hours * 3600 + minutes * 60 + seconds + millis / 1000)
+
+
+def _seconds(told: str | float) -> float | None:
+    """A time that can be waited for; None for `nan`, `inf` and what is no number."""
+    try:
+        seconds = float(told)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if isfinite(seconds) else None
 
 
 def wait_from(headers: Mapping[str, str], said: Said, now: datetime) -> float | None:
@@ -173,13 +182,13 @@ def _spoken(message: str) -> float | None:
         return None
     amount = span(found[1])
     unit = (found[2] or "s")[0].lower()
-    return None if amount is None else amount * _UNITS[unit]
+    return None if amount is None else _seconds(amount * _UNITS[unit])
 
 
 def _until(date: str, now: datetime) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -192,7 +201,4 @@ def _or_none(seconds: float | None) -> float | None:
 
 def shown(message: str, secrets: tuple[str, ...] = ()) -> str:
     """A provider's words, short and without keys in them."""
-    for secret in secrets:
-        if len(secret) >= 6:
-            message = message.replace(secret, "[key]")
-    return one_line(_SECRET.sub("[key]", message), WIDTH)
+    return one_line(Redactor(secrets).redact(_SECRET.sub(MASK, message[:_PAGE])), WIDTH)

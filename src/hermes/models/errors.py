@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from hermes.models.address import shown_url
 from hermes.models.error_body import Said, read_body, shown, wait_from
 from hermes.schema.errors import (
     BadRequest,
@@ -29,6 +30,11 @@ class Origin(Struct, frozen=True, kw_only=True):
     key_env: str = ""
     key: str = ""
     local: bool = False
+
+    @property
+    def address(self) -> str:
+        """Where it is, without what may be a secret in that."""
+        return shown_url(self.base_url)
 
 
 def _any_of(*patterns: str) -> str:
@@ -236,6 +242,6 @@ def _model_hint(said: Said, origin: Origin) -> str:
 
 def url_hint(origin: Origin) -> str:
     return (
-        f"Is {origin.base_url} the right address? It usually ends in /v1: "
+        f"Is {origin.address} the right address? It usually ends in /v1: "
         "hermes config set model.base_url <url>"
     )

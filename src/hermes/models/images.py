@@ -1,44 +1,66 @@
 """Images as data URLs; a conversation sends the same ones again with every step."""
 
 from base64 import b64encode
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 from hermes.ports.blobs import Blobs
-from hermes.schema.errors import NotFound
+from hermes.schema.errors import StoreError
 from hermes.schema.messages import Media
 
 LIMIT = 64 * 1024 * 1024
 """How many characters of URLs are kept."""
+PER_REQUEST = 24 * 1024 * 1024
+"""How many of them go out with one request; providers take no more than 32 to 50 million."""
+LEFT_OUT = ""
+"""Instead of the URL of an image for which a request has no room."""
 
 
 class Images:
     """Keeps the URLs used last."""
 
-    def __init__(self, blobs: Blobs, limit: int = LIMIT) -> None:
+    def __init__(self, blobs: Blobs, limit: int = LIMIT, per_request: int = PER_REQUEST) -> None:
         self._blobs = blobs
         self._limit = limit
+        self._per_request = per_request
         self._kept: OrderedDict[str, str] = OrderedDict()
         self._size = 0
 
     async def urls(self, images: Sequence[Media]) -> dict[str, str]:
-        """URLs by digest; an image whose bytes are gone is left out."""
+        """URLs by digest, the newest first as far as there is room; the rest is `LEFT_OUT`.
+
+        An image counts as often as it is shown. One that cannot be read is not among them.
+        """
+        shown = Counter(media.digest for media in images)
+        newest_first = {media.digest: media for media in reversed(images)}
         found: dict[str, str] = {}
-        for media in images:
-            url = self._kept.get(media.digest)
+        room = self._per_request
+        for digest, media in newest_first.items():
+            url = await self._url(media) if room > 0 else LEFT_OUT
             if url is None:
-                try:
-                    data = await self._blobs.read(media.digest)
-                except NotFound:
-                    continue
-                url = data_url(media, data)
-                self._size += len(url)
-            found[media.digest] = self._kept[media.digest] = url
-            self._kept.move_to_end(media.digest)
+                continue
+            room -= len(url) * shown[digest]
+            found[digest] = url if room >= 0 else LEFT_OUT
+        self._forget()
+        return found
+
+    async def _url(self, media: Media) -> str | None:
+        url = self._kept.get(media.digest)
+        if url is None:
+            try:
+                data = await self._blobs.read(media.digest)
+            except StoreError:
+                return None
+            url = data_url(media, data)
+            self._size += len(url)
+            self._kept[media.digest] = url
+        self._kept.move_to_end(media.digest)
+        return url
+
+    def _forget(self) -> None:
         while self._size > self._limit and self._kept:
             _, gone = self._kept.popitem(last=False)
             self._size -= len(gone)
-        return found
 
 
 def data_url(media: Media, data: bytes) -> str:

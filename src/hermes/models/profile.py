@@ -4,8 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
-"""Every reasoning effort a user may name, from least to most."""
+from hermes.ports.model import EFFORTS
 
 
 class EffortForm(StrEnum):

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from hermes.models.address import host_of, is_local, tidy_url
+from hermes.models.address import has_password, host_of, is_local, shown_url, tidy_url
 from hermes.models.catalog import window_of
 from hermes.models.keys import Strategy
 from hermes.models.profile import Profile
@@ -260,7 +260,8 @@ class _Resolver:
                 hint="hermes config set model.base_url http://127.0.0.1:8000/v1",
             )
         url = tidy_url(url)
-        keys, key_env = self._keys(provider, wish)
+        keys, key_env = self._keys(provider, wish, url)
+        _check(url, keys, key_env)
         local = provider.local or is_local(url)
         if not keys and not local and provider is not CUSTOM:
             raise ConfigError(
@@ -294,7 +295,9 @@ class _Resolver:
             raise ConfigError(f"the provider {custom.name} is switched off")
         stored = self._env(custom.key_env) if custom.key_env else None
         keys = _split_keys(wish.api_key or custom.api_key or stored or "")
+        keys = (*keys, *self._settings.pools.get(custom.name, ()))
         url = tidy_url(wish.base_url or custom.base_url)
+        _check(url, keys, custom.key_env)
         local = is_local(url)
         model = wish.model or custom.model or next(iter(custom.models), "")
         window = custom.models.get(model) or custom.context_length or self._settings.context_length
@@ -302,7 +305,7 @@ class _Resolver:
             provider=custom.name,
             base_url=url,
             model=model,
-            keys=(*keys, *self._settings.pools.get(custom.name, ())),
+            keys=keys,
             key_env=custom.key_env,
             strategy=self._settings.strategies.get(custom.name, Strategy.FILL_FIRST),
             window=window or window_of(model, local=local),
@@ -345,16 +348,22 @@ class _Resolver:
             "Or start a local server such as Ollama.",
         )
 
-    def _keys(self, provider: Provider, wish: _Wish) -> tuple[tuple[str, ...], str]:
+    def _keys(self, provider: Provider, wish: _Wish, url: str = "") -> tuple[tuple[str, ...], str]:
         """The keys, and the variable they came from or should be put into."""
         pool = self._settings.pools.get(provider.name, ())
         if wish.api_key:
             return (*_split_keys(wish.api_key), *pool), wish.key_env
-        names = (wish.key_env,) if wish.key_env else provider.key_env
+        names = (wish.key_env,) if wish.key_env else self._key_names(provider, url)
         for name in names:
             if keys := self._env_keys(name):
                 return (*keys, *pool), name
         return pool, names[0] if names else ""
+
+    def _key_names(self, provider: Provider, url: str) -> tuple[str, ...]:
+        """The key beside OPENAI_BASE_URL goes to that host, and to no other custom one."""
+        if provider is CUSTOM and host_of(tidy_url(self._url(CUSTOM))) != host_of(url):
+            return ()
+        return provider.key_env
 
     def _env_keys(self, name: str) -> tuple[str, ...]:
         """`NAME` may hold several keys with commas; `NAME_2` and so on hold more."""
@@ -392,6 +401,21 @@ def _fallback_wish(one: Fallback) -> _Wish:
 def first_chat_model(models: Mapping[str, int | None]) -> str:
     """The first that can talk; embedding models are in the same list."""
     return next((name for name in models if not re.search(r"embed|rerank|whisper|tts", name)), "")
+
+
+def _check(url: str, keys: Sequence[str], key_env: str) -> None:
+    """Raises `ConfigError` for what no request could carry; no secret is in its words."""
+    if keys and has_password(url):
+        raise ConfigError(
+            f"the address {shown_url(url)} holds a password, and there is a key as well",
+            hint="Only one of them can be sent: take the name and password out of base_url.",
+        )
+    if not all(key.isascii() and key.isprintable() for key in keys):
+        raise ConfigError(
+            f"the key{f' in {key_env}' if key_env else ''} holds a character that no key has",
+            hint="A line break or other invisible character may have been copied along: "
+            "set the key again.",
+        )
 
 
 def _split_keys(value: str) -> tuple[str, ...]:

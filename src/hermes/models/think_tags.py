@@ -2,6 +2,8 @@
 
 import re
 from enum import Enum, auto
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 NAMES = ("think", "thinking", "reasoning", "thought", "reasoning_scratchpad")
@@ -9,7 +11,12 @@ NAMES = ("think", "thinking", "reasoning", "thought", "reasoning_scratchpad")
 _OPENING = re.compile(rf"<({'|'.join(NAMES)})>", re.IGNORECASE)
 _CLOSING = re.compile(rf"</({'|'.join(NAMES)})>", re.IGNORECASE)
 _TAGS = (*(f"<{name}>" for name in NAMES), *(f"</{name}>" for name in NAMES))
+_LONGEST = max(map(len, _TAGS)) + 1
+"""As many characters as tell whether a tag begins here."""
 _BLANK = re.compile(r"\s*")
+_MARK = rf"</?(?:{'|'.join(NAMES)})>|```|~~~|</?\w{{0,20}}\Z|`{{0,2}}\Z|~{{0,2}}\Z"
+"""A tag or a fence, or what may become one when more text comes."""
+_PLAIN_LINES = re.compile(rf"[^\n]*+(?:\n\s*+(?!{_MARK})[^\n]*+)*+", re.IGNORECASE)
 _FENCES = ("```", "~~~")
 _MOST_BLANK = 4096
 
@@ -55,49 +62,50 @@ class ThinkTags:
     def _scan(self, text: str, *, final: bool) -> list[Piece]:
         pieces: list[Piece] = []
         self._held = ""
-        while text:
+        at = 0
+        while at < len(text):
             if self._inside:
-                text = self._think(text, pieces, final=final)
+                at = self._think(text, at, pieces, final=final)
             elif self._line_start:
-                text = self._begin_line(text, pieces, final=final)
+                at = self._begin_line(text, at, pieces, final=final)
             else:
-                text = self._speak(text, pieces)
-        return pieces
+                at = self._speak(text, at, pieces)
+        return _joined(pieces)
 
-    def _think(self, text: str, pieces: list[Piece], *, final: bool) -> str:
+    def _think(self, text: str, at: int, pieces: list[Piece], *, final: bool) -> int:
         closing = next(
-            (tag for tag in _CLOSING.finditer(text) if tag[1].lower() == self._inside), None
+            (tag for tag in _CLOSING.finditer(text, at) if tag[1].lower() == self._inside), None
         )
         if closing:
             self._inside = ""
             self._line_start = self._thought = True
-            _add(pieces, text[: closing.start()], Kind.THOUGHT)
-            return text[closing.end() :]
-        last = text.rfind("<")
-        held = last >= 0 and not final and _may_become_tag(text[last:])
+            _add(pieces, text[at : closing.start()], Kind.THOUGHT)
+            return closing.end()
+        last = text.rfind("<", at)
+        held = last >= 0 and not final and _may_become_tag(text[last : last + _LONGEST])
         end = last if held else len(text)
-        _add(pieces, text[:end], Kind.THOUGHT)
+        _add(pieces, text[at:end], Kind.THOUGHT)
         self._held = text[end:]
-        return ""
+        return len(text)
 
-    def _begin_line(self, text: str, pieces: list[Piece], *, final: bool) -> str:
-        blank = _BLANK.match(text)
-        end = blank.end() if blank else 0
-        rest = text[end:]
-        if not final and (not rest or _undecided(rest)):
-            self._hold(text[:end], rest, pieces)
-            return ""
-        tag = None if self._fence else _OPENING.match(rest) or _CLOSING.match(rest)
+    def _begin_line(self, text: str, at: int, pieces: list[Piece], *, final: bool) -> int:
+        blank = _BLANK.match(text, at)
+        end = blank.end() if blank else at
+        head = text[end : end + _LONGEST]
+        if not final and (not head or _undecided(head)):
+            self._hold(text[at:end], text[end:], pieces)
+            return len(text)
+        tag = None if self._fence else _OPENING.match(text, end) or _CLOSING.match(text, end)
         if self._spoke or not (tag or self._thought):
-            _add(pieces, self._blank(text[:end]), Kind.SPOKEN)
+            _add(pieces, self._blank(text[at:end]), Kind.SPOKEN)
         if tag is None:
-            self._toggle_fence(rest)
-            return self._speak(rest, pieces)
-        if rest[1] == "/":
+            self._toggle_fence(head)
+            return self._speak(text, end, pieces)
+        if head[1] == "/":
             self._stray_end(pieces)
         else:
             self._inside = tag[1].lower()
-        return rest[tag.end() :]
+        return tag.end()
 
     def _hold(self, blank: str, rest: str, pieces: list[Piece]) -> None:
         if self._spoke:
@@ -121,22 +129,27 @@ class ThinkTags:
         if mark in _FENCES and self._fence in {"", mark}:
             self._fence = "" if self._fence else mark
 
-    def _speak(self, text: str, pieces: list[Piece]) -> str:
-        """Say everything up to the end of the line; what follows begins a new one."""
-        end = text.find("\n") + 1 or len(text)
-        self._spoke = self._spoke or end > 0
-        self._line_start = text.endswith("\n", 0, end)
-        _add(pieces, text[:end], Kind.SPOKEN)
-        return text[end:]
+    def _speak(self, text: str, at: int, pieces: list[Piece]) -> int:
+        """Say all lines up to one that may begin with a tag or a fence."""
+        lines = _PLAIN_LINES.match(text, at)
+        end = min((lines.end() if lines else at) + 1, len(text))
+        self._spoke = self._spoke or end > at
+        self._line_start = text.endswith("\n", at, end)
+        _add(pieces, text[at:end], Kind.SPOKEN)
+        return end
 
 
 def _add(pieces: list[Piece], text: str, kind: Kind) -> None:
-    if kind is Kind.TAKEN_BACK:
+    if text or kind is Kind.TAKEN_BACK:
         pieces.append(Piece(text, kind))
-    elif text:
-        if pieces and pieces[-1].kind is kind:
-            text = pieces.pop().text + text
-        pieces.append(Piece(text, kind))
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Neighbours of one kind as one piece."""
+    return [
+        Piece("".join(piece.text for piece in group), kind)
+        for kind, group in groupby(pieces, key=attrgetter("kind"))
+    ]
 
 
 def _undecided(rest: str) -> bool:

@@ -99,12 +99,16 @@ class Receipt(Struct, frozen=True):
 
 
 class Caps(Struct, frozen=True):
+    """`rate` and `chat_rate` are posts a second, in all and to one chat; 0 is without limit."""
+
     max_text: int
     markup: str = "plain"
     direct: bool = True
     groups: bool = False
     later: bool = True
     """Whether something can be delivered after the turn that promised it."""
+    rate: float = 0.0
+    chat_rate: float = 0.0
 
 
 class Channel(Protocol):

@@ -51,6 +51,8 @@ def is_sign(token: str) -> bool:
 
 def origins(text: str) -> list[int]:
     """For every place in the folded text, and its end, the place in `text` it comes from."""
+    if text.isascii():
+        return list(range(len(text) + 1))
     kept = enumerate(text) if _thinned(text) == text else _kept(text)
     places = [index for index, char in kept for _ in fold(char)]
     return [*places, len(text)]

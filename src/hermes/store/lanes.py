@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.holder import is_surely_dead
-from hermes.ports.store import Parcel, Parked
+from hermes.ports.store import Fate, Parcel, Parked
 from hermes.schema.errors import NotFound
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
@@ -16,6 +16,7 @@ from hermes.store.statements import load
 from hermes.store.writes import post
 
 _SQL = load("lanes")
+_FATES: dict[object, Fate] = {2: Fate.DONE, 3: Fate.PARKED}
 
 
 class _ParcelRow(Struct, array_like=True, frozen=True):
@@ -90,6 +91,14 @@ class SqliteLanes:
             values = {"lane": lane, "limit": limit}
             rows = all_of(connection.execute(_SQL["parked"], values), _ParkedRow)
             return [Parked(row.parcel(), row.reason) for row in rows]
+
+        return await self._engine.read(read)
+
+    async def fate(self, key: str) -> tuple[Fate, str]:
+        def read(connection: Connection) -> tuple[Fate, str]:
+            for state, reason in connection.execute(_SQL["fate"], {"key": key}):
+                return _FATES.get(state, Fate.WAITING), str(reason)
+            raise NotFound(f"There is no parcel {key!r}.")
 
         return await self._engine.read(read)
 

@@ -42,6 +42,9 @@ WHERE key = :key AND state <> 2;
 SELECT n, key, lane, topic, body, due, attempts, reason FROM parcels
 WHERE lane = :lane AND state = 3 ORDER BY n LIMIT :limit;
 
+-- name: fate
+SELECT state, coalesce(reason, '') FROM parcels WHERE key = :key;
+
 -- name: forget
 DELETE FROM parcels WHERE n IN
     (SELECT n FROM parcels WHERE state = 2 AND settled < :before LIMIT 5000);

@@ -52,7 +52,7 @@ def _apply(connection: Connection, write: Write, now: int) -> None:
         case OpenSession(session):
             _open(connection, session)
         case ChangeSession(session, change):
-            _change(connection, session, change)
+            _change(connection, session, change, now)
         case Append():
             _append(connection, [write])
         case Hide(session, seq):
@@ -165,13 +165,14 @@ def _title_taken(title: str) -> StoreError:
     return StoreError(f"Another session is already called {title!r}.", hint="Choose another title.")
 
 
-def _change(connection: Connection, session: str, change: SessionChange) -> None:
+def _change(connection: Connection, session: str, change: SessionChange, now: int) -> None:
     n = number_of_session(connection, session)
     if change.system is not UNSET:
         connection.execute(_SQL["prompt"], {"n": n, "value": change.system})
     ended_at = change.ended_at
+    if change.key is not UNSET:
+        connection.execute(_SQL["move"], {"n": n, "value": change.key, "now": now})
     fields = {
-        "key": change.key,
         "title": change.title,
         "model": change.model,
         "provider": change.provider,

@@ -12,8 +12,8 @@ SELECT n FROM sessions WHERE id = :id;
 INSERT INTO prompts (session, system) VALUES (:n, :value)
 ON CONFLICT (session) DO UPDATE SET system = excluded.system;
 
--- name: set key
-UPDATE sessions SET key = :value WHERE n = :n;
+-- name: move
+UPDATE sessions SET key = :value, last_at = max(last_at, :now) WHERE n = :n;
 
 -- name: set title
 UPDATE sessions SET title = :value WHERE n = :n;

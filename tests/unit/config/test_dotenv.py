@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,3 +136,30 @@ def test_a_file_that_is_none_or_no_text_is_named(tmp_path):
     (tmp_path / ".env").write_bytes(b"A=\xff")
     with pytest.raises(ConfigError, match="byte 2 is not UTF-8"):
         read_dotenv(tmp_path / ".env")
+
+
+def test_a_line_of_nothing_but_spaces_takes_no_time():
+    spaces = " \t" * 400_000
+    assert parse_dotenv(f"A=1{spaces}2{spaces}# note")[0].value == f"1{spaces}2"
+
+
+def test_taking_out_one_of_many_lines_takes_no_time():
+    many = "A=1\nB=2\n" * 50_000
+    assert without_variable(many, "A") == "B=2\n" * 50_000
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "large"])
+def test_what_is_no_ordinary_file_is_told_at_once(kind: str, tmp_path: Path):
+    path = tmp_path / ".env"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case _:
+            path.write_bytes(b"#" * 2_000_000)
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        read_dotenv(path)
+    assert caught.value.hint

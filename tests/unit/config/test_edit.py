@@ -171,8 +171,31 @@ def test_a_file_that_is_no_yaml_is_left_alone(home):
     assert home.config.read_text() == "a: [\n"
 
 
-def test_an_unknown_setting_is_set_with_a_warning(home):
-    edited = set_setting(home, {}, "agent.max_turn", "3")
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("agent.max_turn", "3", "agent.max_turn: .* did you mean agent.max_turns?"),
+        ("agnet.max_turns", "3", "agnet: .* did you mean agent?"),
+        ("agent", "{max_turn: 3}", "agent.max_turn: .* did you mean agent.max_turns?"),
+        ("no_such_thing", "3", "no_such_thing: there is no such setting"),
+    ],
+)
+def test_an_unknown_setting_is_refused(home, name: str, value: str, message: str):
+    home.config.write_text("zzz: 1\n")
+    with pytest.raises(UsageError, match=message) as caught:
+        set_setting(home, {}, name, value)
+    assert "--force" in caught.value.hint
+    assert home.config.read_text() == "zzz: 1\n"
+
+
+def test_an_unknown_setting_does_not_hinder_others(home):
+    home.config.write_text("agent:\n  zzz: 1\n")
+    set_setting(home, {}, "agent.max_turns", "3")
+    assert home.config.read_text() == "agent:\n  zzz: 1\n  max_turns: 3\n"
+
+
+def test_an_unknown_setting_is_set_by_force_with_a_warning(home):
+    edited = set_setting(home, {}, "agent.max_turn", "3", force=True)
     assert [w.message for w in edited.warnings] == [
         "there is no such setting; did you mean agent.max_turns?"
     ]
@@ -431,7 +454,7 @@ def test_a_change_is_made_as_meant_or_not_at_all(tmp_path_factory, text, data, v
     path = data.draw(st.sampled_from(list(paths_in(yaml.safe_load(text)))))
     word = rendered([value])[1:-1] if not isinstance(value, str) else f'"{value.encode().hex()}"'
     try:
-        set_setting(home, {}, format_path(path), word)
+        set_setting(home, {}, format_path(path), word, force=True)
     except ConfigError:
         assert home.config.read_bytes() == text.encode()
         return
@@ -444,3 +467,24 @@ def test_whatever_is_rendered_reads_back_inside_brackets_and_out(value):
     assert yaml.safe_load(rendered(value)) == value
     assert yaml.safe_load(f"[{rendered(value)}, 1]") == [value, 1]
     assert "\n" not in rendered(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[" * 5_000 + "]" * 5_000, "[&a [x, x], *a" + ", *a" * 60_000 + "]", "[" + "9" * 5_000 + "]"],
+)
+def test_a_value_that_costs_more_than_it_says_is_refused(home, value: str):
+    with pytest.raises(UsageError, match="the value"):
+        set_setting(home, {}, "toolsets", value)
+    assert not home.config.exists()
+
+
+def test_a_number_without_end_is_text(home):
+    assert parse_value("9" * 5_000) == "9" * 5_000
+
+
+def test_a_line_of_anchors_takes_no_time(home):
+    """The slow way of writing looks for the indent; this text is no anchor."""
+    home.config.write_text("a: &b {c: 1}\nd: *b\n" + f'e: ":{"&" * 5_000}"\n')
+    set_setting(home, {}, "d", "2", force=True)
+    assert home.config.read_text().startswith("a: {c: 1}\nd: 2\n")

@@ -1,3 +1,4 @@
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -297,7 +298,44 @@ BAD = {
         "timezone: 2026-02-31\n",
         "config.yaml: this YAML has a value that cannot be: day is out of range for month",
     ),
-    "a snake": ("voice: &a {b: *a}\n", "config.yaml: this is nested without end"),
+    "a snake": (
+        "voice: &a {b: *a}\n",
+        "config.yaml, line 1, column 15: this is nested without end: *a stands inside of &a",
+    ),
+    "a ladder without end": (
+        "voice:\n" + "".join(f"{' ' * n}a:\n" for n in range(1, 900)),
+        "config.yaml, line 51, column 51: this is nested more than 50 levels deep",
+    ),
+    "brackets without end": (
+        "voice: " + "[" * 100_000,
+        "config.yaml, line 1, column 57: this is nested more than 50 levels deep",
+    ),
+    "a bomb of aliases": (
+        "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+        + "".join(
+            f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+            for before, name in pairwise("abcdefghijkl")
+        ),
+        (
+            "config.yaml, line 5, column 44: this has more than 100,000 values, "
+            "every *alias written out"
+        ),
+    ),
+    "a long text many times": (
+        f"a: &a {'x' * 100_000}\nb: [{'*a, ' * 1_000}]\n",
+        (
+            "config.yaml, line 2, column 257: this has more than 100,000 values, "
+            "every *alias written out"
+        ),
+    ),
+    "a number of 5,000 digits": (
+        f"agent: {{max_turns: {'9' * 5_000}}}\n",
+        "config.yaml: this YAML has a value that cannot be: a number of more than 100 digits",
+    ),
+    "a long number in another base": (
+        f"agent: {{max_turns: 0x{'f' * 5_000}}}\n",
+        "config.yaml: this YAML has a value that cannot be: a number of more than 100 digits",
+    ),
     "text for a number": (
         "agent:\n  max_turns: many\n",
         (
@@ -442,3 +480,16 @@ def test_profiles_in_one_process_share_nothing(tmp_path):
     again = load_config(homes[0], envs[0])
     assert again == first
     assert load_config(Home(tmp_path, tmp_path / "c", "c"), process).config == Config()
+
+
+def test_references_that_never_end_take_no_time():
+    text = "${A:-" * 100_000
+    assert read(f"timezone: '{text}'\n").config.timezone == text
+    assert read(f"timezone: '${{B}}{text}'\n", B="}").config.timezone == "}" + text
+
+
+def test_of_very_many_unknown_keys_only_the_first_are_guessed_at():
+    found = warnings("".join(f"agent{number}: 1\n" for number in range(20_000)))
+    assert len(found) == 20_000
+    assert found[0].endswith("did you mean agent?")
+    assert found[-1].endswith("there is no such setting")

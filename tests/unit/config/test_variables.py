@@ -1,6 +1,7 @@
 import pytest
 
-from hermes.config.masking import masked
+from hermes.config.env import Env
+from hermes.config.masking import masked, secrets_in
 from hermes.config.variables import (
     VARIABLES,
     Category,
@@ -8,6 +9,7 @@ from hermes.config.variables import (
     is_secret,
     is_variable,
     secret_values,
+    withheld_names,
 )
 from hermes.kit.redact import MASK, Redactor
 
@@ -131,6 +133,51 @@ def test_what_ends_like_a_secret_is_one_unless_known_better():
     assert not is_variable("agent.max_turns")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ACME_APIKEY", "PGPASSWORD", "MYSQL_PWD", "SMTP_PASSWD", "SSH_PASSPHRASE", "MY-API-KEY",
+        "acme.api.key", "SESSION_COOKIE", "SLACK_WEBHOOK", "TEAMS_WEBHOOK_URL", "SENTRY_DSN",
+        "DATABASE_URL", "AZURE_CONNECTION_STRING", "apiKey", "clientSecret_2", "BASIC_AUTH",
+        "GITHUB_PAT", "GCP_CREDENTIALS", "x-api-key",
+    ],
+)  # fmt: skip
+def test_names_that_say_they_hold_a_secret(name: str):
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PWD", "OLDPWD", "PATH", "SSH_AUTH_SOCK", "MAX_TOKENS", "MONKEY", "KEYBOARD", "COMPASS"],
+)
+def test_names_that_only_look_a_little_like_it(name: str):
+    assert not is_secret(name)
+
+
+def test_what_a_profile_sets_for_itself_is_secret_unless_known_better():
+    process = {"SHELL_NOTE": "a note of the shell", "ACME": "of-the-process"}
+    own = {
+        "ACME": "t0ps3cret-4711",
+        "MY_THING": "correcthorsebattery",
+        "HOOK": "https://h.example/T0/secret",
+        "HERMES_TIMEZONE": "Europe/Berlin-of-old",
+        "ACME_MODEL": "gpt-4.1-mini-2025",
+        "LANG": "de_DE.UTF-8@euro",
+        "DEBUG": "1",
+        "VERBOSE": "true",
+        "STAGE": "production",
+        "PIN": "12345678",
+        "WHERE": "/srv/data/in",
+        "SERVICE": "http://localhost:8080",
+        "SHORT": "abc123",
+    }
+    env = Env(process).under(own)
+    assert secret_values(env) == [own["ACME"], own["MY_THING"], own["HOOK"]]
+    hidden = withheld_names(env)
+    assert {"ACME", "MY_THING", "HOOK", "PIN", "OPENAI_API_KEY"} <= hidden
+    assert not {"HERMES_TIMEZONE", "LANG", "SHELL_NOTE", "ACME_MODEL"} & hidden
+
+
 def test_secret_values_of_an_environment():
     env = {"OPENAI_API_KEY": "a", "X_TOKEN": "b", "PATH": "/bin", "EMPTY_KEY": ""}
     assert secret_values(env) == ["a", "b"]
@@ -161,3 +208,35 @@ def test_secrets_in_settings_are_masked_by_name_and_by_value():
         "note": f"the value is {MASK}!",
         "empty": {"api_key": ""},
     }
+
+
+def test_maps_of_variables_and_headers_hide_what_is_not_surely_harmless():
+    settings = {
+        "mcp_servers": {
+            "m": {
+                "env": {"ACME": "t0ps3cret-1", "LANG": "C.UTF-8", "N": 7},
+                "headers": {"X-Whatever": "t0ps3cret-2", "Accept": "text/plain"},
+                "extra_headers": {"A": ["t0ps3cret-3"], "B": {"c": "t0ps3cret-4"}},
+                "url": "https://h.example/v1?apikey=t0ps3cret-5",
+            }
+        },
+        "terminal": {"docker_env": {"DEBUG": "true", "X": ""}, "docker_forward_env": ["HOME"]},
+        "bot": {"password": 12345678, "apiKey": "t0ps3cret-6", "max_tokens": 4096},
+    }
+    assert masked(settings, Redactor()) == {
+        "mcp_servers": {
+            "m": {
+                "env": {"ACME": MASK, "LANG": "C.UTF-8", "N": MASK},
+                "headers": {"X-Whatever": MASK, "Accept": "text/plain"},
+                "extra_headers": {"A": [MASK], "B": {"c": MASK}},
+                "url": f"https://h.example/v1?apikey={MASK}",
+            }
+        },
+        "terminal": {"docker_env": {"DEBUG": MASK, "X": ""}, "docker_forward_env": ["HOME"]},
+        "bot": {"password": MASK, "apiKey": MASK, "max_tokens": 4096},
+    }
+    assert list(secrets_in(settings)) == [
+        *(f"t0ps3cret-{n}" for n in (1, 2, 3, 4)),
+        "12345678",
+        "t0ps3cret-6",
+    ]

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from gateways import until
 from hermes.gateway.supervisor import Condition, Supervisor, SupervisorRules
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Inbound
@@ -132,3 +133,36 @@ async def test_one_channels_trouble_is_not_the_others() -> None:
         assert supervisor.online("good")
         assert not supervisor.online("bad")
         group.cancel_scope.cancel()
+
+
+async def test_a_paused_channel_is_not_heard_until_it_goes_on() -> None:
+    clock = FakeClock()
+    channel = Unsteady()
+    async with supervised(channel, clock) as (supervisor, heard):
+        supervisor.pause("fake")
+        supervisor.pause("fake")
+        await until(lambda: not supervisor.online("fake"))
+        assert supervisor.is_paused("fake")
+        assert supervisor.snapshot()["fake"].reason == "It is paused."
+        await clock.advance(600)
+        assert channel.starts == 1
+        supervisor.resume("fake")
+        await until(lambda: supervisor.online("fake"))
+        await channel.say("hello")
+        assert heard == ["fake:1"]
+        supervisor.resume("fake")
+        supervisor.pause("other")
+        assert not supervisor.is_paused("other")
+
+
+async def test_a_failing_channel_can_be_paused_while_it_waits() -> None:
+    clock = FakeClock()
+    channel = Unsteady(OSError("no net"))
+    async with supervised(channel, clock) as (supervisor, _):
+        assert supervisor.snapshot()["fake"].condition is Condition.FAILED
+        supervisor.pause("fake")
+        await clock.advance(600)
+        assert channel.starts == 1
+        supervisor.resume("fake")
+        await until(lambda: channel.starts == 2)
+        assert supervisor.online("fake")

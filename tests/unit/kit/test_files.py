@@ -1,5 +1,7 @@
 """A file is the old one or the new one, never something between."""
 
+import errno
+import os
 import stat
 import subprocess
 import sys
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.kit.files import write_atomic
+from hermes.kit.files import advice, read_ordinary, write_atomic
 
 
 def mode(path: Path) -> int:
@@ -85,3 +87,39 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", _KILLED, str(path)], check=False)
     assert done.returncode == -9
     assert path.read_bytes() == b"old"
+
+
+def test_an_ordinary_file_is_read_whole(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_ordinary(tmp_path / "file", limit=5) == b"12345"
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_ordinary(tmp_path / "link") == b"12345"
+
+
+def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "large").write_bytes(b"123456")
+    with pytest.raises(OSError, match="a pipe or a device"):
+        read_ordinary(tmp_path / "pipe")
+    with pytest.raises(OSError, match="a pipe or a device"):
+        read_ordinary(tmp_path / "device")
+    with pytest.raises(OSError, match="larger than 5 bytes"):
+        read_ordinary(tmp_path / "large", limit=5)
+    with pytest.raises(IsADirectoryError):
+        read_ordinary(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_ordinary(tmp_path / "nothing")
+
+
+def test_a_refused_file_leaves_no_handle_open(tmp_path: Path):
+    before = names(Path("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(IsADirectoryError):
+            read_ordinary(tmp_path)
+    assert names(Path("/proc/self/fd")) == before
+
+
+def test_a_full_disk_has_advice_of_its_own():
+    assert "Free some space" in advice(OSError(errno.ENOSPC, "No space left on device"), "Check")
+    assert advice(OSError(errno.EACCES, "Permission denied"), "Check") == "Check"

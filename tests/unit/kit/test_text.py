@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.kit.text import head_and_tail, one_line, plural
+from hermes.kit.text import did_you_mean, head_and_tail, one_line, plural
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,8 @@ def test_plural() -> None:
         "2 calls",
         "1,234 calls",
     ]
+
+
+def test_a_name_that_is_nearly_right_is_asked_about():
+    assert did_you_mean("mock-larg", ["mock", "mock-large"]) == "Did you mean mock-large?"
+    assert did_you_mean("zebra", ["mock", "mock-large"]) == ""

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from hermes.models.wire.chat_calls import MOST_ARGUMENTS, MOST_CALLS
+from hermes.models.wire.chat_calls import (
+    MOST_ARGUMENTS,
+    MOST_CALLS,
+    CallDelta,
+    Calls,
+    FunctionDelta,
+)
 from hermes.models.wire.chat_stream import (
     LONGEST,
     ChatStream,
@@ -392,3 +398,36 @@ def test_deltas_add_up_to_the_answer(text: str, data: st.DataObject):
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     answer, deltas = play(*(chunk({"content": one}) for one in pieces), chunk({}, "stop"))
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == answer.text
+
+
+def test_a_name_with_every_piece_of_arguments_takes_no_time():
+    """Each piece looks as if a whole call were there, which asks for another look at all of it."""
+    calls = Calls()
+    calls.add(CallDelta(index=0, function=FunctionDelta("t", '{"a": "')))
+    for _ in range(100_000):
+        calls.add(CallDelta(index=0, function=FunctionDelta("t", "}" * 30)))
+    calls.add(CallDelta(index=0, function=FunctionDelta("t", '"}')))
+    (call,) = calls.finish(cut=False)
+    assert len(bytes(call.args)) == 3_000_000 + len('{"a": ""}')
+
+
+def test_details_in_very_many_pieces_take_no_time():
+    stream = ChatStream(DECODER)
+    piece = {"type": "reasoning.text", "index": 0, "text": "x" * 60}
+    for _ in range(200):
+        stream.feed([chunk({"reasoning_details": [piece] * 100})])
+    last = {"type": "reasoning.text", "index": 0, "text": None, "signature": "seal"}
+    stream.feed([chunk({"reasoning_details": [last]})])
+    (thought,) = stream.answer("m", "p").parts
+    assert isinstance(thought, Reasoning)
+    (detail,) = msgspec.json.decode(thought.signature or "")
+    assert detail == {**piece, "text": "x" * 60 * 20_000, "signature": "seal"}
+
+
+def test_of_one_endless_event_no_more_is_read_than_an_answer_may_have():
+    stream = ChatStream(DECODER)
+    endless = "<x\n" * 2_000_000
+    stream.feed([chunk({"content": endless})])
+    assert stream.runaway
+    stream.close()
+    assert len(stream.answer("m", "p").text) == LONGEST + 1

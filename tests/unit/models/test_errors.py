@@ -130,7 +130,7 @@ def test_secrets_never_reach_the_message():
         "Header was Authorization: Bearer abcdefghijklmnop given",
     ):
         message = str(refused(401, openai(text, "auth")))
-        assert "[key]" in message
+        assert "[redacted]" in message
         assert "given" in message
         assert "abcdefgh" not in message
         assert ACME.key not in message
@@ -212,3 +212,24 @@ def test_short_secrets_do_not_eat_the_message():
 def test_of_a_hostile_page_only_the_beginning_is_looked_at(body: bytes):
     """Patterns over all of it would take minutes."""
     assert len(read_body(body).message) <= 16_000
+
+
+def test_a_key_in_an_address_is_not_shown():
+    said = "no route for https://api.acme.test/v1/chat?key=hunter2-hunter2&x=1"
+    assert "hunter2" not in str(refused(404, openai(said, "x")))
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "9" * 400 + "h", "NaNms"])
+def test_a_wait_that_no_clock_can_count_is_none(value: str):
+    names = ("retry-after", "retry-after-ms", "x-ratelimit-reset-requests")
+    gone = {"x-ratelimit-remaining-requests": "0"}
+    for name in names:
+        assert refused(429, openai("slow", "x"), {**gone, name: value}).wait is None
+    assert refused(429, openai(f"try again in {'9' * 400} hours", "x")).wait is None
+    assert refused(429, f'{{"error": {{"retry_after": {"9" * 400}}}}}').wait is None
+    assert span(value) is None
+
+
+def test_a_date_beyond_the_calendar_is_no_wait():
+    odd = "Mon, 01 Jan 2026 00:00:00 +99999999999999999999"
+    assert refused(429, openai("slow", "x"), {"retry-after": odd}).wait is None

@@ -337,3 +337,58 @@ def test_tidy_addresses(url: str, tidy: str):
 )
 def test_what_is_near(url: str, local: bool):
     assert is_local(url) is local
+
+
+OPENAI_KEY = {"OPENAI_API_KEY": "oa-key"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "env", "flags", "keys"),
+    [
+        ({"provider": "custom", "base_url": "http://evil.test/v1"}, {}, {}, ()),
+        ({"base_url": "http://evil.test/v1"}, {}, {}, ()),
+        ({}, {}, {"base_url": "http://evil.test/v1"}, ()),
+        ({}, {"OPENAI_BASE_URL": "http://own.test/v1"}, {}, ("oa-key",)),
+        (
+            {},
+            {"OPENAI_BASE_URL": "http://own.test/v1"},
+            {"base_url": "http://OWN.test/other"},
+            ("oa-key",),
+        ),
+        ({}, {"OPENAI_BASE_URL": "http://own.test/v1"}, {"base_url": "http://evil.test"}, ()),
+        ({}, {"OPENAI_BASE_URL": "http://own.test/v1"}, {"base_url": "http://own.test:81"}, ()),
+        ({}, {}, {"base_url": "https://api.openai.com/v1"}, ("oa-key",)),
+        ({"base_url": "http://evil.test/v1", "api_key": "for-it"}, {}, {}, ("for-it",)),
+    ],
+)
+def test_the_key_for_openai_goes_nowhere_else(settings, env, flags, keys):
+    model = ModelSettings(default="m", **settings)
+    target = chosen(model, {**OPENAI_KEY, **env}, Flags(**flags))
+    assert target.keys == keys
+
+
+def test_a_fallback_gets_the_key_it_names_and_no_other():
+    named = Fallback(base_url="http://a.test/v1", model="m", key_env="OPENAI_API_KEY")
+    unnamed = Fallback(base_url="http://b.test/v1", model="m")
+    settings = ModelSettings(default="m", fallback_providers=(named, unnamed))
+    found = resolve(settings, {**BOTH}.get).fallbacks
+    assert [target.keys for target in found] == [("oa-key",), ()]
+
+
+@pytest.mark.parametrize("key", ["sk-a\nb", "sk-a\rb", "sk-\x00", "sk-\x1b[0m", "sk-\u00e9"])
+def test_a_key_that_no_header_can_carry_is_told_without_it(key: str):
+    box = CustomProvider(name="box", base_url="http://10.0.0.5/v1", api_key=key)
+    custom = ModelSettings(provider="box", default="m", custom_providers=(box,))
+    for settings, env in ((ModelSettings(), {"OPENAI_API_KEY": key}), (custom, {})):
+        with pytest.raises(ConfigError, match="holds a character that no key has") as caught:
+            chosen(settings, env)
+        assert "sk-" not in caught.value.sentence
+
+
+def test_an_address_with_a_password_and_a_key_is_told_without_them():
+    settings = ModelSettings(base_url="http://me:hunter2@box.test/v1", api_key="k", default="m")
+    with pytest.raises(ConfigError, match="holds a password") as caught:
+        chosen(settings)
+    assert "hunter2" not in caught.value.sentence
+    alone = ModelSettings(base_url="http://me:hunter2@box.test/v1", default="m")
+    assert chosen(alone).base_url == "http://me:hunter2@box.test/v1"

@@ -104,3 +104,19 @@ def test_emptiness_between_words_is_kept():
     tags = ThinkTags()
     pieces = tags.feed("a\n" + " " * 10_000) + tags.feed("b") + tags.close()
     assert "".join(piece.text for piece in pieces) == "a\n" + " " * 10_000 + "b"
+
+
+@pytest.mark.parametrize(
+    ("line", "spoken", "thought"),
+    [
+        ("a\n", "a\n", ""),
+        ("```\n", "```\n", ""),
+        ("<t\n", "<t\n", ""),
+        ("<think>a</think>\n", "", "a"),
+    ],
+)
+def test_many_short_lines_take_no_time(line: str, spoken: str, thought: str):
+    many = 200_000
+    said, mused, _ = read([line * many])
+    assert mused == thought * many
+    assert said == spoken * many

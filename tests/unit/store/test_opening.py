@@ -166,3 +166,18 @@ async def test_a_closed_store_says_so(path: Path, clock: FakeClock):
     with pytest.raises(StoreError, match="closed"):
         await store.seen_by(OWNER).latest()
     await store.close()
+
+
+async def test_an_older_schema_is_brought_up_to_date(path: Path, clock: FakeClock):
+    """A file of the second version, with a session in it."""
+    old = other(path, *(script.read_text() for number, script in migrations() if number <= 2))
+    old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    old.execute("PRAGMA user_version = 2")
+    old.execute(
+        "INSERT INTO sessions (id, started_at, source, principal, key, title, model, provider, cwd,"
+        " end_reason, last_at) VALUES ('s1', 1, 'cli', 'owner', '', '', 'm', 'p', '/w', '', 1)"
+    )
+    old.close()
+    async with open_store(path, clock) as store:
+        found = await store.seen_by(OWNER).get("s1")
+        assert (found.model, found.cwd, found.effort, found.personality) == ("m", "/w", "", "")

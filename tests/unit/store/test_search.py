@@ -138,3 +138,21 @@ def test_indexing_goes_in_short_steps(tmp_path: Path):
     assert steps == 4
     assert not is_behind(connection, newest(connection))
     connection.close()
+
+
+@pytest.mark.parametrize("marks", ["\u0301\u0316", "\u05b0\u0f73", "\uff9e\u0316"])
+def test_a_pile_of_marks_takes_no_time(marks: str):
+    pile = marks * 300_000
+    folded = fold(f"apple{pile} pear{pile}")
+    assert folded.startswith("apple")
+    assert " pear" in folded
+    assert len(folded) < 200
+
+
+@given(words, st.text("\u0301\u0316\u05b0", max_size=120), words)
+def test_every_place_in_a_folded_text_has_its_origin(before: str, marks: str, after: str):
+    text = before + marks + after
+    places = origins(text)
+    assert places[-1] == len(text)
+    assert places == sorted(places)
+    assert len(places) == len(fold(text)) + 1

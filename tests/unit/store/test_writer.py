@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,20 +15,34 @@ from hermes.ports.store import Append, ChangeSession, OpenSession, Parcel, Write
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange, SessionFilter
-from hermes.store import writer as writing
+from hermes.store.connect import open_writer
 from hermes.store.connection import Connection
+from hermes.store.engine import Engine
 from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.writer import WAITING
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import asked, session
 
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture
+async def engine(path: Path) -> AsyncGenerator[Engine]:
+    engine = Engine(open_writer(path), path)
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+def store(engine: Engine, clock: FakeClock) -> SqliteStore:
+    return SqliteStore(engine, clock)
+
+
 class Gate:
     """Holds the writing thread, so that what comes meanwhile must wait and share."""
 
-    def __init__(self, store: SqliteStore) -> None:
-        self._engine = store._engine
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._open = threading.Event()
         self._entered = threading.Event()
 
@@ -48,14 +62,16 @@ async def settle() -> None:
     await anyio.wait_all_tasks_blocked()
 
 
-async def test_what_waits_shares_one_transaction(store: SqliteStore, clock: FakeClock, path: Path):
+async def test_what_waits_shares_one_transaction(
+    store: SqliteStore, clock: FakeClock, path: Path, engine: Engine
+):
     seen: list[int] = []
     connection = apsw.Connection(str(path))
 
     def look() -> None:
         seen.append(connection.execute("SELECT count(*) FROM sessions").get)
 
-    gate = Gate(store)
+    gate = Gate(engine)
     async with anyio.create_task_group() as group:
         await gate.close(group)
 
@@ -72,9 +88,9 @@ async def test_what_waits_shares_one_transaction(store: SqliteStore, clock: Fake
     assert set(seen[1:]) == {20}
 
 
-async def test_a_unit_that_fails_fails_alone(store: SqliteStore, clock: FakeClock):
+async def test_a_unit_that_fails_fails_alone(store: SqliteStore, clock: FakeClock, engine: Engine):
     failed: list[int] = []
-    gate = Gate(store)
+    gate = Gate(engine)
 
     async def write(number: int) -> None:
         extra: list[Write] = [Append("nobody", "r", asked("x"), clock.now())] if number % 3 else []
@@ -94,8 +110,10 @@ async def test_a_unit_that_fails_fails_alone(store: SqliteStore, clock: FakeCloc
     assert {row.session.id for row in kept} == {"s0", "s3", "s6"}
 
 
-async def test_a_waiter_may_leave_without_harm(store: SqliteStore, clock: FakeClock):
-    gate = Gate(store)
+async def test_a_waiter_may_leave_without_harm(
+    store: SqliteStore, clock: FakeClock, engine: Engine
+):
+    gate = Gate(engine)
     async with anyio.create_task_group() as group:
         await gate.close(group)
         async with anyio.create_task_group() as leaving:
@@ -109,10 +127,10 @@ async def test_a_waiter_may_leave_without_harm(store: SqliteStore, clock: FakeCl
     assert {row.session.id for row in kept} == {"left", "stayed"}
 
 
-async def test_nobody_claims_for_somebody_who_left(store: SqliteStore):
+async def test_nobody_claims_for_somebody_who_left(store: SqliteStore, engine: Engine):
     await store.lanes.put(Parcel(key="k", lane="inbox", topic="s", body=Raw(b"1")))
     minute = timedelta(minutes=1)
-    gate = Gate(store)
+    gate = Gate(engine)
     async with anyio.create_task_group() as group:
         await gate.close(group)
         async with anyio.create_task_group() as leaving:
@@ -125,26 +143,35 @@ async def test_nobody_claims_for_somebody_who_left(store: SqliteStore):
     assert await store.leases.hold("s", "here", minute) == 1
 
 
-async def test_a_full_queue_makes_askers_wait(store: SqliteStore, clock: FakeClock):
-    gate = Gate(store)
-    total = writing.WAITING + 50
+@pytest.mark.parametrize(("patient", "kept"), [(True, WAITING + 50), (False, WAITING)])
+async def test_a_full_queue_makes_askers_wait(
+    patient: bool, kept: int, engine: Engine, store: SqliteStore, clock: FakeClock
+):
+    """Those who leave while there is no room for them have asked for nothing."""
+    gate = Gate(engine)
     async with anyio.create_task_group() as group:
         await gate.close(group)
-        for number in range(total):
-            group.start_soon(store.commit, OpenSession(session(clock, f"s{number}")))
-        await settle()
-        assert len(store._engine._writer._mailbox._jobs) == writing.WAITING
+        async with anyio.create_task_group() as askers:
+            for number in range(WAITING + 50):
+                askers.start_soon(store.commit, OpenSession(session(clock, f"s{number}")))
+            await settle()
+            if patient:
+                gate.open()
+            else:
+                askers.cancel_scope.cancel()
         gate.open()
-    stats = await store.stats()
-    assert stats.sessions == total
+    await store.commit(OpenSession(session(clock, "last")))
+    assert (await store.stats()).sessions == kept + 1
 
 
-async def test_an_error_of_our_own_making_reaches_who_asked(store: SqliteStore, clock: FakeClock):
+async def test_an_error_of_our_own_making_reaches_who_asked(
+    store: SqliteStore, clock: FakeClock, engine: Engine
+):
     def broken(_connection: object) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await store._engine.write(broken)
+        await engine.write(broken)
     await store.commit(OpenSession(session(clock, "s1")))
 
 
@@ -157,7 +184,7 @@ async def test_text_that_is_not_unicode_is_refused(store: SqliteStore, clock: Fa
 
 
 async def test_a_transaction_lost_on_the_way_fails_its_whole_group(
-    store: SqliteStore, clock: FakeClock
+    store: SqliteStore, clock: FakeClock, engine: Engine
 ):
     """As a full disk does it: SQLite takes back everything, and nobody is told otherwise."""
 
@@ -166,12 +193,12 @@ async def test_a_transaction_lost_on_the_way_fails_its_whole_group(
         raise apsw.FullError("database or disk is full")
 
     outcomes: dict[str, str] = {}
-    gate = Gate(store)
+    gate = Gate(engine)
 
     async def attempt(name: str) -> None:
         try:
             if name == "full":
-                await store._engine.write(lose)
+                await engine.write(lose)
             else:
                 await store.commit(OpenSession(session(clock, name)))
             outcomes[name] = "kept"
@@ -190,18 +217,18 @@ async def test_a_transaction_lost_on_the_way_fails_its_whole_group(
 
 
 async def test_a_full_disk_is_told_and_costs_nothing_confirmed(
-    store: SqliteStore, clock: FakeClock
+    store: SqliteStore, clock: FakeClock, engine: Engine
 ):
     def limit(pages: int) -> Callable[[Connection], object]:
         return lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
     await store.commit(OpenSession(session(clock, "s1")))
-    await store._engine.alone(limit(1))
+    await engine.alone(limit(1))
     with pytest.raises(StoreError, match="disk is full") as caught:
         await store.commit(Append("s1", "r", asked("long " * 100_000), clock.now()))
     assert caught.value.hint
     assert list(await store.seen_by(OWNER).messages("s1")) == []
-    await store._engine.alone(limit(1_000_000))
+    await engine.alone(limit(1_000_000))
     await store.commit(Append("s1", "r", asked("short"), clock.now()))
     assert [row.seq for row in await store.seen_by(OWNER).messages("s1")] == [1]
 
@@ -248,8 +275,10 @@ async def test_used_from_several_event_loops_at_once(path: Path, clock: FakeCloc
     assert {row.run for row in stored} == {"r0", "r1", "r2", "r3"}
 
 
-async def test_a_loop_that_died_takes_nobody_along(store: SqliteStore, clock: FakeClock):
-    gate = Gate(store)
+async def test_a_loop_that_died_takes_nobody_along(
+    store: SqliteStore, clock: FakeClock, engine: Engine
+):
+    gate = Gate(engine)
 
     def die() -> None:
         async def ask() -> None:
@@ -281,14 +310,15 @@ async def test_a_writer_that_dies_fails_everybody(
     def kill(_connection: object) -> None:
         raise Fatal
 
-    store = await SqliteStore.open(path, clock)
-    gate = Gate(store)
+    engine = Engine(open_writer(path), path)
+    store = SqliteStore(engine, clock)
+    gate = Gate(engine)
     failed: list[str] = []
 
     async def attempt(name: str) -> None:
         try:
             if name == "kill":
-                await store._engine.alone(kill)
+                await engine.alone(kill)
             else:
                 await store.commit(OpenSession(session(clock, name)))
         except StoreError as error:
@@ -308,8 +338,9 @@ async def test_a_writer_that_dies_fails_everybody(
 
 
 async def test_closing_finishes_what_was_asked(path: Path, clock: FakeClock):
-    store = await SqliteStore.open(path, clock)
-    gate = Gate(store)
+    engine = Engine(open_writer(path), path)
+    store = SqliteStore(engine, clock)
+    gate = Gate(engine)
     async with anyio.create_task_group() as group:
         await gate.close(group)
         for number in range(10):

@@ -1,13 +1,13 @@
 """One session as one line of JSON that brings everything back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from hermes.schema.chat_api import Time, WireMessage, content_text, from_wire, moment, to_wire
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Media
+from hermes.schema.messages import Assistant, Media
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session, Stored
 
@@ -47,6 +47,8 @@ class Line(Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     ended_at: Time | None = None
     end_reason: str | None = None
+    effort: str = ""
+    personality: str = ""
     messages: list[WireMessage] = []
     usage: list[ModelUse] = []
     files: dict[str, bytes] = {}
@@ -84,9 +86,11 @@ def decode(data: bytes, number: int) -> Copy:
         _check(line)
         session = _session(line, _others.decode(data))
         messages = [from_wire(message, session.started_at) for message in line.messages]
-    except (msgspec.DecodeError, ValueError) as error:
+        _check_calls(messages)
+    except (ValueError, OverflowError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else error
         raise UsageError(
-            f"Line {number} is not an exported session: {error}",
+            f"Line {number} is not an exported session: {why}",
             hint="Import what `hermes sessions export` wrote. Nothing was imported.",
         ) from error
     return Copy(session, [stored for stored in messages if stored], line.usage, line.files)
@@ -97,6 +101,14 @@ def _check(line: Line) -> None:
         raise ValueError(f"its format is {line.format!r}, this version reads {FORMAT!r}")
     if not line.id.strip() or len(line.id) > 200:
         raise ValueError("its id is empty or far too long")
+
+
+def _check_calls(messages: Iterable[Stored | None]) -> None:
+    """What is kept as raw JSON must be JSON, or it would spoil all that stands around it."""
+    for stored in messages:
+        if stored is not None and isinstance(stored.message, Assistant):
+            for call in stored.message.calls:
+                msgspec.json.decode(call.args, type=dict[str, object])
 
 
 def _session(line: Line, other: _OtherNames) -> Session:
@@ -115,4 +127,6 @@ def _session(line: Line, other: _OtherNames) -> Session:
         cwd=line.cwd or "",
         ended_at=None if line.ended_at is None else moment(line.ended_at),
         end_reason=line.end_reason or "",
+        effort=line.effort,
+        personality=line.personality,
     )

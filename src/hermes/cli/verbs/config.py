@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    show = verbs.add_parser("show", help="print all settings in effect, secrets masked")
-    show.add_argument("section", nargs="?", help="only this section, such as agent")
+    show = verbs.add_parser("show", help="print the settings in effect, secrets masked")
+    show.add_argument("section", nargs="?", help="all of this section, such as agent")
+    show.add_argument("--all", action="store_true", help="also what has its default")
     show.add_argument("--json", action="store_true", help="as JSON instead of YAML")
     get = verbs.add_parser("get", help="print one setting")
     get.add_argument("key", help="its name, such as agent.max_turns")
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change.add_argument(
         "value", nargs="?", help="true, 12, [a, b] or text; left out, it is asked for or read"
     )
+    change.add_argument("--force", action="store_true", help="also what Hermes does not know")
     unset = verbs.add_parser("unset", help="go back to the default of one setting")
     unset.add_argument("key", help="its name, such as agent.max_turns")
     verbs.add_parser("path", help="print where config.yaml is")
@@ -39,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
     actions: Mapping[str, Callable[[], int]] = {
-        "show": lambda: _show(context, args.section, args.json),
+        "show": lambda: _show(context, args.section, args.all, args.json),
         "get": lambda: _get(context, args.key, args.json),
-        "set": lambda: _set(context, args.key, args.value),
+        "set": lambda: _set(context, args.key, args.value, args.force),
         "unset": lambda: _unset(context, args.key),
         "path": lambda: _say(context, context.home().config),
         "env-path": lambda: _say(context, context.home().dotenv),
@@ -51,17 +53,27 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     return actions[args.action]()
 
 
-def _show(context: CliContext, section: str | None, as_json: bool) -> int:
+def _show(context: CliContext, section: str | None, everything: bool, as_json: bool) -> int:
+    from hermes.config.differing import differing
     from hermes.config.effective import effective, load_effective
-    from hermes.config.masking import masked
+    from hermes.config.masking import masked, secrets_in
     from hermes.config.variables import secret_values
     from hermes.kit.redact import Redactor
 
     env = _env(context)
-    shown = masked(load_effective(context.home(), env), Redactor(secret_values(env)))
+    settings = load_effective(context.home(), env)
+    redactor = Redactor([*secret_values(env), *secrets_in(settings)])
+    shown = masked(settings, redactor)
     if section is not None:
         shown = {section: _found(effective(shown, section), section)}
-    return _say(context, _as_json(shown) if as_json else _as_yaml(shown))
+    elif not everything:
+        shown = masked(differing(settings), redactor)
+    if as_json:
+        return _say(context, _as_json(shown))
+    if section is None and not everything:
+        rest = f"# {'All else has its' if shown else 'Everything has its'} default; to see it all: "
+        _say(context, rest + "hermes config show --all")
+    return _say(context, _as_yaml(shown)) if shown else 0
 
 
 def _get(context: CliContext, key: str, as_json: bool) -> int:
@@ -86,11 +98,11 @@ def _found(result: tuple[bool, object], key: str) -> object:
     from hermes.config.unknown import meant_instead
 
     near = meant_instead(parse_path(key))
-    hint = f"Did you mean {near}?" if near else "`hermes config show` lists them all."
+    hint = f"Did you mean {near}?" if near else "`hermes config show --all` lists them all."
     raise HermesError(f"There is no setting named {key}", hint=hint)
 
 
-def _set(context: CliContext, key: str, given: str | None) -> int:
+def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
     from hermes.config.edit import set_setting, set_variable
     from hermes.config.paths import format_path
     from hermes.config.variables import is_variable
@@ -100,7 +112,7 @@ def _set(context: CliContext, key: str, given: str | None) -> int:
     if is_variable(key):
         set_variable(home, key, value)
         return _say(context, f"{key} is set in {home.dotenv}")
-    edited = set_setting(home, _env(context), key, value)
+    edited = set_setting(home, _env(context), key, value, force=force)
     for warning in edited.warnings:
         context.stderr.write(f"warning: {warning}\n")
     return _say(context, f"{format_path(edited.path)} is set in {home.config}")

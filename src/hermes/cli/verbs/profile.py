@@ -58,7 +58,7 @@ def _list(context: CliContext) -> int:
     width = max(len(profile.name) for profile in profiles)
     for profile in profiles:
         mark = "*" if profile.active else " "
-        context.stdout.write(f"{mark} {profile.name:<{width}}  {profile.path}\n")
+        context.stdout.write(f"{mark} {profile.name:<{width}}  {_plain(profile.path)}\n")
     return 0
 
 
@@ -70,7 +70,7 @@ def _create(context: CliContext, name: str, clone: str | None, everything: bool)
     home = create_profile(root, name, clone=source, everything=everything)
     origin = f" as a copy of {source.profile}" if source else ""
     context.stdout.write(
-        f"Profile {name} is created{origin} in {home.path}\n"
+        f"Profile {name} is created{origin} in {_plain(home.path)}\n"
         f"Use it once with `hermes -p {name}`, or from now on with `hermes profile use {name}`.\n"
     )
     return 0
@@ -103,7 +103,7 @@ def _show(context: CliContext, name: str | None) -> int:
     }
     width = max(map(len, rows))
     for label, text in rows.items():
-        context.stdout.write(f"{label:<{width}}  {text}\n")
+        context.stdout.write(f"{label:<{width}}  {_plain(text)}\n")
     return 0
 
 
@@ -134,7 +134,7 @@ def _delete(context: CliContext, name: str, sure: bool) -> int:
     if name != DEFAULT and not sure:
         _ask(context, home_of(root, name))
     path = delete_profile(root, name)
-    context.stdout.write(f"Profile {name} is deleted; {path} is gone\n")
+    context.stdout.write(f"Profile {name} is deleted; {_plain(path)} is gone\n")
     return 0
 
 
@@ -145,7 +145,7 @@ def _ask(context: CliContext, home: Home) -> None:
             hint=f"Say so on the command line: hermes profile delete {home.profile} --yes",
         )
     context.stderr.write(
-        f"This removes {home.path} with its settings, memory, skills and sessions.\n"
+        f"This removes {_plain(home.path)} with its settings, memory, skills and sessions.\n"
         f"Type {home.profile} to go on: "
     )
     context.stderr.flush()
@@ -157,5 +157,11 @@ def _rename(context: CliContext, name: str, new: str) -> int:
     from hermes.config.profiles import rename_profile
 
     home = rename_profile(root_of(context.env), name, new)
-    context.stdout.write(f"Profile {name} is now {home.profile} in {home.path}\n")
+    context.stdout.write(f"Profile {name} is now {home.profile} in {_plain(home.path)}\n")
     return 0
+
+
+def _plain(text: str | Path) -> str:
+    from hermes.cli.export.plain import harmless
+
+    return harmless(str(text)).replace("\n", " ")

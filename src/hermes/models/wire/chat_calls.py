@@ -14,6 +14,8 @@ EMPTY = Raw(b"{}")
 MOST_CALLS = 128
 MOST_ARGUMENTS = 4_000_000
 """Characters of arguments in one answer, all its calls together."""
+MOST_LOOKED_AT = 16 * MOST_ARGUMENTS
+"""Characters read to see whether a call is whole; a name with every piece asks that each time."""
 
 
 class FunctionDelta(Struct):
@@ -50,6 +52,7 @@ class Calls:
     def __init__(self) -> None:
         self._slots: list[_Slot] = []
         self._size = 0
+        self._looked_at = 0
         self.overflow = ""
 
     @property
@@ -84,7 +87,7 @@ class Calls:
 
     def _slot_for(self, piece: CallDelta, name: str) -> _Slot | None:
         found = self._known(piece, name)
-        if found is not None and not (name and _begins_anew(found, piece)):
+        if found is not None and not (name and self._begins_anew(found, piece)):
             return found
         if len(self._slots) >= MOST_CALLS:
             return None
@@ -100,6 +103,16 @@ class Calls:
             return next((slot for slot in newest_first if slot.id == piece.id), None)
         return None if name else next(newest_first, None)
 
+    def _begins_anew(self, slot: _Slot, piece: CallDelta) -> bool:
+        """Some send every whole call under the same index."""
+        if piece.id and slot.id and piece.id != slot.id:
+            return True
+        if piece.id or not (slot.name and slot.pieces) or self._looked_at > MOST_LOOKED_AT:
+            return False
+        arguments = slot.arguments
+        self._looked_at += len(arguments)
+        return is_json(arguments)
+
     def finish(self, *, cut: bool) -> list[ToolCall]:
         """The calls in order. With `cut` the answer hit its limit: nothing is guessed then."""
         calls: list[ToolCall] = []
@@ -112,13 +125,6 @@ class Calls:
             args, broken = _arguments(slot.arguments.strip(), cut=cut)
             calls.append(ToolCall(identity, slot.name or "unnamed", args, broken))
         return calls
-
-
-def _begins_anew(slot: _Slot, piece: CallDelta) -> bool:
-    """Some send every whole call under the same index."""
-    if piece.id and slot.id and piece.id != slot.id:
-        return True
-    return bool(slot.name and slot.pieces) and not piece.id and is_json(slot.arguments)
 
 
 def _arguments(text: str, *, cut: bool) -> tuple[Raw, str]:

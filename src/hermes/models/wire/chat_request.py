@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, assert_never
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from hermes.models.images import LEFT_OUT
 from hermes.models.profile import EffortForm, Profile, Replay, nearest_effort
 from hermes.ports.model import Request
 from hermes.schema.messages import (
@@ -72,7 +73,7 @@ class ToolMessage(Struct, tag_field="role", tag="tool"):
 
 WireMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 Urls: TypeAlias = Mapping[str, str]
-"""Data URLs by the digest of the image."""
+"""Data URLs by the digest of the image; `LEFT_OUT` where there is no room for it."""
 
 
 class _Written(Struct, frozen=True):
@@ -223,7 +224,7 @@ class ChatRequestCodec:
         if not thoughts or message.provider != self._provider:
             return
         seal = thoughts[-1].signature
-        if self._profile.replay is Replay.DETAILS and seal:
+        if self._profile.replay is Replay.DETAILS and seal and _is_list(seal):
             answer.reasoning_details = Raw(seal.encode())
             return
         thought = "".join(thought.text for thought in thoughts)
@@ -259,6 +260,15 @@ class ChatRequestCodec:
         return UserMessage([label, *(_part(image, images) for image in shown)])
 
 
+def _is_list(seal: str) -> bool:
+    """It goes out as it is, so it must not be able to end the message around it."""
+    try:
+        msgspec.json.decode(seal, type=list[object])
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
 def is_image(media: Media) -> bool:
     return media.media_type.startswith("image/")
 
@@ -269,6 +279,9 @@ def _part(part: Text | Media, images: Urls) -> TextPart | ImagePart:
     url = images.get(part.digest)
     if url is None:
         return TextPart(f"[the image {part.name or part.digest[:12]} is no longer there]")
+    if url == LEFT_OUT:
+        name = part.name or part.digest[:12]
+        return TextPart(f"[the image {name} is left out here: later ones take all the room]")
     return ImagePart(ImageUrl(url))
 
 

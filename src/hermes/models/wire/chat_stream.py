@@ -1,6 +1,7 @@
 """OpenAI's stream of chat completion chunks to deltas and one answer."""
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any, TypeAlias
 
 import msgspec
@@ -27,6 +28,8 @@ _STOPS = {
     "refusal": Stop.REFUSED,
     "sensitive": Stop.REFUSED,
 }
+
+_GROWING = frozenset({"text", "summary", "data"})
 
 StreamDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset
 
@@ -196,7 +199,8 @@ class ChatStream:
                 self._tagged(part.text)
 
     def _tagged(self, text: str) -> None:
-        # Counted as it comes: what is held back takes room too.
+        # Counted as it comes: what is held back takes room too. What is too much is not read.
+        text = text[: max(LONGEST + 1 - self._size, 0)]
         self._size += len(text)
         self._pieces(self._tags.feed(text))
 
@@ -270,20 +274,17 @@ def _flat(thinking: list[ContentPart] | str) -> str:
 
 def _joined(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Pieces of one detail become one: texts are joined, of all else the last word counts."""
-    whole: list[dict[str, Any]] = []
-    for piece in details:
-        last = whole[-1] if whole else None
-        same = last is not None and (last.get("type"), last.get("index")) == (
-            piece.get("type"),
-            piece.get("index"),
-        )
-        if last is None or not same:
-            whole.append(dict(piece))
-            continue
-        for key, value in piece.items():
-            grows = key in {"text", "summary", "data"} and isinstance(value, str)
-            if grows:
-                last[key] = (last.get(key) or "") + value
-            elif value is not None:
-                last[key] = value
+    return [
+        _one_detail(list(pieces))
+        for _, pieces in groupby(details, lambda piece: (piece.get("type"), piece.get("index")))
+    ]
+
+
+def _one_detail(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    whole = dict(pieces[0])
+    for piece in pieces[1:]:
+        whole |= {key: value for key, value in piece.items() if value is not None}
+    for key in _GROWING & whole.keys():
+        if texts := [piece[key] for piece in pieces if isinstance(piece.get(key), str)]:
+            whole[key] = "".join(texts)
     return whole

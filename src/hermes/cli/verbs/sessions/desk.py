@@ -8,6 +8,7 @@ import anyio
 
 from hermes.app.archive import open_archive
 from hermes.cli.context import CliContext
+from hermes.cli.export.plain import harmless
 from hermes.cli.verbs.sessions.paper import Paper
 from hermes.kit.clock import Clock
 from hermes.schema.errors import NotFound, UsageError
@@ -47,7 +48,7 @@ class Desk:
 
     def note(self, text: str) -> None:
         """A remark for people; it does not disturb what a program reads from stdout."""
-        self.context.stderr.write(text + "\n")
+        self.context.stderr.write(harmless(text) + "\n")
 
     def agreed(self, question: str) -> bool:
         """Ask before something is lost. Raises `UsageError` when nobody can be asked."""

@@ -1,11 +1,15 @@
-"""`sessions import`: an export comes back as it was; what is here already stays untouched."""
+"""`sessions import`: what was said comes back; what is here already stays untouched.
 
-import shutil
+A file can claim anything. So what gives rights or steers the agent does not come with it: whose
+session it is, its chat, its folder, its prompt and voice, and who stands behind a message.
+"""
+
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, assert_never, cast
 
 from msgspec import Struct, structs
 
@@ -18,12 +22,16 @@ from hermes.kit.text import plural
 from hermes.ports.blobs import Blobs
 from hermes.ports.store import Append, Meter, OpenSession, Write
 from hermes.schema.errors import NotFound, UsageError
+from hermes.schema.messages import Assistant, Message, Reasoning, Result, Trust, Usage, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session
 from hermes.store.sqlite import SqliteStore
 
-_MOST_CALLS = 1_000_000_000
+_MOST = 1_000_000_000
+"""Calls, tokens, money: more than any one session takes."""
 _NAMED = 5
+_LONGEST_LINE = 512 * 1024 * 1024
+_MOST_PIPED = 8 * 1024 * 1024 * 1024
 
 
 class _Place(Struct, frozen=True):
@@ -68,10 +76,8 @@ def bring(desk: Desk) -> int:
 def _opened(desk: Desk) -> Generator[BinaryIO]:
     """The file, or what is piped in, kept where it can be read twice."""
     if desk.args.file == "-":
-        with tempfile.TemporaryFile() as spool:
-            shutil.copyfileobj(desk.context.stdin.buffer, spool)
-            spool.seek(0)
-            yield cast("BinaryIO", spool)
+        with _spooled(desk.context.stdin.buffer) as spool:
+            yield spool
         return
     path = Path(desk.args.file).expanduser()
     try:
@@ -79,14 +85,40 @@ def _opened(desk: Desk) -> Generator[BinaryIO]:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     with file:
-        yield file
+        if path.is_file():
+            yield file
+        else:
+            with _spooled(file) as spool:
+                yield spool
+
+
+@contextmanager
+def _spooled(source: BinaryIO) -> Generator[BinaryIO]:
+    with tempfile.TemporaryFile() as spool:
+        if _copied(source, spool) > _MOST_PIPED:
+            raise UsageError(
+                f"More than {_MOST_PIPED:,} bytes were piped in.",
+                hint="Write them to a file first, and import that.",
+            )
+        spool.seek(0)
+        yield cast("BinaryIO", spool)
+
+
+def _copied(source: BinaryIO, spool: IO[bytes]) -> int:
+    """How many bytes there were; what comes after too many is not read."""
+    size = 0
+    while size <= _MOST_PIPED and (piece := source.read(1024 * 1024)):
+        size += spool.write(piece)
+    return size
 
 
 def _survey(file: BinaryIO) -> dict[str, _Place]:
     """Read it all before anything is written: a broken line means that nothing is imported."""
     places: dict[str, _Place] = {}
     offset = 0
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE + 1), b""), 1):
+        if len(line) > _LONGEST_LINE:
+            raise UsageError(f"Line {number} is too long to be an exported session.")
         if line.strip():
             session = decode(line, number).session
             places.setdefault(session.id, _Place(session.id, session.parent, number, offset))
@@ -113,7 +145,9 @@ def _read(file: BinaryIO, place: _Place) -> Copy:
 
 
 async def _import(store: SqliteStore, blobs: Blobs, copy: Copy, report: _Report) -> None:
-    session = copy.session
+    session = structs.replace(
+        copy.session, principal=OWNER, key="", system="", cwd="", effort="", personality=""
+    )
     if await _exists(store, session.id):
         report.there.append(session.id)
         return
@@ -122,7 +156,7 @@ async def _import(store: SqliteStore, blobs: Blobs, copy: Copy, report: _Report)
         session = structs.replace(session, parent=None)
     title = await _free_title(store, session)
     if title != session.title:
-        report.renamed.append(f"{session.id} is called {flat(title)!r} now")
+        report.renamed.append(f"{flat(session.id)} is called {flat(title)!r} now")
         session = structs.replace(session, title=title)
     for data in copy.files.values():
         await blobs.put(data, "")
@@ -134,15 +168,39 @@ async def _import(store: SqliteStore, blobs: Blobs, copy: Copy, report: _Report)
 def _writes(session: Session, copy: Copy) -> Iterator[Write]:
     yield OpenSession(session)
     for stored in copy.messages:
-        yield Append(session.id, stored.run, stored.message, stored.at)
+        yield Append(session.id, stored.run, _as_data(stored.message), stored.at)
     for use in copy.usage:
         yield _meter(session, use)
 
 
+def _as_data(message: Message) -> Message:
+    """Nobody here has said it, and no provider has sealed it for us."""
+    match message:
+        case User():
+            return structs.replace(message, trust=Trust.DATA)
+        case Assistant(parts=parts, usage=usage):
+            unsealed = tuple(
+                structs.replace(part, signature=None) if isinstance(part, Reasoning) else part
+                for part in parts
+            )
+            return structs.replace(message, parts=unsealed, usage=_sane(usage))
+        case Result():
+            return message
+        case _:
+            assert_never(message)
+
+
+def _sane(usage: Usage) -> Usage:
+    """What a file claims is added up for ever; no claim may spoil the sum."""
+    counts = structs.asdict(usage)
+    return Usage(**{name: min(max(count, 0), _MOST) for name, count in counts.items()})
+
+
 def _meter(session: Session, use: ModelUse) -> Meter:
-    calls = max(1, min(use.calls, _MOST_CALLS))
+    calls = max(1, min(use.calls, _MOST))
+    cost = None if use.cost is None else min(max(use.cost, 0.0), float(_MOST))
     at = session.started_at
-    return Meter(session.id, "", use.model, use.provider, use.usage, use.cost, at, calls)
+    return Meter(session.id, "", use.model, use.provider, _sane(use.usage), cost, at, calls)
 
 
 async def _exists(store: SqliteStore, session: str) -> bool:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from hermes.cli.export.plain import harmless
 from hermes.cli.verbs.sessions.desk import NONE_YET, Desk
 from hermes.cli.verbs.sessions.totals import size
 from hermes.kit.text import plural
@@ -18,7 +19,7 @@ def backup(desk: Desk) -> int:
     if not target.parent.is_dir():
         raise UsageError(f"There is no folder {target.parent}.")
     desk.with_store(lambda store: store.backup(target))
-    desk.paper.line(f"Copied {size(target.stat().st_size)} to {target}.")
+    desk.paper.line(f"Copied {size(target.stat().st_size)} to {harmless(str(target))}.")
     return 0
 
 
@@ -30,7 +31,7 @@ def adopt(desk: Desk) -> int:
         return 0
     sessions, messages = plural(adopted.sessions, "session"), plural(adopted.messages, "message")
     desk.paper.line(f"Took over {sessions} with {messages}.")
-    desk.paper.line(f"The old database is kept as {adopted.kept_as}.")
+    desk.paper.line(f"The old database is kept as {harmless(str(adopted.kept_as))}.")
     return 0
 
 

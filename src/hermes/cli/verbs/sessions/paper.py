@@ -50,7 +50,7 @@ class Paper:
 def _width(stream: TextIO, columns: str) -> int | None:
     if not stream.isatty():
         return None
-    if columns.isdecimal() and int(columns) > 0:
+    if columns.isdecimal() and len(columns) < 6 and int(columns) > 0:
         return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80

@@ -65,7 +65,7 @@ async def _fetch(store: SqliteStore) -> Totals:
 def _print(desk: Desk, totals: Totals) -> None:
     paper = desk.paper
     counts = f"{plural(totals.sessions, 'session')}, {plural(totals.messages, 'message')}"
-    paper.line(f"{counts}, {size(totals.bytes)} in {totals.path}")
+    paper.line(f"{counts}, {size(totals.bytes)} in {flat(totals.path)}")
     paper.line()
     sources = sorted(totals.sources, key=lambda source: -source.sessions)
     paper.table(

@@ -1,0 +1,212 @@
+"""What slash commands ask of an open profile: its settings, its tools, and facts about itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import apsw
+import msgspec
+from anyio.to_thread import run_sync
+from msgspec import structs
+from msgspec.structs import asdict
+
+from hermes.app.build import App
+from hermes.app.personalities import personalities
+from hermes.app.pictures import load_pictures
+from hermes.app.toolbox import Toolbox
+from hermes.commands.services import Platforms, PlatformState, Services
+from hermes.commands.surface import Busy
+from hermes.config.home import Home
+from hermes.config.schema import Config
+from hermes.config.sections.chats import HomeChannel
+from hermes.config.shapes import as_list, as_mapping
+from hermes.gateway.letters import platform_of
+from hermes.gateway.roles import offered
+from hermes.gateway.settings import home_variables
+from hermes.gateway.supervisor import Supervisor
+from hermes.ports.blobs import Blobs
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import Media
+from hermes.schema.scope import Address, Role
+from hermes.schema.tools import ToolSpec
+from hermes.tools.toolsets import known_toolsets, tools_of
+
+
+def command_services(
+    app: App, *, platforms: Platforms | None = None, restart: Callable[[], None] | None = None
+) -> Services:
+    """For every command of one profile; a terminal has neither platforms nor a restart."""
+    return Services(
+        settings=WrittenSettings(app),
+        house=ThisHouse(app.home, app.config),
+        offers=KnownModels(app.config),
+        toolbox=OfferedTools(app),
+        pictures=HandedPictures(app.blobs),
+        platforms=platforms,
+        restart=restart,
+    )
+
+
+class WrittenSettings:
+    """What was written counts here at once, and elsewhere after the next start."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._effort = app.config.agent.reasoning_effort
+        self._progress = app.config.display.tool_progress
+
+    def personalities(self) -> Mapping[str, str]:
+        return personalities(self._app.config)
+
+    def personality(self) -> str:
+        return self._app.config.display.personality
+
+    def effort(self) -> str:
+        return self._effort
+
+    def progress(self) -> str:
+        return self._progress
+
+    async def keep_effort(self, effort: str) -> None:
+        await self._write("agent.reasoning_effort", effort)
+        self._effort = effort
+        self._app.planner.change_effort(effort)
+
+    async def keep_manner(self, manner: Busy) -> None:
+        await self._write("display.busy_input_mode", manner.value)
+
+    async def keep_progress(self, level: str) -> None:
+        await self._write("display.tool_progress", level)
+        self._progress = level
+
+    async def keep_home(self, address: Address, name: str) -> None:
+        platform = platform_of(address.channel)
+        for variable in home_variables(platform):
+            if self._app.env.get(variable):
+                raise UsageError(
+                    f"The variable {variable} says where the home of {platform} is, and it wins.",
+                    hint="Take it out of the .env first.",
+                )
+        home = HomeChannel(
+            platform=platform, chat_id=address.chat, thread_id=address.thread or "", name=name
+        )
+        # JSON is YAML in one line that quotes whatever a platform names its chats.
+        text = msgspec.json.encode({key: value for key, value in asdict(home).items() if value})
+        await self._write(f"platforms.{platform}.home_channel", text.decode())
+        config = self._app.config
+        changed = structs.replace(self._app.chats.platform(platform), home_channel=home)
+        self._app.config = structs.replace(
+            config, platforms={**config.platforms, platform: changed}
+        )
+
+    async def _write(self, name: str, text: str) -> None:
+        from hermes.config.edit import set_setting  # noqa: PLC0415 - a turn never edits settings
+
+        await run_sync(set_setting, self._app.home, self._app.env, name, text)
+
+
+class ThisHouse:
+    def __init__(self, home: Home, config: Config) -> None:
+        self._home = home
+        self._config = config
+
+    @property
+    def profile(self) -> str:
+        return self._home.profile
+
+    @property
+    def home(self) -> str:
+        return str(self._home.path)
+
+    async def report(self) -> Sequence[tuple[str, str]]:
+        sizes = await run_sync(self._sizes)
+        platforms = [name for name, one in self._config.platforms.items() if one.enabled]
+        return [
+            ("sqlite", apsw.sqlite_lib_version()),
+            ("profile", self._home.profile),
+            ("platforms", ", ".join(sorted(platforms)) or "none"),
+            *sizes,
+        ]
+
+    def _sizes(self) -> list[tuple[str, str]]:
+        logs = self._home.logs
+        files = logs.glob("*.log*") if logs.is_dir() else ()
+        return [
+            ("database", f"{_size(self._home.state_db):,} bytes"),
+            ("logs", f"{sum(map(_size, files)):,} bytes"),
+        ]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+class KnownModels:
+    """The models that the settings name; nobody is asked over the network."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    async def offers(self) -> Sequence[str]:
+        config, main = self._config, self._config.main_model
+        names = [_full(main.provider, main.default)]
+        names += [
+            one if isinstance(one, str) else _full(one.provider, one.model)
+            for one in config.fallback_providers
+        ]
+        given = [*((one.name, one) for one in config.custom_providers), *config.providers.items()]
+        for provider, one in given:
+            models = as_list(one.models) or list(as_mapping(one.models) or ())
+            names += [_full(provider, str(model)) for model in [one.model, *models] if model]
+        return list(dict.fromkeys(name for name in names if name))
+
+
+def _full(provider: str, model: str) -> str:
+    return f"{model} --provider {provider}" if provider and model else model
+
+
+class OfferedTools:
+    def __init__(self, app: App) -> None:
+        self._toolbox: Toolbox = app.toolbox
+        self._chats = app.chats
+
+    def offered(self, platform: str, role: Role) -> Sequence[ToolSpec]:
+        specs = [tool.spec for tool in self._toolbox.on(platform).values()]
+        return offered(self._chats.powers(platform, role), specs, tools_of)
+
+    def toolsets(self) -> Mapping[str, Sequence[str]]:
+        return {name: tools_of([name]) for name in known_toolsets()}
+
+
+class HandedPictures:
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    async def load(self, path: str) -> Media:
+        (picture,) = await load_pictures(self._blobs, [path])
+        return picture
+
+
+class SupervisedPlatforms:
+    """The platforms of a gateway, as its supervisor knows them."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def states(self) -> Sequence[PlatformState]:
+        return [
+            PlatformState(
+                name=name,
+                state="paused" if self._supervisor.is_paused(name) else state.condition.value,
+                reason="" if self._supervisor.is_paused(name) else state.reason,
+            )
+            for name, state in self._supervisor.snapshot().items()
+        ]
+
+    def pause(self, name: str) -> None:
+        self._supervisor.pause(name)
+
+    def resume(self, name: str) -> None:
+        self._supervisor.resume(name)

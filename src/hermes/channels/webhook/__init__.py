@@ -1,0 +1,1 @@
+"""The webhook channel: other programs wake the agent by a signed HTTP call."""

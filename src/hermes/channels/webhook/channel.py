@@ -1,0 +1,255 @@
+"""One profile's webhooks: a verified call becomes a message, and is accepted once that is kept."""
+
+import logging
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from hashlib import sha256
+
+import anyio
+from msgspec import Struct
+
+from hermes.channels.webhook.book import RouteBook
+from hermes.channels.webhook.calls import Answer, Call, Place, Refused
+from hermes.channels.webhook.filters import Facts, holds
+from hermes.channels.webhook.memory import Recent, Window
+from hermes.channels.webhook.payload import Event, Payload, event_of, read_payload
+from hermes.channels.webhook.routes import Route
+from hermes.channels.webhook.settings import PER_MINUTE
+from hermes.channels.webhook.signatures import Proof, verify
+from hermes.channels.webhook.template import plain_text, prompt_parts
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.kit.text import one_line
+from hermes.ports.channel import About, Caps, Inbound, Offline, Outgoing, Receipt, TargetGone
+from hermes.schema.errors import HermesError
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+
+log = logging.getLogger(__name__)
+
+NAME = "webhook"
+REMEMBERED = 4096
+REPLAY = 3600.0
+"""Seconds for which the same signed words are known again under another, unsigned id."""
+
+_MAX_TEXT = 16_000
+_IDS = ("x-github-delivery", "svix-id", "webhook-id", "idempotency-key", "x-request-id")
+_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,127}")
+_FROM_AFAR = frozenset(
+    {"origin", "sec-fetch-site", "forwarded", "x-forwarded-for", "x-real-ip", "cf-connecting-ip"}
+)
+"""Headers of browsers and proxies: such a call does not come from a program on this machine."""
+
+Deliver = Callable[[Inbound], Awaitable[None]]
+
+
+class _Taken(Struct, frozen=True):
+    """A call that counts: what to hand on, and what must not be handed on again."""
+
+    route: Route
+    inbound: Inbound
+    delivery: str
+    once: str
+
+
+class WebhookChannel:
+    """Implements `Channel` and `Lives` for the house, and `Door` for the listener."""
+
+    def __init__(self, book: RouteBook, clock: Clock, per_minute: int = PER_MINUTE) -> None:
+        self._book = book
+        self._clock = clock
+        self._per_minute = per_minute
+        self._deliver: Deliver | None = None
+        self._place: Place | None = None
+        self._heard: datetime | None = None
+        self._windows: dict[str, Window] = {}
+        self._accepted = Recent(REMEMBERED)
+        self._signed = Recent(REMEMBERED, REPLAY)
+        self._pending: dict[str, anyio.Event] = {}
+
+    @property
+    def caps(self) -> Caps:
+        return Caps(max_text=_MAX_TEXT, direct=False)
+
+    async def run(self, deliver: Deliver) -> None:
+        if self._place is None or not self._place.serving:
+            raise Offline("The listener for webhooks is not open.")
+        self._deliver = deliver
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self._deliver = None
+
+    async def send(self, to: Address, post: Outgoing) -> Receipt:
+        """The answer to a call, when nobody else gets it: a line of the log."""
+        kind, _, rest = to.chat.partition(":")
+        route, _, delivery = rest.partition(":")
+        if to.channel != NAME or kind != NAME or not route or not delivery:
+            raise TargetGone(f"{to.chat} is no webhook call that could be answered.")
+        text = " ".join(part.text for part in post.parts if isinstance(part, Text))
+        log.info("webhook %s, call %s: %s", route, delivery, one_line(text, _MAX_TEXT))
+        return Receipt(to, new_id("log"))
+
+    def heard_at(self) -> datetime | None:
+        if self._place is not None and self._place.serving:
+            self._heard = self._clock.now()
+        return self._heard
+
+    def stands_at(self, place: Place) -> None:
+        self._place = place
+        if place.loopback:
+            return
+        for name, route in self._book.routes().items():
+            if route.insecure:
+                log.warning("webhook route %s is not served: %s", name, _NOT_ON_LOOPBACK)
+
+    def check(self, route: str) -> None:
+        self._route(route)
+
+    async def receive(self, call: Call) -> Answer:
+        try:
+            return await self._receive(call)
+        except Refused as refused:
+            log.info("webhook %s: %d %s", call.route, refused.status, refused)
+            return refused.answer
+
+    async def _receive(self, call: Call) -> Answer:
+        route = self._route(call.route)
+        proof = self._proof(route, call)
+        payload = read_payload(call.headers.get("content-type", ""), call.body)
+        event = event_of(call.headers, payload.value)
+        if not route.wants(event.names):
+            return _ignored("event", event)
+        if not holds(route.filters, Facts(event.name, call.headers, payload.value)):
+            return _ignored("filter", event)
+        delivery = _delivery(call, proof)
+        inbound = _inbound(route, delivery, event, payload)
+        once = f"{route.name}:{proof.once}" if proof is not None and proof.once else ""
+        return await self._take(_Taken(route, inbound, delivery, once))
+
+    def _route(self, name: str) -> Route:
+        route = self._book.routes().get(name)
+        if route is None:
+            raise Refused(404, "not_found", "There is no such webhook route here.")
+        if not route.enabled:
+            raise Refused(403, "disabled", "This route is turned off.")
+        if route.unserved:
+            raise Refused(501, "not_served", "This route cannot be served; the log says why.")
+        return route
+
+    def _proof(self, route: Route, call: Call) -> Proof | None:
+        if not route.insecure:
+            return verify(route.secret, call.headers, call.body, self._clock.now(), route.scheme)
+        if self._place is None or not self._place.loopback:
+            log.warning("webhook route %s: %s", route.name, _NOT_ON_LOOPBACK)
+            raise Refused(403, "insecure", "This route has no secret, and is served only locally.")
+        if not _FROM_AFAR.isdisjoint(call.headers):
+            raise Refused(403, "insecure", "Without a secret, no browser or proxy may call.")
+        return None
+
+    async def _take(self, taken: _Taken) -> Answer:
+        """One at a time for each key, so that a repetition hears what became of the first."""
+        key = taken.inbound.key
+        while (other := self._pending.get(key)) is not None:
+            await other.wait()
+        self._pending[key] = anyio.Event()
+        try:
+            return await self._hand_on(taken)
+        finally:
+            self._pending.pop(key).set()
+
+    async def _hand_on(self, taken: _Taken) -> Answer:
+        if why := self._known(taken):
+            return _answer(200, "duplicate", taken, why)
+        if self._deliver is None:
+            raise Refused(503, "not_listening", "Nobody takes calls at the moment.", wait=5)
+        if wait := self._window(taken.route.name).wait(self._clock.monotonic()):
+            message = f"This route takes {self._per_minute} calls a minute."
+            raise Refused(429, "rate_limit", message, wait=math.ceil(wait))
+        try:
+            await self._deliver(taken.inbound)
+        except HermesError as error:
+            log.warning("webhook %s: a call could not be kept: %s", taken.route.name, error)
+            raise Refused(
+                503, "not_kept", "It could not be kept; send it again.", wait=5
+            ) from error
+        self._remember(taken)
+        return _answer(202, "accepted", taken)
+
+    def _known(self, taken: _Taken) -> str:
+        now = self._clock.monotonic()
+        if self._accepted.recall(taken.inbound.key, now) is not None:
+            return "This call was taken before."
+        if taken.once and self._signed.recall(taken.once, now) is not None:
+            log.warning(
+                "webhook %s: words that were signed before came again as %s",
+                taken.route.name,
+                taken.delivery,
+            )
+            return "The same signed words were taken before; sign a time or an id with them."
+        return ""
+
+    def _remember(self, taken: _Taken) -> None:
+        now = self._clock.monotonic()
+        self._accepted.remember(taken.inbound.key, "", now)
+        if taken.once:
+            self._signed.remember(taken.once, "", now)
+
+    def _window(self, route: str) -> Window:
+        if route not in self._windows:
+            known = self._book.routes()
+            self._windows = {name: one for name, one in self._windows.items() if name in known}
+            self._windows[route] = Window(self._per_minute)
+        return self._windows[route]
+
+
+_NOT_ON_LOOPBACK = "It has no secret, and others than this machine can reach the listener."
+
+
+def _delivery(call: Call, proof: Proof | None) -> str:
+    """The call's name: a signed one before any other, else one made from what is signed."""
+    given = proof.id if proof is not None else ""
+    given = given or next((call.headers[name] for name in _IDS if call.headers.get(name)), "")
+    if given:
+        plain = given.strip()
+        return plain if _PLAIN_ID.fullmatch(plain) else _hash(plain.encode(errors="replace"))
+    if proof is None:
+        return new_id("call")
+    return proof.once[:32] or _hash(call.body)
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()[:32]
+
+
+def _inbound(route: Route, delivery: str, event: Event, payload: Payload) -> Inbound:
+    """A prompt has two parts at least, so that no payload can be taken for a typed command."""
+    if route.verbatim:
+        parts: tuple[Text, ...] = (Text(plain_text(route.prompt, event, payload)),)
+    else:
+        parts = prompt_parts(route.prompt, route.name, event, payload)
+    return Inbound(
+        key=f"{route.name}:{delivery}",
+        address=Address(NAME, f"{NAME}:{route.name}:{delivery}"),
+        sender=route.name,
+        parts=parts,
+        message=delivery,
+        about=About(chat_type=NAME, chat_name=route.name, user_name=route.name),
+        answer_to=route.answer_to,
+        verbatim=route.verbatim,
+    )
+
+
+def _ignored(reason: str, event: Event) -> Answer:
+    return Answer(200, {"status": "ignored", "reason": reason, "event": event.name})
+
+
+def _answer(status: int, word: str, taken: _Taken, message: str = "") -> Answer:
+    body: Mapping[str, object] = {
+        "status": word,
+        "route": taken.route.name,
+        "delivery_id": taken.delivery,
+    }
+    return Answer(status, {**body, "message": message} if message else body)

@@ -1,0 +1,299 @@
+"""The one HTTP server for the webhooks of all profiles: it reads calls, and bounds what they cost.
+
+`POST /webhooks/{route}` means the default profile, or the only one that is here;
+`/p/{profile}/webhooks/{route}` names one. `GET /health` says that somebody is there.
+"""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import anyio
+import msgspec
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
+from msgspec import Struct
+
+from hermes.channels.webhook.calls import ONCE, Answer, Call, Door, Refused
+from hermes.channels.webhook.settings import BODY, HOST, PORT
+from hermes.config.home import DEFAULT
+from hermes.kit.clock import Clock
+from hermes.kit.text import one_line
+from hermes.schema.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bytes of a body; requests and connections at once; seconds for head, body and the end.
+
+    A refused body is read on for `linger` seconds, so that its sender hears the refusal.
+    """
+
+    body: int = BODY
+    requests: int = 64
+    connections: int = 256
+    head_seconds: float = 15.0
+    body_seconds: float = 15.0
+    drain: float = 5.0
+    linger: float = 2.0
+
+
+class _HttpLog(logging.Logger):
+    """What the HTTP library complains of: strangers cause it at will, so a line must do."""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else ""
+        log.info("%s %s", record.getMessage(), one_line(str(error), 200))
+
+
+class _Turned(asyncio.Protocol):
+    """Tells a connection that there are too many, and ends it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.write(_BUSY)
+        transport.close()
+
+
+class _Body(Struct):
+    data: bytearray
+    broken: bool = False
+    whole: bool = False
+
+
+class Listener:
+    """Open it with `async with`; profiles may be attached before or after."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        host: str = HOST,
+        port: int = PORT,
+        *,
+        limits: Limits | None = None,
+    ) -> None:
+        self._clock = clock
+        self.host = host
+        self.asked = port
+        self._limits = limits or Limits()
+        self._doors: dict[str, Door] = {}
+        self._server: asyncio.Server | None = None
+        self._runner: web.AppRunner | None = None
+        self._busy = 0
+        self._silent: dict[RequestHandler, float] = {}
+        self._spoken: set[RequestHandler] = set()
+
+    @property
+    def serving(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
+    @property
+    def loopback(self) -> bool:
+        """Judged by where it really listens; by the name of the host while it does not."""
+        if self._server is None or not self._server.sockets:
+            return _is_loopback(self.host)
+        return all(_is_loopback(one.getsockname()[0]) for one in self._server.sockets)
+
+    @property
+    def port(self) -> int:
+        """The one it listens on, also when it was left to the system."""
+        if self._server is None or not self._server.sockets:
+            return self.asked
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def attach(self, profile: str, door: Door) -> None:
+        if profile in self._doors:
+            raise ValueError(f"The profile {profile} has webhooks here already.")
+        self._doors[profile] = door
+        door.stands_at(self)
+
+    def detach(self, profile: str) -> None:
+        self._doors.pop(profile, None)
+
+    async def __aenter__(self) -> Self:
+        runner = self._app_runner()
+        await runner.setup()
+        self._runner = runner
+        try:
+            self._server = await self._bind()
+        except BaseException:
+            await self._clean_up(runner)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._runner is not None:
+            await self._clean_up(self._runner)
+
+    async def _clean_up(self, runner: web.AppRunner) -> None:
+        """Calls that are being answered get a while for it, also when all else is cancelled."""
+        with anyio.CancelScope(shield=True):
+            await runner.cleanup()
+
+    def _app_runner(self) -> web.AppRunner:
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/health", self._health)
+        app.router.add_post("/webhooks/{route}", self._called)
+        app.router.add_post("/p/{profile}/webhooks/{route}", self._called)
+        return web.AppRunner(
+            app,
+            access_log=None,
+            # A signature is over the bytes as they were sent.
+            auto_decompress=False,
+            keepalive_timeout=self._limits.head_seconds,
+            lingering_time=self._limits.linger,
+            logger=_HttpLog(__name__),
+            shutdown_timeout=self._limits.drain,
+        )
+
+    async def _bind(self) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.create_server(self._connection, self.host, self.asked)
+        except OSError as error:
+            where = f"{self.host}:{self.asked}"
+            taken = error.errno == errno.EADDRINUSE
+            raise ConfigError(
+                f"Webhooks cannot be heard at {where}: {error.strerror or error}",
+                hint="Another gateway may be running; else choose another port with: "
+                "hermes config set platforms.webhook.extra.port PORT"
+                if taken
+                else "Correct platforms.webhook.extra.host and port.",
+            ) from error
+
+    def _connection(self) -> asyncio.Protocol:
+        server = self._runner.server if self._runner is not None else None
+        if server is None:
+            return _Turned()
+        self._end_silent(server.connections)
+        return _Turned() if len(server.connections) >= self._limits.connections else server()
+
+    def _end_silent(self, connections: list[RequestHandler]) -> None:
+        """Those that said too little for too long make room for whoever comes next."""
+        now = self._clock.monotonic()
+        self._spoken.intersection_update(connections)
+        waiting = [one for one in connections if one not in self._spoken]
+        self._silent = {one: self._silent.get(one, now) for one in waiting}
+        for one, since in self._silent.items():
+            if now - since >= self._limits.head_seconds:
+                one.force_close()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The boundary of a request: whatever happens, one shape of answer."""
+        self._spoken.add(request.protocol)
+        try:
+            return await handler(request)
+        except Refused as refused:
+            return _response(refused.answer)
+        except web.HTTPException as error:
+            allowed = error.headers.get("Allow", "")
+            told = f"Only {allowed} is understood here." if allowed else "There is nothing here."
+            code = "method" if allowed else "not_found"
+            response = _response(Refused(error.status, code, told).answer)
+            if allowed:
+                response.headers["Allow"] = allowed
+            return response
+        except Exception:
+            log.exception("a webhook call broke")
+            return _response(Refused(500, "internal", "Something broke; the log says what.").answer)
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return _response(Answer(200, {"status": "ok", "platform": "webhook"}))
+
+    async def _called(self, request: web.Request) -> web.Response:
+        route = request.match_info["route"]
+        door = self._door(request.match_info.get("profile", ""))
+        if door is None:
+            raise Refused(404, "not_found", "There is no such webhook route here.")
+        if self._busy >= self._limits.requests:
+            raise Refused(503, "busy", "Too many calls at once.", wait=1)
+        self._busy += 1
+        try:
+            door.check(route)
+            headers = _headers(request)
+            return _response(await door.receive(Call(route, headers, await self._body(request))))
+        finally:
+            self._busy -= 1
+
+    def _door(self, profile: str) -> Door | None:
+        if profile or DEFAULT in self._doors or len(self._doors) != 1:
+            return self._doors.get(profile or DEFAULT)
+        return next(iter(self._doors.values()))
+
+    async def _body(self, request: web.Request) -> bytes:
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise Refused(415, "content_encoding", "The body must not be compressed.")
+        most = self._limits.body
+        body = _Body(bytearray())
+        if (request.content_length or 0) <= most:
+            await self._read(request, body)
+        if (request.content_length or 0) > most or len(body.data) > most:
+            raise Refused(413, "too_large", f"The body is larger than {most:,} bytes.")
+        if body.broken:
+            raise Refused(400, "body", "The body broke off, or is not as its headers say.")
+        if not body.whole:
+            raise Refused(408, "too_slow", "The body did not come in time.")
+        return bytes(body.data)
+
+    async def _read(self, request: web.Request, body: _Body) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def watch() -> None:
+                await self._clock.sleep(self._limits.body_seconds)
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            try:
+                async for chunk in request.content.iter_any():
+                    body.data += chunk
+                    if len(body.data) > self._limits.body:
+                        break
+                else:
+                    body.whole = True
+            except (aiohttp.ClientError, HttpProcessingError, OSError):
+                body.broken = True
+            group.cancel_scope.cancel()
+
+
+def _headers(request: web.Request) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in request.headers.items():
+        small = name.lower()
+        if small in headers and small in ONCE:
+            raise Refused(400, "duplicate_header", f"The header {small} came more than once.")
+        headers[small] = f"{headers[small]}, {value}" if small in headers else value
+    return headers
+
+
+def _response(answer: Answer) -> web.Response:
+    headers = {"Retry-After": str(answer.wait)} if answer.wait else None
+    body = msgspec.json.encode(answer.body)
+    return web.Response(
+        status=answer.status, body=body, content_type="application/json", headers=headers
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,109 @@
+"""The body of a call as data: how it is read, what event it tells of, what lies where in it."""
+
+from collections.abc import Mapping
+from typing import cast
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from hermes.channels.webhook.calls import Refused
+from hermes.config.shapes import as_list, as_mapping
+
+UNKNOWN = "unknown"
+
+_FORM = "application/x-www-form-urlencoded"
+_MOST_FIELDS = 1000
+_LONGEST_NAME = 200
+
+
+class Payload(Struct, frozen=True):
+    """`value` is a mapping or a list; `raw` is the text it was read from."""
+
+    value: object
+    raw: str
+
+
+class Event(Struct, frozen=True):
+    """What happened, by the name to show and by all the names that a list of events may use."""
+
+    name: str
+    names: frozenset[str]
+
+
+def read_payload(content_type: str, body: bytes) -> Payload:
+    """Raises `Refused` for what is neither JSON nor a form."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == _FORM and not body.lstrip().startswith(b"{"):
+        return _form(body)
+    if kind in {"", _FORM, "application/octet-stream"} or kind.endswith(("/json", "+json")):
+        return _json(body)
+    raise Refused(415, "content_type", "The body must be JSON or a URL-encoded form.")
+
+
+def look_up(value: object, path: str) -> tuple[bool, object]:
+    """What lies at `a.b.0.c`, and whether there is anything."""
+    for step in path.split("."):
+        if (mapping := as_mapping(value)) is not None and step in mapping:
+            value = mapping[step]
+        elif (entries := as_list(value)) is not None and _is_place(step, len(entries)):
+            value = entries[int(step)]
+        else:
+            return False, None
+    return True, value
+
+
+def as_text(value: object) -> str:
+    """A value in the words of JSON, a text as it is."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def event_of(headers: Mapping[str, str], value: object) -> Event:
+    """Headers name it best, then the payload; GitHub's actions make finer names of it."""
+    told = [headers.get("x-github-event", ""), headers.get("x-gitlab-event", "")]
+    told += [_word(value, "event_type"), _word(value, "type")]
+    found = [name.strip()[:_LONGEST_NAME] for name in told if name.strip()]
+    if not found:
+        return Event(UNKNOWN, frozenset({UNKNOWN}))
+    # "Merge Request Hook" is known as merge_request as well.
+    plain = [name.lower().removesuffix(" hook").replace(" ", "_") for name in found[:1]]
+    names = {name.lower() for name in (*found, *plain, _word(value, "object_kind")) if name}
+    action = _word(value, "action").lower()
+    finer = {f"{name}.{action}" for name in names} if action else set[str]()
+    return Event(found[0], frozenset(names | finer))
+
+
+def _json(body: bytes) -> Payload:
+    try:
+        raw = body.decode()
+        value: object = msgspec.json.decode(raw)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        raise Refused(400, "body", f"The body is not JSON that can be read: {error}.") from error
+    if not isinstance(value, dict | list):
+        raise Refused(400, "body", "The body must be a JSON object or a list.")
+    return Payload(cast("object", value), raw)
+
+
+def _form(body: bytes) -> Payload:
+    try:
+        raw = body.decode()
+        pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except (UnicodeDecodeError, ValueError) as error:
+        raise Refused(400, "body", f"The form cannot be read: {error}.") from error
+    fields: dict[str, list[str]] = {}
+    for name, text in pairs:
+        fields.setdefault(name, []).append(text)
+    # Some services put their JSON into a form with a single field of this name.
+    if list(fields) == ["payload"] and len(fields["payload"]) == 1:
+        return _json(fields["payload"][0].encode())
+    value = {name: texts[0] if len(texts) == 1 else texts for name, texts in fields.items()}
+    return Payload(value, raw)
+
+
+def _is_place(step: str, length: int) -> bool:
+    return step.isascii() and step.isdecimal() and len(step) <= 9 and int(step) < length
+
+
+def _word(value: object, name: str) -> str:
+    found = (as_mapping(value) or {}).get(name)
+    return found[:_LONGEST_NAME] if isinstance(found, str) else ""

@@ -1,0 +1,221 @@
+"""Who called: the signatures that senders use, checked over the raw body in constant time.
+
+Only what is signed can be believed. `Proof.once` is a digest of all that is, so that the same
+signed words are known again, whatever unsigned headers come with them.
+"""
+
+import binascii
+import hmac
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+from typing import assert_never
+
+from msgspec import Struct
+
+from hermes.channels.webhook.calls import Refused
+
+TOLERANCE = 300
+"""Seconds that a sender's clock may differ from ours, and that a signed call stays fresh."""
+
+_PREFIX = "whsec_"
+_MOST_SIGNATURES = 16
+
+
+class Scheme(StrEnum):
+    """The strongest first: it decides where a call is signed in several ways."""
+
+    STANDARD = "standard"
+    SVIX = "svix"
+    V2 = "v2"
+    GITHUB = "github"
+    LEGACY = "legacy"
+    GITLAB = "gitlab"
+
+
+class Proof(Struct, frozen=True):
+    """`id` names the delivery where the name is signed, `once` is empty where nothing is."""
+
+    scheme: Scheme
+    id: str = ""
+    once: str = ""
+
+
+class _Signed(Struct, frozen=True):
+    secret: str
+    headers: Mapping[str, str]
+    body: bytes
+    now: float
+
+    def header(self, name: str) -> str:
+        return self.headers.get(name, "").strip()
+
+
+_HEADERS = {
+    Scheme.STANDARD: "webhook-signature",
+    Scheme.SVIX: "svix-signature",
+    Scheme.V2: "x-webhook-signature-v2",
+    Scheme.GITHUB: "x-hub-signature-256",
+    Scheme.LEGACY: "x-webhook-signature",
+    Scheme.GITLAB: "x-gitlab-token",
+}
+
+
+def verify(
+    secret: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    now: datetime,
+    only: Scheme | None = None,
+) -> Proof:
+    """Raises `Refused` unless the call comes from somebody who knows the secret.
+
+    `only` is the one scheme that counts; else the strongest that the call carries decides alone.
+    """
+    present = [scheme for scheme in Scheme if _HEADERS[scheme] in headers]
+    wanted = [scheme for scheme in present if only in {None, scheme}]
+    if not wanted:
+        raise _missing(only)
+    scheme = wanted[0]
+    return _CHECKS[scheme](_Signed(secret, headers, body, now.timestamp()))
+
+
+def sign(
+    secret: str, delivery: str, now: datetime, body: bytes, scheme: Scheme = Scheme.STANDARD
+) -> dict[str, str]:
+    """The headers of a call signed in this way, as `hermes webhook test` makes it."""
+    stamp = str(int(now.timestamp()))
+    match scheme:
+        case Scheme.STANDARD | Scheme.SVIX:
+            (key, *_) = _standard_keys(secret)
+            prefix = _HEADERS[scheme].partition("-")[0]
+            named = {f"{prefix}-id": delivery, f"{prefix}-timestamp": stamp}
+            return {**named, _HEADERS[scheme]: "v1," + _standard(key, delivery, stamp, body)}
+        case Scheme.V2:
+            signature = _hex(secret, stamp.encode() + b"." + body)
+            named = {"x-request-id": delivery, "x-webhook-timestamp": stamp}
+            return {**named, _HEADERS[scheme]: signature}
+        case Scheme.GITHUB:
+            signature = "sha256=" + _hex(secret, body)
+            return {"x-github-delivery": delivery, _HEADERS[scheme]: signature}
+        case Scheme.LEGACY:
+            return {"x-request-id": delivery, _HEADERS[scheme]: _hex(secret, body)}
+        case Scheme.GITLAB:
+            return {"idempotency-key": delivery, _HEADERS[scheme]: secret}
+        case _:
+            assert_never(scheme)
+
+
+def _check_standard(call: _Signed) -> Proof:
+    return _check_ids(call, Scheme.STANDARD, "webhook")
+
+
+def _check_svix(call: _Signed) -> Proof:
+    return _check_ids(call, Scheme.SVIX, "svix")
+
+
+def _check_ids(call: _Signed, scheme: Scheme, prefix: str) -> Proof:
+    delivery, stamp = call.header(f"{prefix}-id"), call.header(f"{prefix}-timestamp")
+    if not delivery or not stamp:
+        raise Refused(401, "signature", f"{prefix}-id and {prefix}-timestamp must come, too.")
+    given = call.header(f"{prefix}-signature").split(" ")[:_MOST_SIGNATURES]
+    good = False
+    for key in _standard_keys(call.secret):
+        expected = "v1," + _standard(key, delivery, stamp, call.body)
+        for signature in given:
+            good |= _same(expected, signature)
+    _demand(good)
+    _demand_fresh(stamp, call.now)
+    return Proof(scheme, delivery, _digest(delivery.encode(errors="surrogateescape")))
+
+
+def _check_v2(call: _Signed) -> Proof:
+    stamp = call.header("x-webhook-timestamp")
+    if not stamp:
+        raise Refused(401, "signature", "X-Webhook-Timestamp must come, too.")
+    signed = stamp.encode(errors="surrogateescape") + b"." + call.body
+    _demand_hex(call, Scheme.V2, signed)
+    _demand_fresh(stamp, call.now)
+    return Proof(Scheme.V2, once=_digest(signed))
+
+
+def _check_github(call: _Signed) -> Proof:
+    given = call.header(_HEADERS[Scheme.GITHUB])
+    _demand(_same("sha256=" + _hex(call.secret, call.body), given))
+    return Proof(Scheme.GITHUB, once=_digest(call.body))
+
+
+def _check_legacy(call: _Signed) -> Proof:
+    _demand_hex(call, Scheme.LEGACY, call.body)
+    return Proof(Scheme.LEGACY, once=_digest(call.body))
+
+
+def _check_gitlab(call: _Signed) -> Proof:
+    _demand(_same(call.secret, call.headers[_HEADERS[Scheme.GITLAB]]))
+    return Proof(Scheme.GITLAB)
+
+
+_CHECKS: Mapping[Scheme, Callable[[_Signed], Proof]] = {
+    Scheme.STANDARD: _check_standard,
+    Scheme.SVIX: _check_svix,
+    Scheme.V2: _check_v2,
+    Scheme.GITHUB: _check_github,
+    Scheme.LEGACY: _check_legacy,
+    Scheme.GITLAB: _check_gitlab,
+}
+
+
+def _standard(key: bytes, delivery: str, stamp: str, body: bytes) -> str:
+    signed = f"{delivery}.{stamp}.".encode(errors="surrogateescape") + body
+    return b64encode(hmac.digest(key, signed, "sha256")).decode()
+
+
+def _standard_keys(secret: str) -> tuple[bytes, ...]:
+    """A secret of this scheme is base64; one that is not marked as such may be meant as it is."""
+    plain = secret.encode()
+    try:
+        decoded = b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return (plain,)
+    if secret.startswith(_PREFIX):
+        return (decoded,) if decoded else (plain,)
+    return (plain, decoded) if decoded else (plain,)
+
+
+def _demand_hex(call: _Signed, scheme: Scheme, signed: bytes) -> None:
+    given = call.header(_HEADERS[scheme]).removeprefix("sha256=")
+    _demand(_same(_hex(call.secret, signed), given))
+
+
+def _hex(secret: str, signed: bytes) -> str:
+    return hmac.digest(secret.encode(), signed, "sha256").hex()
+
+
+def _same(expected: str, given: str) -> bool:
+    """As text, so that no second spelling of a signature is one, too."""
+    return hmac.compare_digest(expected.encode(), given.encode(errors="surrogateescape"))
+
+
+def _demand(good: bool) -> None:
+    if not good:
+        raise Refused(401, "signature", "The signature does not fit the body and the secret.")
+
+
+def _demand_fresh(stamp: str, now: float) -> None:
+    plain = stamp.isascii() and stamp.isdecimal() and len(stamp) <= 12
+    if not plain or abs(now - int(stamp)) > TOLERANCE:
+        raise Refused(
+            401, "stale", f"The signed time is more than {TOLERANCE} seconds away from ours."
+        )
+
+
+def _digest(signed: bytes) -> str:
+    return sha256(signed).hexdigest()
+
+
+def _missing(only: Scheme | None) -> Refused:
+    if only is not None:
+        return Refused(401, "signature", f"This route wants the header {_HEADERS[only]}.")
+    return Refused(401, "signature", "The call carries no signature that is known here.")

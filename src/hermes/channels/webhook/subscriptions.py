@@ -1,0 +1,102 @@
+"""The file of routes that were subscribed to at the command line: `webhook_subscriptions.json`.
+
+What the program does not know in it stays as it is; what cannot be read is never overwritten.
+"""
+
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from hermes.kit.files import advice, read_ordinary, write_atomic
+from hermes.schema.errors import ConfigError
+
+FILE = "webhook_subscriptions.json"
+"""Its name in a home."""
+
+Table: TypeAlias = dict[str, object]
+Stamp: TypeAlias = tuple[int, int, int]
+
+
+class Subscriptions:
+    """Reading needs no lock, because the file is replaced in one step."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def stamp(self) -> Stamp | None:
+        """Changes whenever the file does; None while there is none."""
+        try:
+            about = self._path.stat()
+        except OSError:
+            return None
+        return about.st_ino, about.st_mtime_ns, about.st_size
+
+    def read(self) -> Table:
+        """Every route by its name. Raises `ConfigError` when the file is damaged."""
+        try:
+            data = read_ordinary(self._path)
+            return msgspec.json.decode(data, type=dict[str, object]) if data.strip() else {}
+        except FileNotFoundError:
+            return {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(
+                f"{self._path} is damaged: {error}",
+                hint="Repair the file, or move it away; nothing was changed in it.",
+            ) from error
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def add(self, name: str, entry: Table) -> bool:
+        """Says whether it is new; one that is there already stays as it is."""
+        with self._changing():
+            table = self.read()
+            if name in table:
+                return False
+            self._write({**table, name: entry})
+        return True
+
+    def remove(self, name: str) -> bool:
+        """Says whether it was there."""
+        with self._changing():
+            table = self.read()
+            if name not in table:
+                return False
+            del table[name]
+            self._write(table)
+        return True
+
+    def _write(self, table: Table) -> None:
+        data = msgspec.json.format(msgspec.json.encode(table), indent=2)
+        try:
+            write_atomic(self._path, data + b"\n", mode=0o600)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    @contextmanager
+    def _changing(self) -> Generator[None]:
+        """One writer at a time, in whatever process."""
+        lock = self._path.with_name(f".{self._path.stem}.lock")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"{self._path} cannot be used: {error.strerror}",
+            hint=advice(error, "Run this as the user the gateway runs as; see who owns the file."),
+        )

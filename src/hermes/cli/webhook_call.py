@@ -1,0 +1,44 @@
+"""One signed call to a webhook route of the running gateway."""
+
+import aiohttp
+import anyio
+
+from hermes.channels.webhook.routes import Route
+from hermes.channels.webhook.signatures import Scheme, sign
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.schema.errors import HermesError
+
+_SECONDS = 30.0
+_LONGEST_ANSWER = 65536
+
+
+def call_route(url: str, route: Route, body: bytes, clock: Clock) -> tuple[int, str]:
+    """The status and the text that came back. Raises `HermesError` when nobody answers."""
+    return anyio.run(_call, url, route, body, clock)
+
+
+async def _call(url: str, route: Route, body: bytes, clock: Clock) -> tuple[int, str]:
+    headers = {"Content-Type": "application/json", **_signed(route, body, clock)}
+    timeout = aiohttp.ClientTimeout(total=_SECONDS)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+            session.post(url, data=body, headers=headers, allow_redirects=False) as response,
+        ):
+            text = await response.content.read(_LONGEST_ANSWER)
+            return response.status, text.decode(errors="replace")
+    except TimeoutError as error:
+        raise HermesError(f"{url} did not answer within {_SECONDS:g} seconds") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise HermesError(
+            f"Nobody takes webhooks at {url}: {error}",
+            hint="The gateway must be running, with platforms.webhook.enabled set to true.",
+        ) from error
+
+
+def _signed(route: Route, body: bytes, clock: Clock) -> dict[str, str]:
+    delivery = new_id("test")
+    if route.insecure:
+        return {"X-Request-ID": delivery}
+    return sign(route.secret, delivery, clock.now(), body, route.scheme or Scheme.STANDARD)

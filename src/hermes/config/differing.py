@@ -1,0 +1,27 @@
+"""Of all settings only those that somebody has changed."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from hermes.config.schema import Config
+from hermes.config.shapes import as_mapping
+
+
+def differing(settings: object) -> Mapping[object, object]:
+    """What differs from the defaults; a key that we do not know always does."""
+    return _without(as_mapping(settings) or {}, as_mapping(msgspec.to_builtins(Config())) or {})
+
+
+def _without(
+    settings: Mapping[object, object], defaults: Mapping[object, object]
+) -> dict[object, object]:
+    found: dict[object, object] = {}
+    for key, value in settings.items():
+        inside, usual = as_mapping(value), as_mapping(defaults.get(key))
+        if inside is not None and usual is not None:
+            if less := _without(inside, usual):
+                found[key] = less
+        elif key not in defaults or value != defaults[key]:
+            found[key] = value
+    return found

@@ -1,0 +1,313 @@
+"""Events for code of the owner's own: told without waiting, and asked about commands in bounds.
+
+Every hook has a thread of its own, so that one which hangs, in whatever way, is nobody's
+trouble but its own.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from queue import Empty, Full, Queue
+from typing import Protocol, TypeAlias, TypeVar
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.gateway.deadline import TooLong, within
+from hermes.kit.clock import Clock
+from hermes.kit.threads import Worker
+from hermes.schema.errors import HermesError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+HookContext: TypeAlias = Mapping[str, object]
+Handle: TypeAlias = Callable[[str, dict[str, object]], object]
+"""What a hook is: it may be async, and what it returns counts for commands only."""
+
+EVENTS = frozenset(
+    {
+        "gateway:startup",
+        "session:start",
+        "session:end",
+        "session:reset",
+        "agent:start",
+        "agent:step",
+        "agent:end",
+    }
+)
+COMMAND = "command:"
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    DENY = "deny"
+    HANDLED = "handled"
+
+
+class Decision(Struct, frozen=True):
+    """What a hook says about a command before it is run; the message is for the person."""
+
+    decision: Verdict
+    message: str = ""
+
+
+class Hooks(Protocol):
+    def emit(self, event: str, context: HookContext) -> None:
+        """Tell whoever wants to know. Never waits and never fails."""
+        ...
+
+    async def decide(self, event: str, context: HookContext) -> Decision | None:
+        """Tell, and ask whether to go on: the first that denies or handles it, if any."""
+        ...
+
+
+class NoHooks:
+    def emit(self, event: str, context: HookContext) -> None:
+        return
+
+    async def decide(self, event: str, context: HookContext) -> Decision | None:
+        return None
+
+
+class HookRules(Struct, frozen=True, kw_only=True):
+    """Seconds: to load, to decide, for an async handler to end, to end at closing.
+
+    `waiting` is how many events wait for one hook before more of them are dropped.
+    """
+
+    load: float = 10.0
+    decide: float = 2.0
+    handle: float = 60.0
+    close: float = 5.0
+    waiting: int = 100
+
+
+class HookSource(Struct, frozen=True, kw_only=True):
+    """A hook before it is loaded; `load` runs in the hook's own thread."""
+
+    name: str
+    events: tuple[str, ...]
+    load: Callable[[], Handle]
+
+
+class _Job(Struct, frozen=True):
+    event: str
+    context: dict[str, object]
+    outcome: "Future[object] | None" = None
+
+
+class _Hook:
+    """One handler and its thread."""
+
+    def __init__(self, source: HookSource, clock: Clock, rules: HookRules) -> None:
+        self.name = source.name
+        self.dropped = 0
+        self.loaded: Future[None] = Future()
+        self._source = source
+        self._clock = clock
+        self._rules = rules
+        self._jobs: Queue[_Job | None] = Queue(rules.waiting)
+        self._since: float | None = None
+        self._worker = Worker(f"hook-{source.name}", self._work)
+
+    def start(self) -> None:
+        self._worker.start()
+
+    def wants(self, event: str) -> bool:
+        return any(_fits(pattern, event) for pattern in self._source.events)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it has been at one event for longer than anybody would wait."""
+        since = self._since
+        return since is not None and self._clock.monotonic() - since >= self._rules.decide
+
+    def offer(self, job: _Job) -> bool:
+        try:
+            self._jobs.put_nowait(job)
+        except Full:
+            self.dropped += 1
+            # Powers of two, so that a hook which hangs does not fill the log.
+            if self.dropped & (self.dropped - 1) == 0:
+                log.warning("hook %s does not keep up: %d events dropped", self.name, self.dropped)
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Let it work off what waits; whoever calls this sets the limit."""
+        while True:
+            try:
+                self._jobs.put_nowait(None)
+            except Full:
+                await self._clock.sleep(0.05)
+            else:
+                break
+        await self._worker.ended()
+
+    def forsake(self) -> None:
+        """Nothing that still waits will be handled."""
+        try:
+            while True:
+                self._jobs.get_nowait()
+        except Empty:
+            self._jobs.put_nowait(None)
+
+    def _work(self) -> None:
+        # From here on nobody can cancel it, only stop waiting for it.
+        if not self.loaded.set_running_or_notify_cancel():
+            return
+        try:
+            handle = self._source.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; the opener logs it
+            said = str(error) if isinstance(error, HermesError) else repr(error)
+            self.loaded.set_exception(RuntimeError(said))
+            return
+        self.loaded.set_result(None)
+        while (job := self._jobs.get()) is not None:
+            self._run(handle, job)
+
+    def _run(self, handle: Handle, job: _Job) -> None:
+        if job.outcome is not None and not job.outcome.set_running_or_notify_cancel():
+            return
+        self._since = self._clock.monotonic()
+        value: object = None
+        try:
+            value = handle(job.event, job.context)
+            if inspect.isawaitable(value):
+                value = asyncio.run(_finished(value, self._rules.handle))
+        except (Exception, SystemExit):
+            log.exception("hook %s failed at %s", self.name, job.event)
+            value = None
+        finally:
+            self._since = None
+        if job.outcome is not None:
+            job.outcome.set_result(value)
+
+
+class HookBus:
+    """The hooks of one profile; made by `open_hooks`."""
+
+    def __init__(self, hooks: Sequence[_Hook], clock: Clock, rules: HookRules) -> None:
+        self._hooks = hooks
+        self._clock = clock
+        self._rules = rules
+        self.warnings: list[str] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [hook.name for hook in self._hooks]
+
+    def dropped(self) -> dict[str, int]:
+        """How many events each hook has missed."""
+        return {hook.name: hook.dropped for hook in self._hooks if hook.dropped}
+
+    def emit(self, event: str, context: HookContext) -> None:
+        for hook in self._hooks:
+            if hook.wants(event):
+                hook.offer(_Job(event, dict(context)))
+
+    async def decide(self, event: str, context: HookContext) -> Decision | None:
+        asked = [hook for hook in self._hooks if hook.wants(event)]
+        values: list[Decision | None] = [None] * len(asked)
+
+        async def ask(place: int, hook: _Hook) -> None:
+            values[place] = await self._ask(hook, event, dict(context))
+
+        async with anyio.create_task_group() as group:
+            for place, hook in enumerate(asked):
+                group.start_soon(ask, place, hook)
+        final = (one for one in values if one is not None and one.decision is not Verdict.ALLOW)
+        return next(final, None)
+
+    async def _ask(self, hook: _Hook, event: str, context: dict[str, object]) -> Decision | None:
+        if hook.stuck:
+            log.warning("hook %s hangs, so it is not asked about %s", hook.name, event)
+            hook.offer(_Job(event, context))
+            return None
+        outcome: Future[object] = Future()
+        if not hook.offer(_Job(event, context, outcome)):
+            return None
+        try:
+            value = await within(self._clock, self._rules.decide, lambda: _value(outcome))
+        except TooLong:
+            log.warning("hook %s did not decide about %s in time", hook.name, event)
+            return None
+        return _decision(hook.name, value)
+
+
+@asynccontextmanager
+async def open_hooks(
+    sources: Sequence[HookSource], clock: Clock, rules: HookRules | None = None
+) -> AsyncGenerator[HookBus]:
+    """Load them all, each in its thread; one that cannot be loaded is a warning."""
+    rules = rules or HookRules()
+    hooks = [_Hook(source, clock, rules) for source in sources]
+    warnings: dict[str, str] = {}
+
+    async def load(hook: _Hook) -> None:
+        hook.start()
+        try:
+            await within(clock, rules.load, lambda: _value(hook.loaded))
+        except TooLong:
+            warnings[hook.name] = f"it took more than {rules.load:g} seconds to load"
+        except RuntimeError as error:
+            warnings[hook.name] = str(error)
+
+    async with anyio.create_task_group() as group:
+        for hook in hooks:
+            group.start_soon(load, hook)
+    good = [hook for hook in hooks if hook.name not in warnings]
+    bus = HookBus(good, clock, rules)
+    bus.warnings = [f"the hook {name} is left out: {why}" for name, why in warnings.items()]
+    for warning in bus.warnings:
+        log.warning("%s", warning)
+    try:
+        yield bus
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _close(good, clock, rules)
+
+
+async def _close(hooks: Sequence[_Hook], clock: Clock, rules: HookRules) -> None:
+    async def close_all() -> None:
+        async with anyio.create_task_group() as group:
+            for hook in hooks:
+                group.start_soon(hook.close)
+
+    try:
+        await within(clock, rules.close, close_all)
+    except TooLong:
+        log.warning("some hooks did not end in time; what they still had to hear is lost")
+        for hook in hooks:
+            hook.forsake()
+
+
+async def _value(outcome: "Future[T]") -> T:
+    return await asyncio.wrap_future(outcome)
+
+
+async def _finished(value: Awaitable[object], seconds: float) -> object:
+    async with asyncio.timeout(seconds):
+        return await value
+
+
+def _fits(pattern: str, event: str) -> bool:
+    if pattern.endswith("*"):
+        return event.startswith(pattern[:-1])
+    return pattern == event
+
+
+def _decision(name: str, value: object) -> Decision | None:
+    if value is None:
+        return None
+    try:
+        return msgspec.convert(value, Decision)
+    except msgspec.ValidationError as error:
+        log.warning("hook %s returned what is no decision: %s", name, error)
+        return None

@@ -1,0 +1,336 @@
+"""Calls over a real socket: what is accepted, what is refused, and what comes of it."""
+
+import logging
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hermes.channels.webhook.channel import REPLAY
+from hermes.channels.webhook.routes import INSECURE
+from hermes.channels.webhook.signatures import Scheme
+from hermes.channels.webhook.subscriptions import Subscriptions
+from hermes.ports.channel import About, Outgoing, TargetGone
+from hermes.schema.errors import StoreError
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+from hermes.testing.clock import FakeClock
+from webhooks import JSON, SECRET, Hall, hall, signed, text_in
+
+pytestmark = pytest.mark.anyio
+
+SIGNATURE = {
+    Scheme.STANDARD: "webhook-signature",
+    Scheme.SVIX: "svix-signature",
+    Scheme.V2: "x-webhook-signature-v2",
+    Scheme.GITHUB: "x-hub-signature-256",
+    Scheme.LEGACY: "x-webhook-signature",
+    Scheme.GITLAB: "x-gitlab-token",
+}
+UNSIGNED_ID = (Scheme.V2, Scheme.GITHUB, Scheme.LEGACY)
+
+
+class Anywhere:
+    """A listener that the whole world can reach."""
+
+    serving = True
+    loopback = False
+
+
+async def test_a_genuine_call_becomes_a_message(tmp_path: Path) -> None:
+    routes = {"github": {"prompt": "Look at {pull.title}", "deliver": "telegram:5"}}
+    async with hall(tmp_path, routes) as one:
+        told = await one.call("github", b'{"pull": {"title": "Fix"}}', "guid-1", Scheme.GITHUB)
+        assert told.status == 202
+        assert told.body == {"status": "accepted", "route": "github", "delivery_id": "guid-1"}
+        (heard,) = one.heard
+        assert heard.key == "github:guid-1"
+        assert heard.address == Address("webhook", "webhook:github:guid-1")
+        assert (heard.sender, heard.message, heard.reply_to) == ("github", "guid-1", None)
+        assert heard.about == About(chat_type="webhook", chat_name="github", user_name="github")
+        assert (heard.answer_to, heard.verbatim) == ("telegram:5", False)
+        assert ">Fix</data-" in text_in(heard)
+
+
+async def test_verbatim_routes_hand_on_the_filled_text(tmp_path: Path) -> None:
+    routes = {"a": {"prompt": "{who} is here", "deliver": "telegram", "deliver_only": True}}
+    async with hall(tmp_path, routes) as one:
+        await one.call("a", b'{"who": "Ann"}')
+        (heard,) = one.heard
+        assert (text_in(heard), heard.verbatim, heard.answer_to) == (
+            "Ann is here",
+            True,
+            "telegram",
+        )
+
+
+async def test_no_payload_is_taken_for_a_command(tmp_path: Path) -> None:
+    """A typed command is a message of one part that begins with a slash."""
+    async with hall(tmp_path, {"a": {"prompt": "{text}"}, "b": {"prompt": "/stop {text}"}}) as one:
+        await one.call("a", b'{"text": "/stop"}')
+        await one.call("b", b'{"text": "/stop"}')
+        assert [len(heard.parts) for heard in one.heard] == [2, 2]
+        assert not any(text_in(heard).startswith("/") for heard in one.heard)
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+async def test_a_replay_is_no_second_message(tmp_path: Path, scheme: Scheme) -> None:
+    """The very same request again: after a second, and after an hour."""
+    clock = FakeClock()
+    body = b'{"a": 1}'
+    async with hall(tmp_path, {"a": {}}, clock=clock) as one:
+        headers = signed(body, clock.now(), "d-1", scheme)
+        assert (await one.post("/webhooks/a", body, headers)).status == 202
+        await clock.advance(1)
+        again = await one.post("/webhooks/a", body, headers)
+        assert (again.status, again.code) == (200, "duplicate")
+        await clock.advance(3600)
+        late = await one.post("/webhooks/a", body, headers)
+        assert late.code in {"duplicate", "stale"}
+        assert len(one.heard) == 1
+
+
+@pytest.mark.parametrize("scheme", UNSIGNED_ID)
+async def test_a_replay_under_another_unsigned_id_is_none_either(
+    tmp_path: Path, scheme: Scheme, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    body = b'{"a": 1}'
+    async with hall(tmp_path, {"a": {}}, clock=clock) as one:
+        headers = signed(body, clock.now(), "d-1", scheme)
+        assert (await one.post("/webhooks/a", body, headers)).status == 202
+        forged = {name: "d-2" if text == "d-1" else text for name, text in headers.items()}
+        await clock.advance(1)
+        again = await one.post("/webhooks/a", body, forged)
+        assert (again.status, again.code) == (200, "duplicate")
+        assert "signed before" in caplog.text
+        assert (await one.post("/webhooks/a", b'{"a":2}', forged)).status == 401
+        await clock.advance(REPLAY - 1)
+        assert (await one.post("/webhooks/a", body, forged)).code in {"duplicate", "stale"}
+        assert len(one.heard) == 1
+
+
+@pytest.mark.parametrize("scheme", UNSIGNED_ID)
+async def test_without_an_id_what_is_signed_is_the_name(tmp_path: Path, scheme: Scheme) -> None:
+    clock = FakeClock()
+    body = b'{"a": 1}'
+
+    def headers() -> dict[str, str]:
+        given = signed(body, clock.now(), "d-1", scheme)
+        return {name: text for name, text in given.items() if text != "d-1"}
+
+    async with hall(tmp_path, {"a": {}}, clock=clock) as one:
+        assert (await one.post("/webhooks/a", body, headers())).status == 202
+        assert (await one.post("/webhooks/a", body, headers())).code == "duplicate"
+        await clock.advance(1)
+        later = await one.post("/webhooks/a", body, headers())
+        assert later.code == ("accepted" if scheme is Scheme.V2 else "duplicate")
+        assert len({heard.key for heard in one.heard}) == len(one.heard)
+
+
+async def test_a_new_signature_for_the_same_delivery_is_a_retry(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with hall(tmp_path, {"a": {}}, clock=clock) as one:
+        for scheme in (Scheme.STANDARD, Scheme.V2):
+            assert (await one.call("a", delivery=scheme, scheme=scheme)).status == 202
+            await clock.advance(200)
+            assert (await one.call("a", delivery=scheme, scheme=scheme)).code == "duplicate"
+
+
+async def test_routes_do_not_share_their_deliveries(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}, "b": {}}) as one:
+        assert [(await one.call(name)).status for name in "ab"] == [202, 202]
+        assert [heard.key for heard in one.heard] == ["a:d-1", "b:d-1"]
+
+
+async def test_odd_ids_become_plain_ones(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        for odd in ("a:b", "x" * 300, "a b", "ü", "../../x"):
+            told = await one.call("a", delivery=odd)
+            assert told.status == 202
+            assert len(told.body["delivery_id"]) == 32
+            assert (await one.call("a", delivery=odd)).code == "duplicate"
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+async def test_no_changed_byte_passes_the_socket(tmp_path: Path, scheme: Scheme) -> None:
+    body = b'{"event_type":"x"}'
+    async with hall(tmp_path, {"a": {}}) as one:
+        headers = signed(body, one.clock.now(), "d-1", scheme)
+        name = SIGNATURE[scheme]
+        for place in range(len(headers[name])):
+            changed = headers[name]
+            letter = "0" if changed[place] != "0" else "1"
+            forged = headers | {name: changed[:place] + letter + changed[place + 1 :]}
+            assert (await one.post("/webhooks/a", body, forged)).status == 401
+        if scheme is not Scheme.GITLAB:
+            for place in range(len(body)):
+                other = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+                assert (await one.post("/webhooks/a", other, headers)).status == 401
+        assert one.heard == []
+        assert (await one.post("/webhooks/a", body, headers)).status == 202
+
+
+async def test_a_header_that_decides_may_come_only_once(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        for scheme in Scheme:
+            genuine = list(signed(b"{}", one.clock.now(), "d-1", scheme).items())
+            for name, text in genuine[1:]:
+                told = await one.post("/webhooks/a", b"{}", [*genuine, (name, text)])
+                assert (told.status, told.code) == (400, "duplicate_header")
+        assert one.heard == []
+
+
+async def test_it_is_accepted_only_once_it_is_kept(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one, anyio.create_task_group() as group:
+        one.gate = anyio.Event()
+        answers: list[int] = []
+
+        async def call() -> None:
+            answers.append((await one.call("a")).status)
+
+        group.start_soon(call)
+        await one.asked.wait()
+        assert answers == []
+        group.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
+        one.gate.set()
+        with anyio.fail_after(20):
+            while len(answers) < 2:
+                await anyio.lowlevel.checkpoint()
+        assert sorted(answers) == [200, 202]
+        assert len(one.heard) == 1
+
+
+async def test_what_could_not_be_kept_may_come_again(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        one.failure = StoreError("The disk is full.")
+        told = await one.call("a")
+        assert (told.status, told.code, told.headers["Retry-After"]) == (503, "not_kept", "5")
+        one.failure = RuntimeError("a defect")
+        broken = await one.call("a")
+        assert (broken.status, broken.code) == (500, "internal")
+        assert "defect" not in str(broken.body)
+        one.failure = None
+        assert (await one.call("a")).status == 202
+
+
+async def test_events_and_filters_choose(tmp_path: Path) -> None:
+    routes = {
+        "a": {
+            "events": ["issues", "pull_request.opened"],
+            "filters": [{"field": "repo", "in": ["x", "y"]}],
+        }
+    }
+
+    async def told(one: Hall, number: int, event: str, body: bytes) -> dict:
+        extra = {"x_github_event": event}
+        return (await one.call("a", body, f"d-{number}", Scheme.GITHUB, **extra)).body
+
+    async with hall(tmp_path, routes) as one:
+        assert (await told(one, 1, "issues", b'{"repo": "x"}'))["status"] == "accepted"
+        assert (await told(one, 2, "push", b'{"repo":"x"}')) == {
+            "status": "ignored",
+            "reason": "event",
+            "event": "push",
+        }
+        assert (await told(one, 3, "issues", b'{"repo": "z"}'))["reason"] == "filter"
+        opened = b'{"repo": "y", "action": "opened"}'
+        assert (await told(one, 4, "pull_request", opened))["status"] == "accepted"
+        closed = b'{"repo": "y", "action": "closed"}'
+        assert (await told(one, 5, "pull_request", closed))["reason"] == "event"
+        assert len(one.heard) == 2
+
+
+async def test_thirty_calls_a_minute(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with hall(tmp_path, {"a": {"events": ["x"]}, "b": {}}, clock=clock) as one:
+        body = b'{"type": "x"}'
+        for number in range(30):
+            assert (await one.call("a", body, f"d-{number}")).status == 202
+        await clock.advance(20)
+        told = await one.call("a", body, "d-31")
+        assert (told.status, told.code, told.headers["Retry-After"]) == (429, "rate_limit", "40")
+        assert (await one.call("a", body, "d-1")).code == "duplicate"
+        assert (await one.call("a", b"{}", "d-32")).code == "ignored"
+        assert (await one.call("b", body, "d-1")).status == 202
+        await clock.advance(40)
+        assert (await one.call("a", body, "d-31")).status == 202
+
+
+async def test_forged_calls_use_up_nobodys_room(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        for _ in range(40):
+            assert (await one.call("a", x_webhook_signature="no", webhook_id="x")).status == 401
+        assert (await one.call("a")).status == 202
+
+
+async def test_without_a_secret_only_this_machine_may_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    routes = {"a": {"secret": INSECURE}}
+    async with hall(tmp_path, routes) as one:
+        assert (await one.post("/webhooks/a", b"{}", JSON)).status == 202
+        assert (await one.post("/webhooks/a", b"{}", JSON)).status == 202
+        retry = JSON | {"X-Request-ID": "one"}
+        assert (await one.post("/webhooks/a", b"{}", retry)).status == 202
+        assert (await one.post("/webhooks/a", b"{}", retry)).code == "duplicate"
+        for header in ("Origin", "X-Forwarded-For", "Sec-Fetch-Site", "Forwarded"):
+            told = await one.post("/webhooks/a", b"{}", JSON | {header: "x"})
+            assert (told.status, told.code) == (403, "insecure")
+        channel = one.channels["default"]
+        channel.stands_at(Anywhere())
+        assert "route a is not served" in caplog.text
+        told = await one.post("/webhooks/a", b"{}", JSON)
+        assert (told.status, told.code) == (403, "insecure")
+        assert len(one.heard) == 3
+
+
+async def test_a_subscription_is_served_from_the_next_call_on(tmp_path: Path) -> None:
+    subscriptions = Subscriptions(tmp_path / "default.json")
+    async with hall(tmp_path, {}) as one:
+        assert (await one.call("new")).status == 404
+        subscriptions.add("new", {"secret": SECRET})
+        assert (await one.call("new")).status == 202
+        subscriptions.remove("new")
+        assert (await one.call("new")).status == 404
+
+
+async def test_routes_that_are_off_or_ask_for_too_much(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    routes = {"off": {"enabled": False}, "later": {"script": "x.py"}}
+    async with hall(tmp_path, routes) as one:
+        off, later = await one.call("off"), await one.call("later")
+        assert (off.status, off.code) == (403, "disabled")
+        assert (later.status, later.code) == (501, "not_served")
+        assert "route later is not served" in caplog.text
+        assert "x.py" not in str(later.body)
+
+
+async def test_profiles_are_apart(tmp_path: Path) -> None:
+    own = {"a": {"secret": "the secret of work", "prompt": "work"}}
+    async with hall(tmp_path, {"a": {"prompt": "default"}}, work=own) as one:
+        body = b"{}"
+        headers = signed(body, one.clock.now())
+        assert (await one.post("/webhooks/a", body, headers)).status == 202
+        assert (await one.post("/p/default/webhooks/a", body, headers)).code == "duplicate"
+        assert (await one.post("/p/work/webhooks/a", body, headers)).status == 401
+        assert (await one.post("/p/other/webhooks/a", body, headers)).status == 404
+        assert [text_in(heard).rpartition("\n")[2] for heard in one.heard] == ["default"]
+
+
+async def test_an_answer_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        channel = one.channels["default"]
+        with caplog.at_level(logging.INFO):
+            to = Address("webhook", "webhook:a:d-1")
+            receipt = await channel.send(to, Outgoing((Text("All\ngood."),)))
+        assert receipt.address == to
+        assert receipt.id
+        assert "webhook a, call d-1: All good." in caplog.text
+        for chat in ("5", "webhook:a", "webhook::d"):
+            with pytest.raises(TargetGone):
+                await channel.send(Address("webhook", chat), Outgoing((Text("x"),)))
+        with pytest.raises(TargetGone):
+            await channel.send(Address("telegram", "webhook:a:d"), Outgoing((Text("x"),)))

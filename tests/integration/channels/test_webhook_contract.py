@@ -1,0 +1,138 @@
+"""The webhook channel is a channel, and a call goes all the way through a gateway."""
+
+import logging
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+import aiohttp
+import anyio
+import msgspec
+import pytest
+
+from gateways import lobby
+from hermes.channels.catalog import MANIFESTS
+from hermes.channels.webhook.book import RouteBook
+from hermes.channels.webhook.channel import NAME, WebhookChannel
+from hermes.channels.webhook.listener import Listener
+from hermes.channels.webhook.opening import open_channel
+from hermes.channels.webhook.settings import read_settings
+from hermes.channels.webhook.signatures import Scheme
+from hermes.channels.webhook.subscriptions import Subscriptions
+from hermes.gateway.letters import Welcome
+from hermes.ports.channel import Inbound
+from hermes.schema.messages import Trust
+from hermes.schema.scope import Address
+from hermes.session.keys import SessionSource, build_session_key
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.channel import Bench, ChannelContract
+from webhooks import SECRET, Hall, hall
+
+pytestmark = pytest.mark.anyio
+
+HOME = Address(NAME, "webhook:a:d-1")
+
+
+class Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text.startswith("webhook a, call"):
+            self.answers.append(text.partition(": ")[2])
+
+
+@contextmanager
+def answers_logged() -> Generator[list[str]]:
+    lines, logger = Lines(), logging.getLogger("hermes.channels.webhook.channel")
+    before = logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        yield lines.answers
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(before)
+
+
+class TestWebhookChannel(ChannelContract):
+    """People write through a route that hands on their very words."""
+
+    @pytest.fixture
+    async def bench(self, tmp_path: Path) -> AsyncGenerator[Bench]:
+        routes = {"a": {"prompt": "{text}", "deliver": "telegram", "deliver_only": True}}
+        settings = read_settings({"routes": routes, "secret": SECRET}, {})
+        clock = FakeClock()
+        book = RouteBook(settings, Subscriptions(tmp_path / "x.json"))
+        channel = WebhookChannel(book, clock)
+        async with aiohttp.ClientSession() as session, Listener(clock, port=0) as listener:
+            listener.attach("default", channel)
+            one = Hall(listener, clock, session)
+
+            async def arrive(text: str) -> None:
+                told = await one.call("a", msgspec.json.encode({"text": text}))
+                assert told.status == 202
+
+            with answers_logged() as answers:
+
+                async def shown(home: Address) -> list[str]:
+                    return list(answers)
+
+                yield Bench(channel, HOME, arrive, shown)
+
+
+def test_the_catalog_leads_to_it() -> None:
+    module, _, attribute = MANIFESTS[NAME].factory.partition(":")
+    assert getattr(import_module(module), attribute) is open_channel
+
+
+class Named(WebhookChannel):
+    """With the name that a gateway in tests asks its channel for."""
+
+    name = NAME
+
+
+def session_key(inbound: Inbound) -> str:
+    about = inbound.about
+    source = SessionSource(platform=NAME, chat_id=inbound.address.chat, chat_type=about.chat_type)
+    return build_session_key(source)
+
+
+async def guests(inbound: Inbound) -> Welcome:
+    return Welcome(key=session_key(inbound), trust=Trust.GUEST)
+
+
+async def test_a_call_wakes_the_agent_once_even_after_a_restart(tmp_path: Path) -> None:
+    settings = read_settings({"routes": {"a": {"prompt": "Look at {what}"}}, "secret": SECRET}, {})
+    book = RouteBook(settings, Subscriptions(tmp_path / "x.json"))
+    clock = FakeClock()
+    with answers_logged() as answers:
+        for start in range(2):
+            channel = Named(book, clock)
+            async with aiohttp.ClientSession() as session, Listener(clock, port=0) as listener:
+                listener.attach("default", channel)
+                one = Hall(listener, clock, session)
+                async with lobby(tmp_path, channel=channel, clock=clock, door=guests) as house:
+                    codes: list[str] = []
+                    with anyio.fail_after(20):
+                        while codes[-2:] != ["accepted", "duplicate"]:
+                            told = await one.call("a", b'{"what": "this"}', "guid", Scheme.GITHUB)
+                            codes.append(told.code)
+                    assert set(codes) <= {"not_listening", "accepted", "duplicate"}
+                    with anyio.fail_after(20):
+                        while not answers:
+                            await anyio.lowlevel.checkpoint()
+                    await house.calm()
+                    assert len(house.model.requests) == (1 if start == 0 else 0)
+    (answer,) = answers
+    assert answer.startswith("re: The webhook route")
+    assert ">this</data-" in answer
+
+
+async def test_sessions_of_calls_have_their_own_keys(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"github": {}}) as one:
+        await one.call("github", delivery="guid-1")
+        assert session_key(one.heard[0]) == "agent:main:webhook:webhook:webhook:github:guid-1"

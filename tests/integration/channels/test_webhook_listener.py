@@ -1,0 +1,403 @@
+"""The listener itself: what it bounds, how it says no, and how it opens and closes."""
+
+import gzip
+import logging
+import socket
+from pathlib import Path
+
+import aiohttp
+import anyio
+import anyio.lowlevel
+import msgspec
+import pytest
+from anyio.abc import SocketStream
+
+from gateways import until
+from hermes.app.channels import Shared, sharing
+from hermes.channels.webhook.listener import Limits, Listener
+from hermes.channels.webhook.opening import open_channel, webhook_channel
+from hermes.channels.webhook.settings import read_settings
+from hermes.config.sections.chats import Platform
+from hermes.ports.channel import ChannelParts, Inbound, Lives, Offline
+from hermes.schema.errors import ConfigError
+from hermes.testing.clock import FakeClock
+from webhooks import SECRET, Hall, hall, signed, text_in
+
+pytestmark = pytest.mark.anyio
+
+MEGABYTE = 1024 * 1024
+PATIENCE = 20
+
+
+def body_of(size: int) -> bytes:
+    return b'{"a":"' + b"x" * (size - 8) + b'"}'
+
+
+async def raw(one: Hall) -> SocketStream:
+    return await anyio.connect_tcp("127.0.0.1", one.listener.port)
+
+
+async def rest_of(stream: SocketStream) -> bytes:
+    """Everything until the other side ends the connection."""
+    heard = b""
+    with anyio.fail_after(PATIENCE):
+        try:
+            while True:
+                heard += await stream.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            return heard
+
+
+def head_of(headers: dict[str, str], path: str = "/webhooks/a") -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", *(f"{n}: {t}" for n, t in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def test_health_and_unknown_places(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        async with one.session.get(f"{one.url}/health") as response:
+            assert response.status == 200
+            assert await response.json() == {"status": "ok", "platform": "webhook"}
+        async with one.session.get(f"{one.url}/webhooks/a") as response:
+            assert (response.status, response.headers["Allow"]) == (405, "POST")
+            assert (await response.json())["error"]["code"] == "method"
+        for path in ("/", "/webhooks", "/webhooks/a/b", "/webhooks/none", "/p/x/webhooks/a"):
+            told = await one.post(path, b"{}", {})
+            assert (told.status, told.code) == (404, "not_found")
+            assert told.body["error"]["message"]
+
+
+async def test_a_body_may_have_a_megabyte(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        assert (await one.call("a", body_of(MEGABYTE), "d-1")).status == 202
+        told = await one.call("a", body_of(MEGABYTE + 1), "d-2")
+        assert (told.status, told.code) == (413, "too_large")
+
+
+async def test_a_body_may_come_in_pieces(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        for size, status in ((1000, 202), (MEGABYTE, 202), (MEGABYTE + 1, 413)):
+            body = body_of(size)
+
+            async def pieces(body: bytes = body):
+                for start in range(0, len(body), 40_000):
+                    yield body[start : start + 40_000]
+
+            headers = signed(body, one.clock.now(), f"d-{size}")
+            url = f"{one.url}/webhooks/a"
+            try:
+                async with one.session.post(url, data=pieces(), headers=headers) as response:
+                    assert response.status == status
+            except aiohttp.ClientError:
+                # The server may hang up on a sender that goes on and on.
+                assert status == 413
+        assert len(one.heard) == 2
+
+
+async def test_no_body_is_unpacked(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        packed = gzip.compress(b'{"a": 1}')
+        told = await one.call("a", packed, Content_Encoding="gzip")
+        assert (told.status, told.code) == (415, "content_encoding")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x"])
+async def test_only_json_and_forms_are_read(tmp_path: Path, kind: str) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        told = await one.call("a", b"hello", Content_Type=kind)
+        assert (told.status, told.code) == (415, "content_type")
+        told = await one.call("a", b"{not json")
+        assert (told.status, told.code) == (400, "body")
+        form = await one.call("a", b"who=ann", Content_Type="application/x-www-form-urlencoded")
+        assert form.status == 202
+
+
+async def test_a_forged_body_is_not_even_parsed(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        told = await one.call("a", b"{not json", webhook_id="other", Content_Type="text/plain")
+        assert (told.status, told.code) == (401, "signature")
+
+
+async def test_a_slow_body_has_a_deadline(tmp_path: Path) -> None:
+    clock = FakeClock()
+    limits = Limits(linger=0.0)
+    async with (
+        hall(tmp_path, {"a": {}}, clock=clock, limits=limits) as one,
+        await raw(one) as stream,
+    ):
+        headers = signed(b"{}", clock.now()) | {"Content-Length": "2"}
+        await stream.send(head_of(headers) + b"{")
+        await until(lambda: clock.sleepers == 1)
+        await clock.advance(15)
+        answer = await rest_of(stream)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b'"too_slow"' in answer
+        assert one.heard == []
+        assert (await one.call("a")).status == 202
+
+
+async def test_whoever_says_too_little_makes_room(tmp_path: Path) -> None:
+    clock = FakeClock()
+    limits = Limits(connections=2)
+    async with (
+        hall(tmp_path, {"a": {}}, clock=clock, limits=limits) as one,
+        await raw(one) as slow,
+        await raw(one) as quiet,
+    ):
+        await quiet.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b'"ok"' in await quiet.receive()
+        await slow.send(b"POST /webhooks/a HTTP/1.1\r\nHost: x\r\n")
+        for seconds in (0, 14):
+            await clock.advance(seconds)
+            async with await raw(one) as third:
+                assert (await rest_of(third)).startswith(b"HTTP/1.1 503")
+        await clock.advance(1)
+        async with await raw(one) as third:
+            await rest_of(third)
+        assert await rest_of(slow) == b""
+        await quiet.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b'"ok"' in await quiet.receive()
+        assert (await one.call("a")).status == 202
+
+
+async def test_connections_are_bounded(tmp_path: Path) -> None:
+    async with (
+        hall(tmp_path, {"a": {}}, limits=Limits(connections=2)) as one,
+        await raw(one) as first,
+        await raw(one) as second,
+    ):
+        for stream in (first, second):
+            await stream.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b'"ok"' in await stream.receive()
+        async with await raw(one) as third:
+            assert (await rest_of(third)).startswith(b"HTTP/1.1 503")
+
+
+async def test_calls_at_once_are_bounded(tmp_path: Path) -> None:
+    limits = Limits(requests=1)
+    async with (
+        hall(tmp_path, {"a": {}}, limits=limits) as one,
+        anyio.create_task_group() as group,
+    ):
+        one.gate = anyio.Event()
+        group.start_soon(one.call, "a")
+        await one.asked.wait()
+        told = await one.call("a", delivery="d-2")
+        assert (told.status, told.code, told.headers["Retry-After"]) == (503, "busy", "1")
+        one.gate.set()
+        await until(lambda: len(one.heard) == 1)
+        with anyio.fail_after(PATIENCE):
+            while (await one.call("a", delivery="d-3")).status == 503:
+                await anyio.lowlevel.checkpoint()
+        assert len(one.heard) == 2
+
+
+async def test_whoever_leaves_is_forgotten(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with hall(tmp_path, {"a": {}}, clock=clock, limits=Limits(requests=1)) as one:
+        async with await raw(one) as stream:
+            headers = signed(b"{}", clock.now()) | {"Content-Length": "2"}
+            await stream.send(head_of(headers) + b"{")
+            await until(lambda: clock.sleepers == 1)
+        await until(lambda: clock.sleepers == 0)
+        assert one.heard == []
+        assert (await one.call("a")).status == 202
+
+
+@pytest.mark.parametrize("broken", [b"zz\r\n{}\r\n0\r\n\r\n", b"2\r\n{}xx0\r\n\r\n"])
+async def test_a_broken_body_is_refused(tmp_path: Path, broken: bytes) -> None:
+    async with hall(tmp_path, {"a": {}}) as one, await raw(one) as stream:
+        headers = signed(b"{}", one.clock.now()) | {"Transfer-Encoding": "chunked"}
+        await stream.send(head_of(headers) + broken)
+        assert b" 400 " in (await rest_of(stream)).partition(b"\r\n")[0]
+        assert one.heard == []
+
+
+async def test_headers_are_the_same_in_any_case(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one, await raw(one) as stream:
+        headers = signed(b"{}", one.clock.now()) | {"Content-Length": "2", "Connection": "close"}
+        twice = headers | {"WEBHOOK-ID": "other"}
+        await stream.send(head_of(twice) + b"{}")
+        answer = await rest_of(stream)
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert b"duplicate_header" in answer
+        assert one.heard == []
+
+
+async def test_odd_bytes_in_headers_are_refused_calmly(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one, await raw(one) as stream:
+        headers = signed(b"{}", one.clock.now()) | {"Content-Length": "2", "Connection": "close"}
+        odd = head_of(headers | {"webhook-signature": "v1,MARK"}).replace(b"MARK", b"\xff\xfe")
+        await stream.send(odd + b"{}")
+        assert (await rest_of(stream)).startswith(b"HTTP/1.1 401")
+
+
+async def test_nobody_listens_unless_the_channel_runs(tmp_path: Path) -> None:
+    clock = FakeClock()
+    settings = read_settings({"routes": {"a": {}}, "secret": SECRET}, {})
+    channel = webhook_channel(settings, tmp_path / "x.json", clock)
+    assert isinstance(channel, Lives)
+    assert channel.heard_at() is None
+
+    async def deliver(update: Inbound) -> None:
+        raise AssertionError(update)
+
+    with pytest.raises(Offline):
+        await channel.run(deliver)
+    async with aiohttp.ClientSession() as session, Listener(clock, port=0) as listener:
+        listener.attach("default", channel)
+        one = Hall(listener, clock, session)
+        told = await one.call("a")
+        assert (told.status, told.code) == (503, "not_listening")
+        await clock.advance(100)
+        assert channel.heard_at() == clock.now()
+    last = channel.heard_at()
+    await clock.advance(100)
+    assert channel.heard_at() == last
+    with pytest.raises(Offline):
+        await channel.run(deliver)
+
+
+async def test_a_profile_is_attached_once(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        with pytest.raises(ValueError, match="default"):
+            one.listener.attach("default", one.channels["default"])
+        one.listener.detach("default")
+        assert (await one.call("a")).status == 404
+        one.listener.attach("default", one.channels["default"])
+        assert (await one.call("a")).status == 202
+
+
+def parts_of(home: Path, profile: str, shares: Shared, port: int = 0) -> ChannelParts:
+    extra = {"port": port, "secret": SECRET, "routes": {"a": {"prompt": profile}}}
+    return ChannelParts(
+        name="webhook",
+        profile=profile,
+        home=home / profile,
+        settings=Platform(extra=extra),
+        env={},
+        clock=FakeClock(),
+        shares=shares,
+    )
+
+
+async def test_all_profiles_share_one_listener(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The bare path is the only profile's, or the default one's."""
+    async with aiohttp.ClientSession() as session, sharing() as shares:
+        parts = parts_of(tmp_path, "work", shares)
+        listener = await shares.once("webhook", lambda: Listener(parts.clock, port=0))
+        one = Hall(listener, parts.clock, session)
+
+        async def prompts(path: str, delivery: str) -> str:
+            headers = signed(b"{}", parts.clock.now(), delivery)
+            told = await one.post(path, b"{}", headers)
+            return text_in(one.heard[-1]).rpartition("\n")[2] if told.status == 202 else told.code
+
+        async with open_channel(parts) as work, anyio.create_task_group() as group:
+            group.start_soon(work.run, one.deliver)
+            assert await prompts("/webhooks/a", "d-1") == "work"
+            assert await prompts("/p/work/webhooks/a", "d-2") == "work"
+            other = parts_of(tmp_path, "default", shares, port=5)
+            async with open_channel(other) as default:
+                assert "are heard at 127.0.0.1" in caplog.text
+                group.start_soon(default.run, one.deliver)
+                await anyio.wait_all_tasks_blocked()
+                assert await prompts("/webhooks/a", "d-3") == "default"
+                assert await prompts("/p/work/webhooks/a", "d-4") == "work"
+                assert await prompts("/p/default/webhooks/a", "d-5") == "default"
+            assert await prompts("/p/default/webhooks/a", "d-6") == "not_found"
+            group.cancel_scope.cancel()
+
+
+async def test_a_channel_opens_with_its_own_listener(tmp_path: Path) -> None:
+    async with sharing() as shares, open_channel(parts_of(tmp_path, "default", shares)) as channel:
+        assert channel.heard_at() is not None
+
+
+async def test_wrong_settings_are_told_before_anything_is_opened(tmp_path: Path) -> None:
+    async with sharing() as shares:
+        parts = parts_of(tmp_path, "default", shares)
+        wrong = msgspec.structs.replace(parts, settings=Platform(extra={"port": "many"}))
+        with pytest.raises(ConfigError, match="port"):
+            await open_channel(wrong).__aenter__()
+
+
+async def test_a_port_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}") as caught:
+            async with Listener(FakeClock(), port=port):
+                raise AssertionError
+        assert "platforms.webhook.extra.port" in caught.value.hint
+
+
+async def test_an_address_that_is_not_ours_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):
+        async with Listener(FakeClock(), "192.0.2.1", 0):
+            raise AssertionError
+
+
+async def test_what_goes_wrong_inside_stays_what_it_is() -> None:
+    listener = Listener(FakeClock(), port=0)
+
+    async def fail() -> None:
+        async with listener:
+            assert listener.serving
+            assert listener.loopback
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await fail()
+    assert not listener.serving
+
+
+async def test_a_call_in_flight_is_answered_at_the_end(tmp_path: Path) -> None:
+    """Closing waits a while for what has begun, even when everything is cancelled."""
+    answers: list[int] = []
+    async with anyio.create_task_group() as group:
+        ready = anyio.Event()
+        gate = anyio.Event()
+
+        async def serve() -> None:
+            with anyio.CancelScope() as scope:
+                async with hall(tmp_path, {"a": {}}) as one:
+                    one.gate = gate
+
+                    async def call() -> None:
+                        async with aiohttp.ClientSession() as session:
+                            here = Hall(one.listener, one.clock, session)
+                            answers.append((await here.call("a")).status)
+
+                    group.start_soon(call)
+                    await one.asked.wait()
+                    ready.set()
+                    scope.cancel()
+                    await anyio.lowlevel.checkpoint()
+
+        group.start_soon(serve)
+        await ready.wait()
+        await anyio.wait_all_tasks_blocked()
+        gate.set()
+    assert answers == [202]
+
+
+async def test_many_senders_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each call comes three times; each is handed on once."""
+    routes = {f"r{number}": {} for number in range(10)}
+    async with hall(tmp_path, routes, limits=Limits(requests=1000, connections=1000)) as one:
+        answers: list[str] = []
+
+        async def call(route: str, delivery: str) -> None:
+            answers.append((await one.call(route, delivery=delivery)).code)
+
+        with caplog.at_level(logging.ERROR):
+            async with anyio.create_task_group() as group:
+                for number in range(200):
+                    for _ in range(3):
+                        group.start_soon(call, f"r{number % 10}", f"d-{number}")
+        assert sorted(set(answers)) == ["accepted", "duplicate"]
+        assert answers.count("accepted") == 200
+        assert len({heard.key for heard in one.heard}) == len(one.heard) == 200
+        assert caplog.text == ""

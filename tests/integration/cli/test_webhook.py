@@ -1,0 +1,218 @@
+"""`hermes webhook`: routes are made, listed, tried and removed beside a running listener."""
+
+import json
+from pathlib import Path
+
+import aiohttp
+import anyio
+import anyio.to_thread
+import pytest
+
+from hermes.app.channels import sharing
+from hermes.channels.webhook.opening import open_channel
+from hermes.config.sections.chats import Platform
+from hermes.kit.clock import SystemClock
+from hermes.ports.channel import ChannelParts
+from processes import Hermes, Ran
+from webhooks import Hall, text_in
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def hermes(tmp_path: Path) -> Hermes:
+    one = Hermes(tmp_path, "http://127.0.0.1:9")
+    one.configure("platforms:\n  webhook:\n    enabled: true\n")
+    return one
+
+
+def secret_in(ran: Ran) -> str:
+    return next(line.split()[1] for line in ran.out.splitlines() if line.startswith("Secret"))
+
+
+def test_nothing_is_there_at_first(hermes: Hermes) -> None:
+    ran = hermes("webhook", "list")
+    assert (ran.code, ran.out) == (0, "")
+    assert "hermes webhook subscribe NAME" in ran.err
+    assert hermes("webhook", "list", "--json") == (0, "", "")
+
+
+def test_a_route_is_made_listed_and_removed(hermes: Hermes) -> None:
+    words = ["--prompt", "Look at {a}", "--events", "push, issues", "--filter", "a=1"]
+    made = hermes("webhook", "subscribe", "github", *words, "--deliver", "telegram:5")
+    assert made.code == 0
+    assert "URL     http://127.0.0.1:8644/webhooks/github\n" in made.out
+    secret = secret_in(made)
+    assert len(secret) == 64
+    assert "only now" in made.err
+    file = hermes.home / "webhook_subscriptions.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    (entry,) = json.loads(file.read_text()).values()
+    assert entry.pop("created_at")
+    assert entry == {
+        "secret": secret,
+        "prompt": "Look at {a}",
+        "events": ["push", "issues"],
+        "filters": [{"field": "a", "equals": "1"}],
+        "deliver": "telegram:5",
+    }
+    for flags in ([], ["--json"]):
+        listed = hermes("webhook", "list", *flags)
+        assert secret not in listed.out + listed.err
+        assert "telegram:5" in listed.out
+    assert hermes("webhook", "list", "--json").events == [
+        {
+            "name": "github",
+            "url": "http://127.0.0.1:8644/webhooks/github",
+            "source": "subscription",
+            "state": "on",
+            "events": ["issues", "push"],
+            "deliver": "telegram:5",
+            "deliver_only": False,
+            "description": "",
+            "secret": "[redacted]",
+            "problems": [],
+        }
+    ]
+    again = hermes("webhook", "subscribe", "github")
+    assert (again.code, again.out) == (2, "")
+    assert "already" in again.err
+    removed = hermes("webhook", "remove", "github")
+    assert removed.code == 0
+    assert json.loads(file.read_text()) == {}
+    gone = hermes("webhook", "remove", "github")
+    assert gone.code == 2
+    assert "There is no route 'github'" in gone.err
+
+
+def test_a_given_secret_is_not_repeated(hermes: Hermes) -> None:
+    made = hermes("webhook", "subscribe", "a", "--secret", "my-very-own-secret")
+    assert made.code == 0
+    assert "my-very-own-secret" not in made.out + made.err
+    short = hermes("webhook", "subscribe", "b", "--secret", "short")
+    assert "may be guessed" in short.err
+    none = hermes("webhook", "subscribe", "c", "--secret", "INSECURE_NO_AUTH")
+    assert "no secret" in none.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["a/b"], "cannot be the name"),
+        (["a", "--filter", "action"], "is no filter"),
+        (["a", "--deliver", "git hub"], "no place for an answer"),
+        (["a", "--deliver", "github_comment"], "does not have yet"),
+        (["a", "--deliver-only"], "nobody to deliver to"),
+        (["set"], "in the settings already"),
+        ([], "name"),
+    ],
+)
+def test_what_cannot_be_is_told(hermes: Hermes, words: list[str], told: str) -> None:
+    hermes.configure(
+        "platforms: {webhook: {extra: {routes: {set: {secret: a-long-enough-secret}}}}}"
+    )
+    ran = hermes("webhook", "subscribe", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+    assert not (hermes.home / "webhook_subscriptions.json").exists()
+
+
+def test_routes_of_the_settings_are_listed_but_not_removed(hermes: Hermes) -> None:
+    hermes.configure(
+        "platforms: {webhook: {extra: {port: 9000, routes: {set: {secret: '${S}', script: x.py}}}}}"
+    )
+    (row,) = hermes("webhook", "list", "--json", S="a-long-enough-secret").events
+    assert (row["source"], row["state"]) == ("settings", "not served")
+    assert row["url"] == "http://127.0.0.1:9000/webhooks/set"
+    table = hermes("webhook", "list", S="a-long-enough-secret")
+    assert "script" in table.err
+    assert "turned off" in table.err
+    removed = hermes("webhook", "remove", "set", S="a-long-enough-secret")
+    assert removed.code == 2
+    assert "platforms.webhook.extra.routes.set" in removed.err
+    for wrong in (hermes("webhook", "list", S=""), hermes("webhook", "list")):
+        assert (wrong.code, wrong.out) == (78, "")
+        assert "platforms.webhook.extra.routes.set: secret" in wrong.err
+
+
+def test_a_damaged_file_is_left_alone(hermes: Hermes) -> None:
+    file = hermes.home / "webhook_subscriptions.json"
+    file.write_text("{")
+    for words in (["list"], ["subscribe", "a"], ["remove", "a"], ["test", "a"]):
+        ran = hermes("webhook", *words)
+        assert (ran.code, ran.out) == (78, "")
+        assert "is damaged" in ran.err
+    assert file.read_text() == "{"
+
+
+def test_profiles_have_their_own_paths(hermes: Hermes) -> None:
+    work = hermes.home / "profiles" / "work"
+    work.mkdir(parents=True)
+    made = hermes("-p", "work", "webhook", "subscribe", "a", WEBHOOK_PORT="7000")
+    assert "http://127.0.0.1:7000/p/work/webhooks/a" in made.out
+    hermes.configure("{multiplex_profiles: true, platforms: {webhook: {extra: {port: 7001}}}}")
+    (work / "config.yaml").write_text("platforms: {webhook: {extra: {port: 7002, host: '::'}}}")
+    (row,) = hermes("-p", "work", "webhook", "list", "--json").events
+    assert row["url"] == "http://127.0.0.1:7001/p/work/webhooks/a"
+    hermes.configure("{}")
+    (row,) = hermes("-p", "work", "webhook", "list", "--json").events
+    assert row["url"] == "http://[::1]:7002/p/work/webhooks/a"
+    assert hermes("webhook", "list", "--json").events == []
+
+
+def test_trying_a_route_that_nobody_serves(hermes: Hermes) -> None:
+    hermes("webhook", "subscribe", "a")
+    ran = hermes("webhook", "test", "a", WEBHOOK_PORT="9")
+    assert (ran.code, ran.out) == (1, "")
+    assert "Nobody takes webhooks at http://127.0.0.1:9/webhooks/a" in ran.err
+    assert "gateway must be running" in ran.err
+    assert "There is no route" in hermes("webhook", "test", "b").err
+    wrong = hermes("webhook", "test", "a", "--payload", "{")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "not JSON" in wrong.err
+
+
+async def test_trying_a_route_of_a_running_listener(hermes: Hermes) -> None:
+    async with aiohttp.ClientSession() as session, sharing() as shares:
+        parts = ChannelParts(
+            name="webhook",
+            profile="default",
+            home=hermes.home,
+            settings=Platform(extra={"port": 0}),
+            env={},
+            clock=SystemClock(),
+            shares=shares,
+        )
+        async with open_channel(parts) as channel, anyio.create_task_group() as group:
+            listener = await shares.once("webhook", lambda: pytest.fail("there is one"))
+            one = Hall(listener, parts.clock, session)
+            group.start_soon(channel.run, one.deliver)
+
+            async def run(*words: str) -> Ran:
+                port = str(listener.port)
+                return await anyio.to_thread.run_sync(
+                    lambda: hermes("webhook", *words, WEBHOOK_PORT=port)
+                )
+
+            await run("subscribe", "a", "--prompt", "{event_type}: {n}", "--events", "tick")
+            first = await run("test", "a", "--payload", '{"type": "tick", "n": 5}')
+            assert (first.code, first.err) == (0, "")
+            assert first.out.startswith('202 {"status":"accepted"')
+            assert ">5</data-" in text_in(one.heard[0])
+            assert (await run("test", "a")).out.startswith("202")
+            ignored = await run("test", "a", "--payload", "{}")
+            assert (ignored.code, ignored.out[:26]) == (0, '200 {"status":"ignored","r')
+            scalar = await run("test", "a", "--payload", "5")
+            assert scalar.code == 1
+            assert scalar.out.startswith("400")
+            await run("subscribe", "open", "--secret", "INSECURE_NO_AUTH")
+            assert (await run("test", "open")).out.startswith("202")
+            await run("remove", "a")
+            assert len(one.heard) == 3
+            group.cancel_scope.cancel()
+
+
+def test_completion_knows_it(hermes: Hermes) -> None:
+    script = hermes("completion", "bash").out
+    assert "hermes webhook subscribe" in script
+    assert "--deliver-only" in script

@@ -1,0 +1,147 @@
+"""Subscriptions come and go while the channel runs, and none is lost on the way."""
+
+import json
+import logging
+import os
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from hermes.channels.webhook.book import RouteBook
+from hermes.channels.webhook.routes import Route
+from hermes.channels.webhook.settings import WebhookSettings
+from hermes.channels.webhook.subscriptions import Subscriptions
+from hermes.schema.errors import ConfigError
+
+SECRET = "a-secret-of-some-length"
+ENTRY: dict[str, object] = {"secret": SECRET}
+OWN = Route(name="own", secret=SECRET, prompt="settings")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "webhook_subscriptions.json"
+
+
+def book_of(file: Path) -> RouteBook:
+    return RouteBook(WebhookSettings(routes={"own": OWN}, secret=SECRET), Subscriptions(file))
+
+
+def test_what_is_subscribed_is_known_at_once(file: Path) -> None:
+    book = book_of(file)
+    assert set(book.routes()) == {"own"}
+    subscriptions = Subscriptions(file)
+    assert subscriptions.add("new", ENTRY)
+    assert set(book.routes()) == {"own", "new"}
+    assert subscriptions.remove("new")
+    assert set(book.routes()) == {"own"}
+    assert subscriptions.add("again", ENTRY)
+    file.unlink()
+    assert set(book.routes()) == {"own"}
+
+
+def test_unchanged_means_not_read_again(file: Path) -> None:
+    Subscriptions(file).add("new", ENTRY)
+    book = book_of(file)
+    assert book.routes() is book.routes()
+
+
+def test_settings_win(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Subscriptions(file).add("own", ENTRY | {"prompt": "file"})
+    assert book_of(file).routes()["own"].prompt == "settings"
+    assert "own: the settings have it, too" in caplog.text
+
+
+def test_a_damaged_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Subscriptions(file).add("new", ENTRY)
+    book = book_of(file)
+    book.routes()
+    file.write_text("{")
+    assert set(book.routes()) == {"own", "new"}
+    assert "is damaged" in caplog.text
+    with pytest.raises(ConfigError, match="damaged"):
+        Subscriptions(file).add("other", ENTRY)
+    assert file.read_text() == "{"
+
+
+def test_one_broken_entry_spoils_no_other(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file.write_text(
+        json.dumps({"good": ENTRY, "bad": {"secret": 5}, "later": ENTRY | {"script": "x"}})
+    )
+    routes = book_of(file).routes()
+    assert not routes["good"].unserved
+    assert "secret" in routes["bad"].unserved
+    assert "script" in routes["later"].unserved
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "route bad is not served" in told[0]
+    assert "route later is not served" in told[1]
+
+
+def test_a_warning_is_given_once(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    subscriptions = Subscriptions(file)
+    subscriptions.add("later", ENTRY | {"script": "x"})
+    book = book_of(file)
+    book.routes()
+    subscriptions.add("other", ENTRY)
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        book.routes()
+    assert caplog.text == ""
+
+
+def test_the_file_is_private_and_keeps_what_it_does_not_know(file: Path) -> None:
+    file.write_text(json.dumps({"old": {"secret": SECRET, "mystery": [1]}}))
+    file.chmod(0o644)
+    Subscriptions(file).add("new", ENTRY)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert json.loads(file.read_text()) == {
+        "old": {"secret": SECRET, "mystery": [1]},
+        "new": {"secret": SECRET},
+    }
+
+
+def test_a_name_is_taken_once(file: Path) -> None:
+    subscriptions = Subscriptions(file)
+    assert subscriptions.add("a", ENTRY)
+    assert not subscriptions.add("a", ENTRY | {"prompt": "other"})
+    assert subscriptions.read() == {"a": ENTRY}
+    assert not subscriptions.remove("b")
+
+
+@pytest.mark.parametrize("text", ["[]", "5", '{"a": ', "\udcff"])
+def test_what_is_no_table_is_told(file: Path, text: str) -> None:
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match="damaged"):
+        Subscriptions(file).read()
+
+
+def test_an_empty_file_has_no_routes(file: Path) -> None:
+    file.touch()
+    assert Subscriptions(file).read() == {}
+
+
+def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Subscriptions(tmp_path / "folder").read()
+    (tmp_path / "plain").touch()
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Subscriptions(tmp_path / "plain" / "x.json").add("a", ENTRY)
+
+
+def _add(file: str, first: int) -> None:
+    for number in range(first, first + 20):
+        Subscriptions(Path(file)).add(f"r{number}", dict(ENTRY))
+
+
+def test_writers_in_several_processes_lose_nothing(file: Path) -> None:
+    context = get_context("fork" if hasattr(os, "fork") else "spawn")
+    writers = [context.Process(target=_add, args=(str(file), 20 * n)) for n in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    assert len(Subscriptions(file).read()) == 60

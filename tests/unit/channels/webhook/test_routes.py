@@ -1,0 +1,180 @@
+"""Routes and settings: what is written, what it means, and what is wrong with it."""
+
+import pytest
+
+from hermes.channels.webhook.routes import INSECURE, Route, read_route
+from hermes.channels.webhook.settings import WebhookSettings, read_settings
+from hermes.channels.webhook.signatures import Scheme
+from hermes.schema.errors import ConfigError
+
+SECRET = "a-secret-of-some-length"
+
+
+def route(**written: object) -> Route:
+    return read_route("github", {"secret": SECRET} | written)
+
+
+def wrong(written: object, name: str = "github") -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        read_route(name, written)
+    return caught.value
+
+
+def test_a_route_needs_a_secret_and_nothing_else() -> None:
+    assert route() == Route(name="github", secret=SECRET)
+    assert read_route("github", {}, SECRET).secret == SECRET
+    assert "secret" in str(wrong({}))
+    assert "openssl" in wrong({"secret": None}).hint
+    assert "secret" in str(wrong({"secret": "  "}))
+    assert "variable SOME is not set" in str(wrong({"secret": "${SOME}"}))
+    assert wrong({"secret": 12345678}).hint == "Put it in quotes."
+
+
+def test_a_whole_route() -> None:
+    whole = route(
+        events=["Push", "pull_request.opened"],
+        prompt="See {a}",
+        filters=[{"field": "a", "equals": 1}],
+        deliver="telegram",
+        deliver_extra={"chat_id": -100123, "message_thread_id": "42"},
+        deliver_only=True,
+        enabled=False,
+        description="mine",
+        signature="v2",
+        created_at="2026-01-31T12:00:00+00:00",
+        skills=[],
+        script="",
+    )
+    assert whole.events == {"push", "pull_request.opened"}
+    assert (whole.answer_to, whole.verbatim) == ("telegram:-100123:42", True)
+    assert (whole.enabled, whole.scheme, whole.prompt) == (False, Scheme.V2, "See {a}")
+    assert len(whole.filters) == 1
+    assert (whole.unserved, whole.notes) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("events", "name", "wanted"),
+    [
+        ([], "push", True),
+        (["push"], "push", True),
+        ("issues, push", "push", True),
+        (["*"], "push", True),
+        (["issues"], "push", False),
+    ],
+)
+def test_which_events_are_wanted(events: object, name: str, wanted: bool) -> None:
+    assert route(events=events).wants(frozenset({name})) is wanted
+
+
+@pytest.mark.parametrize(
+    ("deliver", "extra", "answer_to"),
+    [
+        ("log", {}, ""),
+        ("telegram", {}, "telegram"),
+        ("telegram", {"chat_id": "1"}, "telegram:1"),
+        ("telegram", {"chat_id": 1, "thread_id": 2}, "telegram:1:2"),
+        ("telegram:5", {"chat_id": "1"}, "telegram:5"),
+        ("telegram:5:7", {}, "telegram:5:7"),
+        ("telegram, discord:9", {"chat_id": "1"}, "telegram,discord:9"),
+        ("matrix:!room:example.org", {}, "matrix:!room:example.org"),
+        ("all", {}, "all"),
+        ("local", {}, "local"),
+    ],
+)
+def test_who_gets_the_answer(deliver: str, extra: dict, answer_to: str) -> None:
+    assert route(deliver=deliver, deliver_extra=extra).answer_to == answer_to
+
+
+@pytest.mark.parametrize(
+    "deliver", ["origin", "log,telegram", "tele gram", "telegram:", ":5", "a,,b"]
+)
+def test_what_is_no_place_for_an_answer(deliver: str) -> None:
+    assert "deliver" in str(wrong({"secret": SECRET, "deliver": deliver}))
+
+
+@pytest.mark.parametrize("chat", ["{chat.id}", "1,discord:2"])
+def test_a_call_cannot_choose_who_gets_the_answer(chat: str) -> None:
+    written = {"secret": SECRET, "deliver": "telegram", "deliver_extra": {"chat_id": chat}}
+    assert "must not choose" in str(wrong(written))
+
+
+def test_to_deliver_only_somebody_must_be_there() -> None:
+    assert "nobody to deliver to" in str(wrong({"secret": SECRET, "deliver_only": True}))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"skills": ["review"]},
+        {"script": "filter.py"},
+        {"deliver": "github_comment", "deliver_extra": {"repo": "a/b", "pr_number": "1"}},
+        {"toolsets": ["web"]},
+        {"cron_job": "daily"},
+        {"coalesce": {"key": "number"}},
+    ],
+)
+def test_what_is_not_there_yet_is_told(written: dict) -> None:
+    found = route(**written)
+    assert next(iter(written)) in found.unserved
+    assert found.notes == ()
+
+
+def test_what_else_an_owner_should_know() -> None:
+    assert "promt" in route(promt="x").notes[0]
+    assert "shorter" in route(secret="short").notes[0]
+    assert route(secret=INSECURE).notes == ()
+    assert "profile work" in route(profile="work").notes[0]
+    assert "repo" in route(deliver_extra={"repo": "a/b"}).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ({"events": 5}, "events"),
+        ({"deliver_only": "perhaps"}, "deliver_only"),
+        ({"deliver_extra": []}, "deliver_extra"),
+        ({"signature": "md5"}, "signature"),
+        ({"filters": "x"}, "filters"),
+    ],
+)
+def test_what_is_wrong_is_named(written: dict, place: str) -> None:
+    assert str(wrong({"secret": SECRET} | written)).startswith(f"{place}:")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "a:b", "-a", "ä", "a" * 65])
+def test_names_fit_into_a_url(name: str) -> None:
+    assert "name" in str(wrong({"secret": SECRET}, name))
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 5])
+def test_a_route_is_a_mapping(value: object) -> None:
+    assert "expected a route" in str(wrong(value))
+
+
+def test_settings_have_defaults_and_variables() -> None:
+    assert read_settings({}, {}) == WebhookSettings()
+    assert (WebhookSettings().host, WebhookSettings().port) == ("127.0.0.1", 8644)
+    env = {"WEBHOOK_PORT": "9000", "WEBHOOK_SECRET": SECRET}
+    read = read_settings({"routes": {"a": {}}, "allow_from": ["x"]}, env)
+    assert (read.port, read.routes["a"].secret) == (9000, SECRET)
+    assert read_settings({"port": "7", "secret": "own"}, env).port == 7
+
+
+@pytest.mark.parametrize(
+    ("extra", "place"),
+    [
+        ({"port": "many"}, "port"),
+        ({"port": 70000}, "port"),
+        ({"rate_limit": 0}, "rate_limit"),
+        ({"max_body_bytes": -1}, "max_body_bytes"),
+        ({"host": 5}, "host"),
+        ({"routes": ["github"]}, "routes"),
+        ({"routes": {"github": {"secret": 5}}}, "routes.github: secret"),
+        ({"routes": {"a/b": {"secret": SECRET}}}, "routes.a/b"),
+    ],
+)
+def test_wrong_settings_are_named(extra: dict, place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_settings(extra, {})
+    assert str(caught.value).startswith("platforms.webhook.extra")
+    assert place in str(caught.value)

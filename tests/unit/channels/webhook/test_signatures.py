@@ -1,0 +1,204 @@
+"""Only somebody who knows the secret can sign, and only what is signed is believed."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.channels.webhook.calls import Refused
+from hermes.channels.webhook.signatures import TOLERANCE, Proof, Scheme, sign, verify
+
+SECRET = "sixteen-chars-at-least"
+BODY = b'{"a":1}'
+STAMP = 1614265330
+NOW = datetime.fromtimestamp(STAMP, UTC)
+SIGNATURES = {
+    Scheme.STANDARD: "webhook-signature",
+    Scheme.SVIX: "svix-signature",
+    Scheme.V2: "x-webhook-signature-v2",
+    Scheme.GITHUB: "x-hub-signature-256",
+    Scheme.LEGACY: "x-webhook-signature",
+    Scheme.GITLAB: "x-gitlab-token",
+}
+TIMED = (Scheme.STANDARD, Scheme.SVIX, Scheme.V2)
+VECTORS: list[tuple[str, dict[str, str], bytes]] = [
+    (
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        {
+            "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            "webhook-timestamp": "1614265330",
+            "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+        },
+        b'{"test": 2432232314}',
+    ),
+    (
+        "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        {
+            "svix-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            "svix-timestamp": "1614265330",
+            "svix-signature": "v1,AAAA v1a,xyz v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+        },
+        b'{"test": 2432232314}',
+    ),
+    (
+        "It's a Secret to Everybody",
+        {
+            "x-hub-signature-256": "sha256="
+            "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+        },
+        b"Hello, World!",
+    ),
+    (
+        SECRET,
+        {
+            "x-webhook-timestamp": "1614265330",
+            "x-webhook-signature-v2": "d19336719d5242b3a33fefd3bef05ac6"
+            "194641201efd7402488a17b6034c1af3",
+        },
+        BODY,
+    ),
+    (
+        SECRET,
+        {"x-webhook-signature": "789ac680aff5f71af0d3042f4250f521df814c79a4739fa9b41a07e33d325471"},
+        BODY,
+    ),
+    (
+        SECRET,
+        {
+            "x-webhook-signature": "sha256=789ac680aff5f71af0d3042f4250f521"
+            "df814c79a4739fa9b41a07e33d325471"
+        },
+        BODY,
+    ),
+    (SECRET, {"x-gitlab-token": SECRET}, BODY),
+]
+
+
+def refused(
+    headers: Mapping[str, str], body: bytes = BODY, secret: str = SECRET, now: datetime = NOW
+) -> str:
+    with pytest.raises(Refused) as caught:
+        verify(secret, headers, body, now)
+    assert caught.value.status == 401
+    return caught.value.code
+
+
+def flips(text: bytes) -> list[bytes]:
+    return [
+        text[:place] + bytes([text[place] ^ 1 << bit]) + text[place + 1 :]
+        for place in range(len(text))
+        for bit in range(8)
+    ]
+
+
+@pytest.mark.parametrize(("secret", "headers", "body"), VECTORS)
+def test_what_senders_publish_is_understood(
+    secret: str, headers: dict[str, str], body: bytes
+) -> None:
+    proof = verify(secret, headers, body, NOW)
+    assert headers[SIGNATURES[proof.scheme]]
+    assert refused(headers, body, secret + "x") == "signature"
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+def test_what_we_sign_is_genuine(scheme: Scheme) -> None:
+    for secret in (SECRET, "whsec_c2l4dGVlbi1jaGFycy1hdC1sZWFzdA==", "ab" * 32, "whsec_", "ümläut"):
+        assert verify(secret, sign(secret, "d-1", NOW, BODY, scheme), BODY, NOW).scheme is scheme
+
+
+@pytest.mark.parametrize("scheme", [one for one in Scheme if one is not Scheme.GITLAB])
+def test_no_bit_of_the_body_can_be_changed(scheme: Scheme) -> None:
+    headers = sign(SECRET, "d-1", NOW, BODY, scheme)
+    for body in (*flips(BODY), BODY + b" ", BODY[:-1], b""):
+        assert refused(headers, body) == "signature"
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+def test_no_bit_of_a_signature_can_be_changed(scheme: Scheme) -> None:
+    headers = sign(SECRET, "d-1", NOW, BODY, scheme)
+    name = SIGNATURES[scheme]
+    genuine = headers[name].encode()
+    for changed in (*flips(genuine), genuine[:-1], genuine + b"0", b"", genuine.upper()):
+        text = changed.decode(errors="surrogateescape")
+        assert refused(headers | {name: text}) == "signature"
+
+
+@pytest.mark.parametrize("scheme", TIMED)
+def test_no_bit_of_a_signed_time_or_id_can_be_changed(scheme: Scheme) -> None:
+    headers = sign(SECRET, "delivery", NOW, BODY, scheme)
+    names = [name for name in headers if name.endswith("timestamp")]
+    names += [name for name in headers if name in {"webhook-id", "svix-id"}]
+    for name in names:
+        for changed in flips(headers[name].encode()):
+            text = changed.decode(errors="surrogateescape")
+            assert refused(headers | {name: text}) == "signature"
+        assert refused(headers | {name: ""}) == "signature"
+        assert refused({one: text for one, text in headers.items() if one != name}) == "signature"
+
+
+@pytest.mark.parametrize("scheme", TIMED)
+@pytest.mark.parametrize("sign_of", [1, -1])
+def test_a_clock_may_differ_by_five_minutes(scheme: Scheme, sign_of: int) -> None:
+    headers = sign(SECRET, "d-1", NOW, BODY, scheme)
+    edge = timedelta(seconds=TOLERANCE * sign_of)
+    verify(SECRET, headers, BODY, NOW + edge)
+    assert refused(headers, now=NOW + edge + timedelta(seconds=sign_of)) == "stale"
+    assert refused(headers, now=NOW + timedelta(hours=sign_of)) == "stale"
+
+
+@pytest.mark.parametrize("stamp", ["1e9", "-5", "٣", "9" * 13, "soon", "1614265330.0"])
+def test_a_signed_time_is_a_plain_number(stamp: str) -> None:
+    signature = hmac.new(SECRET.encode(), f"{stamp}.".encode() + BODY, hashlib.sha256).hexdigest()
+    headers = {"x-webhook-timestamp": stamp, "x-webhook-signature-v2": signature}
+    assert refused(headers) == "stale"
+
+
+def test_a_call_without_any_signature_is_refused() -> None:
+    assert refused({}) == "signature"
+    assert refused({"authorization": f"Bearer {SECRET}"}) == "signature"
+
+
+def test_the_strongest_signature_decides_alone() -> None:
+    every: dict[str, str] = {}
+    for scheme in reversed(Scheme):
+        every |= sign(SECRET, "d-1", NOW, BODY, scheme)
+    assert verify(SECRET, every, BODY, NOW).scheme is Scheme.STANDARD
+    assert refused(every | {"webhook-signature": "v1,AAAA"}) == "signature"
+    assert refused(every, now=NOW + timedelta(hours=1)) == "stale"
+
+
+def test_a_route_can_insist_on_one_scheme() -> None:
+    both = sign(SECRET, "d-1", NOW, BODY, Scheme.V2) | sign(SECRET, "d", NOW, BODY, Scheme.LEGACY)
+    assert verify(SECRET, both, BODY, NOW, Scheme.V2).scheme is Scheme.V2
+    legacy = sign(SECRET, "d-1", NOW, BODY, Scheme.LEGACY)
+    with pytest.raises(Refused, match="x-webhook-signature-v2"):
+        verify(SECRET, legacy, BODY, NOW, Scheme.V2)
+
+
+def test_the_proof_is_of_what_is_signed_and_nothing_else() -> None:
+    def proof(scheme: Scheme, now: datetime = NOW, **more: str) -> Proof:
+        return verify(SECRET, sign(SECRET, "d-1", now, BODY, scheme) | more, BODY, now)
+
+    later = NOW + timedelta(seconds=1)
+    assert proof(Scheme.STANDARD).id == "d-1"
+    assert proof(Scheme.STANDARD).once == proof(Scheme.STANDARD, later).once
+    assert proof(Scheme.V2).once != proof(Scheme.V2, later).once
+    assert proof(Scheme.GITHUB).once == proof(Scheme.GITHUB, **{"x-github-delivery": "e"}).once
+    assert [proof(one).id for one in Scheme if one not in (Scheme.STANDARD, Scheme.SVIX)] == [
+        ""
+    ] * 4
+    assert proof(Scheme.GITLAB).once == ""
+
+
+@given(
+    st.sampled_from(list(Scheme)),
+    st.dictionaries(st.sampled_from(list(SIGNATURES.values())), st.text(max_size=90)),
+    st.binary(max_size=50),
+)
+def test_noise_is_never_genuine(scheme: Scheme, noise: dict[str, str], body: bytes) -> None:
+    with pytest.raises(Refused):
+        verify(SECRET, noise, body, NOW, scheme)

@@ -1,0 +1,59 @@
+"""How often somebody may ask, counted over restarts."""
+
+from pathlib import Path
+
+import pytest
+
+from gateways import key_of, lobby
+from hermes.gateway.letters import Letter, Welcome
+from hermes.gateway.quotas import Quotas
+from hermes.gateway.roles import Powers, Quota
+from hermes.kit.clock import Clock
+from hermes.ports.channel import Inbound
+from hermes.schema.scope import Role
+from hermes.store.sqlite import open_store
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+
+def powers(platform: str, role: Role) -> Powers:
+    return Powers(quota=Quota(per_hour=2)) if role is Role.GUEST else Powers()
+
+
+async def guests(inbound: Inbound) -> Welcome:
+    role = Role.OWNER if inbound.sender == "me" else Role.GUEST
+    return Welcome(key=key_of(inbound), principal=f"fake:{inbound.sender}", role=role)
+
+
+class Counted:
+    """Quotas on a store of their own connection, as another process would have them."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+
+    async def refusal(self, letter: Letter) -> str:
+        async with open_store(self._path / "state.db", self._clock) as store:
+            return await Quotas(store, self._clock, powers).refusal(letter)
+
+
+async def test_the_third_question_in_an_hour_is_too_many(tmp_path: Path) -> None:
+    clock = FakeClock()
+    counted = Counted(tmp_path, clock)
+    async with lobby(tmp_path, clock=clock, door=guests, refusal=counted.refusal) as one:
+        for text in ("one", "two"):
+            await one.channel.say(text)
+            await one.calm()
+        await one.channel.say("three")
+        refused = "You may ask 2 times in an hour here. Try again in 60 minutes."
+        await one.sees("re: one", "re: two", refused)
+        assert await one.texts() == ["one", "re: one", "two", "re: two"]
+        assert await one.open_rows() == []
+        for text in ("four", "five", "six"):
+            await one.channel.say(text, chat="2", sender="me")
+            await one.calm()
+        await one.sees("re: four", "re: five", "re: six", chat="2")
+        await clock.advance(3601)
+        await one.channel.say("seven")
+        await one.sees("re: one", "re: two", refused, "re: seven")

@@ -1,0 +1,84 @@
+"""When a chat begins anew by itself."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from gateways import lobby
+from hermes.config.sections.chats import SessionReset
+from hermes.gateway.gateway import GatewayRules
+from hermes.gateway.resets import ResetPolicy, ResetReason
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionFilter
+from hermes.testing.clock import FakeClock
+
+KEY = "agent:main:fake:dm:1"
+NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("mode", "hours_ago", "due"),
+    [
+        ("none", 1000, None),
+        ("idle", 23.9, None),
+        ("idle", 24, ResetReason.IDLE),
+        ("daily", 7.9, None),
+        ("daily", 8.1, ResetReason.DAILY),
+        ("both", 8.1, ResetReason.DAILY),
+        ("both", 24, ResetReason.IDLE),
+    ],
+)
+def test_due(mode: str, hours_ago: float, due: ResetReason | None) -> None:
+    policy = ResetPolicy(general=SessionReset(mode=mode), zone=UTC)  # type: ignore[arg-type]
+    assert policy.due(KEY, NOW - timedelta(hours=hours_ago), NOW) is due
+
+
+def test_a_day_begins_where_the_person_lives() -> None:
+    policy = ResetPolicy(general=SessionReset(mode="daily"), zone=ZoneInfo("Asia/Tokyo"))
+    # Four in the morning there is seven in the evening of the day before here.
+    assert policy.due(KEY, NOW.replace(hour=18, day=9), NOW) is ResetReason.DAILY
+    assert policy.due(KEY, NOW.replace(hour=20, day=9), NOW) is None
+
+
+def test_before_the_hour_the_day_is_yesterday() -> None:
+    policy = ResetPolicy(general=SessionReset(mode="daily", at_hour=13), zone=UTC)
+    assert policy.due(KEY, NOW - timedelta(hours=22), NOW) is None
+    assert policy.due(KEY, NOW - timedelta(hours=24), NOW) is ResetReason.DAILY
+
+
+def test_the_nearest_rule_wins() -> None:
+    policy = ResetPolicy(
+        by_type={"dm": SessionReset(mode="idle", idle_minutes=60)},
+        by_platform={"other": SessionReset(mode="idle", idle_minutes=30)},
+    )
+    assert policy.due(KEY, NOW - timedelta(minutes=61), NOW) is ResetReason.IDLE
+    assert policy.due("agent:main:other:dm:1", NOW - timedelta(minutes=31), NOW)
+    assert policy.due("agent:main:other:group:1", NOW - timedelta(minutes=31), NOW)
+    assert policy.due("agent:main:fake:group:1", NOW - timedelta(days=9), NOW) is None
+    assert not policy.asks("agent:main:fake:group:1")
+
+
+@pytest.mark.anyio
+async def test_a_chat_that_slept_begins_anew_and_says_so(tmp_path: Path) -> None:
+    clock = FakeClock()
+    rules = GatewayRules(
+        progress=False, resets=ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
+    )
+    async with lobby(tmp_path, rules=rules, clock=clock) as one:
+        await one.channel.say("one")
+        await one.sees("re: one")
+        await one.calm()
+        await clock.advance(3500)
+        await one.channel.say("two")
+        await one.sees("re: one", "re: two")
+        await one.calm()
+        await clock.advance(3700)
+        await one.channel.say("three")
+        told = "This is a new session, because nobody wrote for an hour. "
+        told += "/resume goes back to earlier ones."
+        await one.sees("re: one", "re: two", told, "re: three")
+        assert await one.texts() == ["three", "re: three"]
+        listed = await one.store.seen_by(OWNER).list(SessionFilter())
+        assert [digest.session.end_reason for digest in listed] == ["", "idle"]
