@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 
 from hermes.app.build import App
 from hermes.app.chat_rules import gateway_rules, key_rules, platform_rules
+from hermes.app.directory import Directory
 from hermes.commands.command import Context
 from hermes.commands.registry import standard_commands
 from hermes.config.home import user_home
@@ -15,6 +16,7 @@ from hermes.config.schema import Config
 from hermes.gateway.door import ChatDoor
 from hermes.gateway.gateway import Gateway, House, Lent
 from hermes.gateway.letters import platform_of
+from hermes.gateway.mirror import Mirror
 from hermes.gateway.pacer import Pacer
 from hermes.gateway.pairing import Pairing
 from hermes.gateway.quotas import Quotas
@@ -43,6 +45,7 @@ class ChatParts(Struct, frozen=True, kw_only=True):
 
     channels: Mapping[str, Channel]
     door: ChatDoor
+    directory: Directory
     lent: Mapping[str, Lent] = {}
     pacers: Mapping[str, Pacer] = {}
     park: bool = False
@@ -65,6 +68,8 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         cwd=chat_folder(app.config, app.env),
         refusal=Quotas(app.store, app.clock, app.chats.powers).refusal,
         places=_places(app, parts.channels),
+        met=parts.directory.meet,
+        mirror=Mirror(app.store, app.clock, app.home.profile, app.runner.holding),
     )
     rules = gateway_rules(app.config, app.chats)
     if parts.park:

@@ -13,6 +13,7 @@ from hermes.app.chats import ChatSettings
 from hermes.app.models import ModelDesk
 from hermes.app.toolbox import Toolbox
 from hermes.config.sections.chats import ChannelOverride
+from hermes.gateway.letters import platform_of
 from hermes.gateway.roles import offered
 from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError
@@ -86,8 +87,10 @@ class StandardPlanner:
 
     def _offered(self, scope: Scope) -> Mapping[str, Tool]:
         """What the place offers, as far as the one who asks may use it."""
-        tools = self._toolbox.on(scope.source)
-        powers = self._chats.powers(scope.source, scope.role)
+        # A session may go on elsewhere than it began: where it is asked from is what counts.
+        platform = platform_of(scope.address.channel) if scope.address else scope.source
+        tools = self._toolbox.on(platform)
+        powers = self._chats.powers(platform, scope.role)
         specs = offered(powers, (tool.spec for tool in tools.values()), tools_of)
         return {spec.name: tools[spec.name] for spec in specs}
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from hermes.config.env import Env
 from hermes.config.home import Home, named_profiles, user_home
 from hermes.config.schema import Config
-from hermes.config.variables import VARIABLES
+from hermes.config.variables import withheld_names
 from hermes.kit.clock import Clock
 from hermes.kit.redact import Redactor
 from hermes.ports.blobs import Blobs
@@ -75,8 +75,8 @@ class Workbench(Struct, frozen=True):
     def _env_rules(self) -> EnvRules:
         """Secrets stay out of child processes unless the settings let one through by name."""
         allowed = self.config.terminal.env_passthrough
-        secret = {name for name, variable in VARIABLES.items() if variable.secret}
-        return EnvRules(process=self.env, passthrough=allowed, withheld=secret.difference(allowed))
+        withheld = withheld_names(self.env).difference(allowed)
+        return EnvRules(process=self.env, passthrough=allowed, withheld=withheld)
 
 
 class Toolbox:

@@ -14,7 +14,10 @@ VERBS = {
     "model": "Show which models can be reached, and choose one.",
     "config": "Show and change settings.",
     "profile": "Keep several agents apart, each with a home of its own.",
+    "gateway": "Run the agent in chat apps; start, stop and watch it.",
+    "send": "Bring a text to a chat, from a script or by hand.",
     "pairing": "Let people from chat apps in by a code, and out again.",
+    "webhook": "Let other programs wake the agent by an HTTP call.",
     "completion": "Print a completion script for bash, zsh or fish.",
     "version": "Print the version.",
 }

@@ -1,8 +1,6 @@
 """`hermes gateway run`: one process that serves a profile, or all of them, until it is to end."""
 
 import logging
-import os
-import sys
 from collections.abc import Mapping, Sequence
 
 import anyio
@@ -39,14 +37,9 @@ def run_gateway(
         with hold(home, homes, options, SystemClock()) as tenure:
             service = Service(tenure, env, notifier, manifests or {})
             ending = anyio.run(_serve, service, tenure, homes, config)
-            code = tenure.end(ending, service.signal, service.failure)
+            return tenure.end(ending, service.signal, service.failure)
     finally:
         notifier.close()
-    if ending is Ending.RESTART and not _is_supervised(env):
-        # Nobody else would start us again.
-        sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "hermes", *sys.argv[1:]])  # noqa: S606
-    return code
 
 
 def homes_to_serve(home: Home, config: Config) -> list[Home]:
@@ -67,7 +60,3 @@ async def _serve(service: Service, tenure: Tenure, homes: Sequence[Home], config
         log.warning("%s", advice.reason)
     async with sharing() as shared:
         return await service.run(homes, shared, advice)
-
-
-def _is_supervised(env: Mapping[str, str]) -> bool:
-    return bool(env.get("NOTIFY_SOCKET") or env.get("INVOCATION_ID"))

@@ -70,6 +70,7 @@ class Service:
             group.start_soon(self._tenure.state.keep)
             group.start_soon(self._notifier.keep_alive, self._clock)
             group.start_soon(self._watch)
+            self._tenure.state.write(self._snapshot())
             self._notifier.ready(f"serving {', '.join(self._tenants)}")
             await self._until_ended()
             group.cancel_scope.cancel()

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from hermes.app.build import App, Choices, open_app
 from hermes.app.channels import Shared, Wanted
+from hermes.app.directory import Directory
 from hermes.app.gateway import ChatParts, build_door, build_gateway
 from hermes.app.upkeep import Upkeep
 from hermes.config.env import Env
@@ -56,6 +57,7 @@ class Tenant:
         self.pacers = {name: Pacer(app.clock, one.caps) for name, one in channels.items()}
         self.door = build_door(app, channels)
         self.failure = ""
+        self._directory = Directory(app.home.channel_directory, app.clock)
         self.ended = anyio.Event()
         self._gateway: Gateway | None = None
         self._hear: Hear | None = None
@@ -76,6 +78,7 @@ class Tenant:
         parts = ChatParts(
             channels=self.channels,
             door=self.door,
+            directory=self._directory,
             lent=lent,
             pacers=self.pacers,
             park=self._park,
@@ -97,6 +100,7 @@ class Tenant:
         async with anyio.create_task_group() as group:
             await group.start(local.run)
             group.start_soon(Upkeep(self.app).run)
+            group.start_soon(self._directory.run)
             await self.gateway.run(self._hear)
             group.cancel_scope.cancel()
 

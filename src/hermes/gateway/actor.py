@@ -71,7 +71,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     posted: Callable[[Address], None]
     bubble: Callable[[Address], Bubble | None]
     refusal: Callable[[Letter], Awaitable[str]]
-    ended: Callable[[Letter, Outcome], None]
+    ended: Callable[[Letter, Outcome, str], None]
 
 
 class Actor:
@@ -268,7 +268,7 @@ class Actor:
             if isinstance(event, RunEnded):
                 run.ended = True
                 self._announce(last)
-                self._parts.surroundings.ended(last, event.outcome)
+                self._parts.surroundings.ended(last, event.outcome, run.last_words)
             elif run.bubble is not None and not run.ended:
                 run.bubble.hear(event)
 
@@ -305,7 +305,7 @@ class Actor:
         spoken = {message.id for message in said}
         heard = [held for held in run.heard if held.letter.user.id in spoken]
         writes: list[Write] = [Done(held.key) for held in (*run.batch, *heard)]
-        text = last_words(ended, said, run.cause)
+        text = run.last_words = last_words(ended, said, run.cause)
         if silence_of(text) is None:
             writes += self._end(run, text, bubble)
         return writes

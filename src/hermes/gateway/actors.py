@@ -234,5 +234,5 @@ async def _no_refusal(letter: Letter) -> str:
     return ""
 
 
-def _no_matter(letter: Letter, outcome: Outcome) -> None:
+def _no_matter(letter: Letter, outcome: Outcome, text: str) -> None:
     log.debug("a turn for %s ended: %s", letter.address, outcome)

@@ -19,6 +19,7 @@ from hermes.gateway.delivery import Delivery, DeliveryRules
 from hermes.gateway.desk import Desk, Urgent
 from hermes.gateway.intake import Door, Intake
 from hermes.gateway.letters import Letter, as_spoken, platform_of, topic_of
+from hermes.gateway.mirror import Mirror
 from hermes.gateway.pacer import Pacer
 from hermes.gateway.resets import ResetPolicy
 from hermes.gateway.runs import ActorRules
@@ -74,6 +75,10 @@ async def no_refusal(letter: Letter) -> str:
     return ""
 
 
+def nobody_asks(inbound: Inbound) -> None:
+    log.debug("met %s", inbound.address)
+
+
 def nowhere_else(targets: str) -> tuple[Address, ...]:
     return ()
 
@@ -81,7 +86,8 @@ def nowhere_else(targets: str) -> tuple[Address, ...]:
 class House(Struct, frozen=True, kw_only=True):
     """What a gateway is built from; `context` gives a slash command its surroundings.
 
-    `refusal` says why a turn may not begin, `places` what the names of targets mean.
+    `refusal` says why a turn may not begin, `places` what the names of targets mean, `met`
+    hears of everybody who was let in, and `mirror` of what was brought elsewhere.
     """
 
     store: Store
@@ -97,6 +103,8 @@ class House(Struct, frozen=True, kw_only=True):
     pacers: Mapping[str, Pacer] = {}
     refusal: Callable[[Letter], Awaitable[str]] = no_refusal
     places: Callable[[str], tuple[Address, ...]] = nowhere_else
+    met: Callable[[Inbound], None] = nobody_asks
+    mirror: Mirror | None = None
 
 
 class Gateway:
@@ -182,10 +190,11 @@ class Gateway:
                 posted=self.posted,
                 bubble=self._bubble,
                 refusal=self._house.refusal,
-                ended=self._show_end,
+                ended=self._run_ended,
             )
         )
-        self.intake.speaks_through(self.posted, self._sign, self._house.places)
+        self.intake.speaks_through(self.posted, self._sign)
+        self.intake.brings_elsewhere(self._house.places, self._mirrored, self._house.met)
 
     def posted(self, address: Address) -> None:
         delivery = self.deliveries.get(address.channel)
@@ -208,9 +217,21 @@ class Gateway:
         if inbound.message:
             self._give_sign(inbound.address, inbound.message, SEEN)
 
-    def _show_end(self, letter: Letter, outcome: Outcome) -> None:
+    def _run_ended(self, letter: Letter, outcome: Outcome, text: str) -> None:
+        for address in letter.answer_at:
+            self._mirrored(address, text)
         if letter.message and outcome in ENDS:
             self._give_sign(letter.address, letter.message, ENDS[outcome])
+
+    def _mirrored(self, address: Address, text: str) -> None:
+        if self._house.mirror is not None and self._group is not None:
+            self._group.start_soon(self._add_to_mirror, self._house.mirror, address, text)
+
+    async def _add_to_mirror(self, mirror: Mirror, address: Address, text: str) -> None:
+        try:
+            await mirror.add(address, text)
+        except StoreError as error:
+            log.warning("the session at %s does not know what was sent there: %s", address, error)
 
     def _give_sign(self, address: Address, message: str, sign: str) -> None:
         channel = self._channels.get(address.channel)

@@ -60,18 +60,27 @@ class Intake:
         self._dead = dead
         self._posted: Callable[[Address], None] = _nobody
         self._sign: Callable[[Inbound], None] = _no_sign
+        self._met: Callable[[Inbound], None] = _no_sign
         self._places: Callable[[str], tuple[Address, ...]] = _nowhere
+        self._brought: Callable[[Address, str], None] = _not_told
 
     def speaks_through(
-        self,
-        posted: Callable[[Address], None],
-        sign: Callable[[Inbound], None],
-        places: Callable[[str], tuple[Address, ...]],
+        self, posted: Callable[[Address], None], sign: Callable[[Inbound], None]
     ) -> None:
-        """Where replies are announced, what gives an instant sign, and what targets mean."""
+        """Where replies are announced, and what gives an instant sign that a message is here."""
         self._posted = posted
         self._sign = sign
+
+    def brings_elsewhere(
+        self,
+        places: Callable[[str], tuple[Address, ...]],
+        brought: Callable[[Address, str], None],
+        met: Callable[[Inbound], None],
+    ) -> None:
+        """What the names of targets mean, who is told what was brought there, and who was met."""
         self._places = places
+        self._brought = brought
+        self._met = met
 
     async def deliver(self, inbound: Inbound, door: Door | None = None) -> None:
         """Returns once the message is durable; a key that was seen before changes nothing.
@@ -86,6 +95,7 @@ class Intake:
                 await self._reply(f"{key}:reply", inbound.address, welcome.reply)
             return
         await self._dead.revive(inbound.address)
+        self._met(inbound)
         letter = Letter(
             user=User(new_id("msg"), inbound.parts, welcome.trust),
             address=inbound.address,
@@ -158,6 +168,8 @@ class Intake:
         )
         for address in letter.answers:
             self._posted(address)
+            if letter.answer_at:
+                self._brought(address, reply.text)
 
     async def _say(self, key: str, welcome: Welcome, letter: Letter, say: Say) -> None:
         user = User(letter.user.id, say.parts, letter.user.trust)
@@ -197,6 +209,10 @@ def _nobody(address: Address) -> None:
 
 def _nowhere(targets: str) -> tuple[Address, ...]:
     return ()
+
+
+def _not_told(address: Address, text: str) -> None:
+    log.debug("nobody is told what was brought to %s", address)
 
 
 def _no_sign(inbound: Inbound) -> None:

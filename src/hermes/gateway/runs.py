@@ -60,6 +60,7 @@ class Running(Struct, kw_only=True):
     passed: set[str] = set()
     cause: Cause | None = None
     ended: bool = False
+    last_words: str = ""
 
     @property
     def keys(self) -> set[str]:

@@ -10,6 +10,7 @@ from hermes.ports.blobs import Blobs
 from hermes.ports.sandbox import Sandbox
 from hermes.ports.tool import Tool
 from hermes.schema.scope import Scope
+from hermes.tools.aside import Aside
 from hermes.tools.files.editor import Editor
 from hermes.tools.files.patch import Patch
 from hermes.tools.files.read import ReadFile, ReadParts
@@ -50,7 +51,8 @@ def first_tools(deps: ToolDeps) -> dict[str, Tool]:
     """The tools by name, in the order in which the model is told of them."""
     places = Places(deps.home, deps.protected)
     seen = Seen()
-    editor = Editor(places, seen)
+    aside = Aside()
+    editor = Editor(places, seen, aside)
     terminal = TerminalParts(
         sandbox=deps.sandbox,
         shell=deps.shell,
@@ -63,12 +65,12 @@ def first_tools(deps: ToolDeps) -> dict[str, Tool]:
     )
     masked = deps.redact_file or deps.redact
     search = SearchParts(sandbox=deps.sandbox, places=places, rg=deps.rg, redact=masked)
-    reading = ReadParts(places=places, seen=seen, blobs=deps.blobs, redact=masked)
+    reading = ReadParts(places=places, seen=seen, blobs=deps.blobs, redact=masked, aside=aside)
     tools: list[Tool] = [
         Terminal(terminal),
         ReadFile(reading),
         Masked(WriteFile(editor), masked),
-        Masked(Patch(editor), masked),
+        Masked(Patch(editor, masked), masked),
         SearchFiles(search),
         Todo(),
     ]

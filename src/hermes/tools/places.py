@@ -5,11 +5,15 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from hermes.kit.text import one_line
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.tools.recent import Recent
 
 SESSIONS = 512
+MAX_PATH = 4_096
+MAX_NAME = 255
+"""Bytes that file systems take."""
 
 
 class Places:
@@ -23,7 +27,7 @@ class Places:
     def cwd(self, scope: Scope) -> Path:
         """Where the session's shell stands; its workspace when that folder is gone."""
         standing = self._standing.get(scope.session)
-        if standing is not None and standing.is_dir():
+        if standing is not None and is_folder(standing):
             return standing
         return Path(scope.workspace)
 
@@ -40,7 +44,10 @@ class Places:
             raise ToolError("the path is empty or contains a NUL character")
         if path == "~" or path.startswith("~/"):
             path = f"{self._home}{path[1:]}"
-        return Path(os.path.normpath(self.cwd(scope) / path))
+        found = os.path.normpath(self.cwd(scope) / path)
+        if len(os.fsencode(found)) >= MAX_PATH or _longest_name(found) > MAX_NAME:
+            raise ToolError(f"the path is too long: {one_line(path, 100)}")
+        return Path(found)
 
     def guard(self, path: Path) -> Path:
         """The path itself, unless it is (a link to) one of our own secrets or databases."""
@@ -54,6 +61,18 @@ class Places:
     def is_protected(self, path: Path) -> bool:
         real = _real(path)
         return any(_covers(secret, real) for secret in self._protected)
+
+
+def is_folder(path: Path) -> bool:
+    """False also where the system will not say: a shell can stand deeper than a path can name."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _longest_name(path: str) -> int:
+    return max(len(os.fsencode(name)) for name in path.split("/"))
 
 
 def _covers(secret: Path, real: Path) -> bool:

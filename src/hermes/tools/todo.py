@@ -17,6 +17,9 @@ from hermes.tools.transcript import results
 SESSIONS = 512
 MAX_ITEMS = 200
 MAX_CONTENT = 1_000
+MAX_ID = 64
+MAX_LIST = 150_000
+"""Characters of the whole list; a result must come through uncut to be found again."""
 
 Status = Literal["pending", "in_progress", "completed", "cancelled"]
 _SIGNS: dict[str, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
@@ -76,10 +79,12 @@ class Todo:
         items = self._lists.get(ctx.scope.session) or []
         if not isinstance(asked.todos, UnsetType):
             items = _merged(items if asked.merge else [], asked.todos)
-            self._lists.put(ctx.scope.session, items)
-        answer = TodoResult(items, _summary(items))
+        answer = result(TodoResult(items, _summary(items)))
+        if len(answer) > MAX_LIST:
+            raise ToolError(f"todo: the list is longer than {MAX_LIST:,} characters.")
+        self._lists.put(ctx.scope.session, items)
         shown = "\n".join(f"{_SIGNS.get(item.status, '[-]')} {item.content}" for item in items)
-        return Output.text(result(answer), shown=shown)
+        return Output.text(answer, shown=shown)
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
         """The list is what the last answer of this tool in the transcript says; else there is none.
@@ -104,6 +109,8 @@ def _merged(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoItem]:
         name = str(entry.id)
         old = kept.get(name)
         content = entry.content if isinstance(entry.content, str) else (old and old.content)
+        if len(name) > MAX_ID:
+            raise ToolError(f"todo: an `id` has at most {MAX_ID} characters")
         if not content or not name:
             raise ToolError(f"todo: the item {name!r} needs an `id` and a `content`")
         if len(content) > MAX_CONTENT:

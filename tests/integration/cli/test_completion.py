@@ -64,7 +64,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_bash_offers_verbs_actions_flags_and_choices(shell: Shell) -> None:
-    assert shell.bash("hermes", "se") == ["sessions"]
+    assert shell.bash("hermes", "se") == ["sessions", "send"]
     assert {"chat", "sessions", "completion"} <= set(shell.bash("hermes", ""))
     assert shell.bash("hermes", "sessions", "e") == ["export"]
     assert shell.bash("hermes", "sessions", "list", "--si") == ["--since"]
@@ -74,7 +74,7 @@ def test_bash_offers_verbs_actions_flags_and_choices(shell: Shell) -> None:
     assert shell.bash("hermes", "sessions", "export", "--format", "") == ["jsonl", "md", "html"]
     assert shell.bash("hermes", "sessions", "export", "--format", "=", "j") == ["jsonl"]
     assert shell.bash("hermes", "completion", "z") == ["zsh"]
-    assert shell.bash("hermes", "-m", "sessions", "se") == ["sessions"]
+    assert shell.bash("hermes", "-m", "sessions", "ses") == ["sessions"]
     assert shell.bash("hermes", "-c", "sessions", "li") == ["list"]
     assert shell.bash("hermes", "sessions", "list", "--limit", "") == []
 

@@ -122,13 +122,37 @@ def test_a_secret_is_asked_for_without_echo(hermes):
 def test_show_prints_everything_in_effect(hermes):
     hermes.home.mkdir()
     (hermes.home / "config.yaml").write_text("agent: {max_turns: 3}\nplugin_of_mine: {a: 1}\n")
-    shown = yaml.safe_load(hermes("config", "show").stdout)
+    shown = yaml.safe_load(hermes("config", "show", "--all").stdout)
     assert shown["agent"]["max_turns"] == 3
     assert shown["agent"]["api_max_retries"] == 3
     assert shown["plugin_of_mine"] == {"a": 1}
     section = yaml.safe_load(hermes("config", "show", "agent").stdout)
     assert section == {"agent": shown["agent"]}
     assert hermes("config", "show", "agnet").returncode == 1
+
+
+def test_show_prints_what_differs_and_how_to_see_the_rest(hermes):
+    plain = hermes("config", "show").stdout
+    assert plain == "# Everything has its default; to see it all: hermes config show --all\n"
+    hermes.home.mkdir()
+    text = "model: x\nagent: {max_turns: 3, api_max_retries: 3}\nplugin_of_mine: {a: 1}\n"
+    (hermes.home / "config.yaml").write_text(text)
+    shown = hermes("config", "show").stdout
+    differs = {"model": "x", "agent": {"max_turns": 3}, "plugin_of_mine": {"a": 1}}
+    assert yaml.safe_load(shown) == differs
+    assert shown.startswith("# All else has its default; to see it all: hermes config show --all")
+    assert json.loads(hermes("config", "show", "--json").stdout) == differs
+
+
+def test_an_unknown_setting_is_only_set_by_force(hermes):
+    done = hermes("config", "set", "agent.max_turn", "3")
+    assert done.returncode == 2
+    assert "did you mean agent.max_turns?" in done.stderr
+    assert "--force" in done.stderr
+    assert not (hermes.home / "config.yaml").exists()
+    forced = hermes("config", "set", "--force", "agent.max_turn", "3")
+    assert forced.returncode == 0
+    assert "warning" in forced.stderr
 
 
 def test_check_lists_warnings_with_zero_and_errors_with_78(hermes):
@@ -243,7 +267,7 @@ def test_many_writers_lose_nothing(hermes):
 
 
 def test_a_closed_pipe_is_no_traceback(hermes):
-    command = f"{sys.executable} -m hermes config show | head -1"
+    command = f"{sys.executable} -m hermes config show --all | head -1"
     done = subprocess.run(
         ["sh", "-c", command], env=hermes.env, capture_output=True, text=True, check=True
     )

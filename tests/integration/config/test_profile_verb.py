@@ -96,3 +96,10 @@ def test_deleting_at_a_terminal_wants_the_name(root):
         child.expect(end)
         child.expect(pexpect.EOF)
     assert not (root / "profiles" / "work").exists()
+
+
+def test_nothing_in_the_settings_steers_the_terminal(root):
+    root.mkdir(exist_ok=True)
+    (root / "config.yaml").write_text('model: "evil\\e]0;owned\\a\\nname  default"\n')
+    shown = hermes(root, "profile", "show").stdout
+    assert "model      evil␛]0;owned␇ name  default\n" in shown

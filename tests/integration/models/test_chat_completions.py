@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from email.utils import format_datetime
+from pathlib import Path
 
 import anyio
 import pytest
@@ -11,9 +12,11 @@ from aiohttp import web
 
 from hermes.models.chat_completions import ChatCompletions, Served
 from hermes.models.endpoint import Endpoint, Place
-from hermes.models.images import Images
+from hermes.models.errors import Origin
+from hermes.models.images import LEFT_OUT, Images, data_url
 from hermes.models.profile import Profile
 from hermes.models.resilient import Resilient, Route
+from hermes.models.wire.chat_request import ChatRequestCodec
 from hermes.ports.model import Request
 from hermes.schema.errors import (
     BadRequest,
@@ -27,6 +30,7 @@ from hermes.schema.errors import (
 )
 from hermes.schema.events import Notice, TextDelta
 from hermes.schema.messages import Assistant, Media, Result, Stop, Text, User
+from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.model import ASKED, Heard, listen
 from hermes.testing.mock_openai import Call, Fault, MockServer, Reply, Script, serve
@@ -346,3 +350,60 @@ async def raw_server(handle) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
         await runner.cleanup()
+
+
+async def test_a_request_takes_the_newest_images_and_says_which_it_leaves_out():
+    blobs = MemoryBlobs(a=b"x" * 300, b=b"y" * 300, c=b"z" * 300)
+    shots = [Media(digest, "image/png", f"{digest}.png") for digest in "abca"]
+    room = len(data_url(shots[0], b"x" * 300))
+    everything = await Images(blobs, per_request=4 * room).urls(shots)
+    assert all(everything.values())
+    assert await Images(blobs, per_request=3 * room).urls(shots) == {**everything, "b": LEFT_OUT}
+    few = Images(blobs, per_request=2 * room)
+    before = blobs.reads
+    assert await few.urls(shots) == {"a": everything["a"], "b": LEFT_OUT, "c": LEFT_OUT}
+    assert blobs.reads == before + 1
+    told = ChatRequestCodec("m", "p", Profile()).body(
+        Request("", [User("u", tuple(shots))]), await few.urls(shots)
+    )
+    assert told.count(b"base64") == 2
+    assert b"[the image b.png is left out here: later ones take all the room]" in told
+
+
+async def test_an_image_that_is_damaged_does_not_spoil_the_request(tmp_path: Path):
+    blobs = FileBlobs(tmp_path)
+    shot = await blobs.put(b"12345", "image/png", "shot.png")
+    (file,) = tmp_path.glob("*/*")
+    file.write_bytes(b"54321")
+    assert await Images(blobs).urls([shot]) == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("http://me:hunter2@127.0.0.1:9/v1", "sk-secret-1234"),
+        ("http://127.0.0.1:9/v1", "sk-secret-1234\r\nx-evil: 1"),
+        ("http://127.0.0.1:9/v1?api_key=hunter2", ""),
+        ("http://me:hunter2@127.0.0.1:9/v1", ""),
+        ("http://hunter2@/v1", ""),
+        ("ftp://hunter2@[::1/v1?key=hunter2", ""),
+    ],
+)
+async def test_an_address_or_key_that_cannot_be_sent_is_told_without_its_secrets(
+    url: str, key: str
+):
+    endpoint = Endpoint(Place(base_url=url))
+    served = Served(model="m", provider="acme", window=1000, local=True)
+    model = ChatCompletions(endpoint, served, Images(MemoryBlobs()), FakeClock(), key)
+    origin = Origin(provider="acme", model="m", base_url=url, key=key)
+    try:
+        with pytest.raises(ModelError) as caught:
+            await listen(model)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        with pytest.raises(ModelError) as listing:
+            await endpoint.get("/models", headers, origin, FakeClock())
+    finally:
+        await endpoint.aclose()
+    for error in (caught.value, listing.value):
+        assert "hunter2" not in error.sentence
+        assert "secret" not in error.sentence

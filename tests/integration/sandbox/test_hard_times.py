@@ -1,8 +1,10 @@
 """The door when the machine gives little: few files, and a keeper that does not answer."""
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,15 +65,20 @@ def test_running_out_of_files_leaks_none():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 async def test_a_keeper_that_was_stopped_does_not_hold_the_door():
     door = Door()
-    async with door.open(Start(argv=("/bin/true",), cwd="/", env={})) as child:
-        await child.wait()
-    keeper = door._keeper
-    assert keeper is not None
-    keeper.send_signal(signal.SIGSTOP)
+    asking = "echo $PPID; read x"
+    start = Start(argv=("/bin/sh", "-c", asking), cwd="/", env={}, talk=True)
+    async with door.open(start) as child:
+        keeper = parent_of(int(await child.read()))
+    os.kill(keeper, signal.SIGSTOP)
     door.close()
-    assert keeper.returncode == -signal.SIGKILL
+    with pytest.raises(ProcessLookupError):
+        os.kill(keeper, 0)
     async with door.open(Start(argv=("/bin/true",), cwd="/", env={})) as child:
         assert (await child.wait()).exit_code == 0
     door.close()

@@ -6,11 +6,11 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from hermes.agent.calls import PARALLEL
+from hermes.agent.calls import MAX_PARTS, MAX_PROGRESS, MAX_TEXT, PARALLEL
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import StoreError, ToolError
 from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolProgress, ToolStarted
-from hermes.schema.messages import Media, Result, Text, ToolCall, text_of
+from hermes.schema.messages import Assistant, Media, Result, Text, ToolCall, text_of
 from hermes.schema.tools import Effect
 from hermes.testing.scripted import ScriptedModel, Step, says
 from workbench import Ear, FakeTool, Gates, answer, call, plan_for, run_script, running
@@ -261,3 +261,63 @@ async def test_a_sink_that_breaks_inside_a_batch_ends_the_turn_with_its_own_erro
         pass
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "store")
     assert sum(isinstance(event, RunEnded) for event in ear.events) == 1
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[MAX_TEXT * 2], [MAX_TEXT - 1, 2, 5], [MAX_TEXT, 1], [10] * (MAX_PARTS + 50)],
+)
+async def test_a_result_of_any_size_is_cut_and_says_what_is_missing(sizes: list[int]) -> None:
+    async def talk(_: dict[str, Any], __: ToolContext) -> Output:
+        parts = tuple(Text("x" * size) for size in sizes)
+        return Output((Media("d", "image/png"), *parts), shown="y" * MAX_TEXT * 2)
+
+    tool = FakeTool("talk", talk)
+    _, ear = await run_script([answer(call("talk"))], says("ok"), tools=[tool])
+    (told,) = ear.results
+    *kept, cut = (part.text for part in told.parts if isinstance(part, Text))
+    size = len("".join(kept))
+    assert size <= MAX_TEXT
+    assert cut == f"\n[… cut here: {sum(sizes) - size:,} characters of {sum(sizes):,} are missing]"
+    assert isinstance(told.parts[0], Media)
+    assert len(told.parts) <= MAX_PARTS + 1
+    assert len(told.shown) < MAX_TEXT + 100
+
+
+async def test_a_result_that_fits_stays_as_it_is() -> None:
+    async def talk(_: dict[str, Any], __: ToolContext) -> Output:
+        return Output((Text("x" * MAX_TEXT), Media("d", "image/png"), Text("")), shown="y")
+
+    tool = FakeTool("talk", talk)
+    _, ear = await run_script([answer(call("talk"))], says("ok"), tools=[tool])
+    assert ear.results[0].parts == (Text("x" * MAX_TEXT), Media("d", "image/png"), Text(""))
+
+
+@pytest.mark.parametrize("effect", list(Effect))
+async def test_an_endless_complaint_is_cut_too(effect: Effect) -> None:
+    async def fail(_: dict[str, Any], ctx: ToolContext) -> str:
+        await ctx.progress("p" * MAX_PROGRESS * 2)
+        raise ToolError("e" * MAX_TEXT * 2)
+
+    tool = FakeTool("fail", fail, effect=effect)
+    _, ear = await run_script([answer(call("fail"))], says("ok"), tools=[tool])
+    assert len(text_of(ear.results[0])) < MAX_TEXT + 100
+    (progress,) = (event for event in ear.events if isinstance(event, ToolProgress))
+    assert len(progress.text) == MAX_PROGRESS
+
+
+async def test_endless_names_and_ids_are_cut_and_results_still_find_their_calls() -> None:
+    look = FakeTool("look")
+    names = ["n" * 1_000_000, "look", "look", "look"]
+    ids = ["i" * 1_000_000, "i" * 500_000, "i" * 64, "i" * 64]
+    calls = [call(name, own) for name, own in zip(names, ids, strict=True)]
+    model, ear = await run_script([answer(*calls)], says("ok"), tools=[look])
+    messages = [event.message for event in ear.events if isinstance(event, Said)]
+    said = next(message for message in messages if isinstance(message, Assistant))
+    assert [result.call for result in ear.results] == [made.id for made in said.calls]
+    assert len({made.id for made in said.calls}) == 4
+    assert all(len(made.id) <= 64 and len(made.name) <= 64 for made in said.calls)
+    assert len(text_of(ear.results[0])) < 200
+    assert [result.failed for result in ear.results] == [True, False, False, False]
+    sent = [m.call for m in model.requests[-1].messages if isinstance(m, Result)]
+    assert sent == [made.id for made in said.calls]

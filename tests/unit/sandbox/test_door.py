@@ -45,6 +45,18 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+WAITING = 'exec 9>"$1"; echo up >&9; sleep 1000'
+WARDEN = "echo $PPID"
+"""A command that begins with this tells who watches over it."""
+
+
+async def warden_of(child: Child) -> int:
+    said = b""
+    while not said.endswith(b"\n"):
+        said += await child.read()
+    return int(said)
+
+
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -91,20 +103,14 @@ async def test_no_file_or_process_is_left_behind(door: Door):
 
 
 async def test_a_killed_keeper_is_replaced(door: Door):
-    async with door.open(shell("echo x")) as child:
-        await everything(child)
-    keeper = door._keeper
-    assert keeper is not None
-    keeper.kill()
-    keeper.wait()
+    async with door.open(shell(f"{WARDEN}; read x", talk=True)) as child:
+        keeper = parent_of(await warden_of(child))
+    gone = os.pidfd_open(keeper)
+    os.kill(keeper, signal.SIGKILL)
+    await anyio.wait_readable(gone)
+    os.close(gone)
     async with door.open(shell("echo y")) as child:
         assert await everything(child) == b"y\n"
-
-
-async def warden_of(child: Child) -> int:
-    while not child.pid:
-        await child._listen()
-    return parent_of(child.pid)
 
 
 async def test_the_whole_tree_of_a_killed_warden_ends_though_the_owner_does_nothing(
@@ -112,7 +118,7 @@ async def test_the_whole_tree_of_a_killed_warden_ends_though_the_owner_does_noth
 ):
     async with (
         door.open(shell("read x; echo $x", talk=True)) as other,
-        door.open(shell(TREE, witness.path)) as child,
+        door.open(shell(f"{WARDEN}; {TREE}", witness.path)) as child,
     ):
         assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
         os.kill(await warden_of(child), signal.SIGKILL)
@@ -124,7 +130,7 @@ async def test_the_whole_tree_of_a_killed_warden_ends_though_the_owner_does_noth
 
 
 async def test_a_door_that_closes_leaves_no_tree_without_a_warden(door: Door, witness: Witness):
-    async with door.open(shell(TREE, witness.path)) as child:
+    async with door.open(shell(f"{WARDEN}; {TREE}", witness.path)) as child:
         assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
         os.kill(await warden_of(child), signal.SIGKILL)
         with pytest.raises(SandboxError, match="keeper was killed"):
@@ -136,7 +142,7 @@ async def test_a_door_that_closes_leaves_no_tree_without_a_warden(door: Door, wi
 async def test_without_a_keeper_a_killed_warden_still_costs_the_command_its_life(
     door: Door, witness: Witness
 ):
-    async with door.open(shell('exec 9>"$1"; echo up >&9; sleep 1000', witness.path)) as child:
+    async with door.open(shell(f"{WARDEN}; {WAITING}", witness.path)) as child:
         await witness.hear(1)
         warden = await warden_of(child)
         door.close()
@@ -171,7 +177,7 @@ async def test_a_child_stopped_by_a_signal_can_still_be_ended(door: Door, witnes
 
 async def test_an_error_in_the_block_ends_the_tree(door: Door, witness: Witness):
     async def fail() -> None:
-        async with door.open(shell('exec 9>"$1"; echo up >&9; sleep 1000', witness.path)):
+        async with door.open(shell(WAITING, witness.path)):
             await witness.hear(1)
             raise LookupError
 

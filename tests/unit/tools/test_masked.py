@@ -8,6 +8,7 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Result, text_of
 from hermes.schema.scope import Scope
+from hermes.tools.aside import Aside
 from hermes.tools.files.editor import Editor
 from hermes.tools.files.patch import Patch
 from hermes.tools.files.seen import Seen
@@ -18,12 +19,16 @@ pytestmark = pytest.mark.anyio
 KEY = "key-that-nobody-may-see"
 
 
+def masked(text: str) -> str:
+    return text.replace(KEY, "***")
+
+
 async def run(folder: Path, **args: str) -> tuple[str, str]:
     async def progress(text: str) -> None:
         pass
 
-    editor = Editor(Places(folder), Seen())
-    tool = Masked(Patch(editor), lambda text: text.replace(KEY, "***"))
+    editor = Editor(Places(folder), Seen(), Aside())
+    tool = Masked(Patch(editor, masked), masked)
     context = ToolContext(Scope("p", "s", "r", str(folder)), "c", progress)
     output = await tool.run(Raw(encode(args)), context)
     return text_of(Result("m", "c", output.parts)), output.shown
@@ -42,3 +47,12 @@ async def test_an_error_does_not_show_it_either(tmp_path: Path) -> None:
     with pytest.raises(ToolError) as caught:
         await run(tmp_path, path="a.txt", old_string="some words and others", new_string="x")
     assert KEY not in str(caught.value) + caught.value.hint
+
+
+@pytest.mark.parametrize("at", range(3_970, 4_000, 5))
+async def test_a_long_diff_is_masked_before_it_is_cut(tmp_path: Path, at: int) -> None:
+    head = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n "
+    before = "x" * (at - len(head))
+    (tmp_path / "a.txt").write_text(f"{before}{KEY}{'y' * 20_000}\ntwo\n")
+    told, shown = await run(tmp_path, path="a.txt", old_string="two", new_string="three")
+    assert not any(KEY[n : n + 6] in told + shown for n in range(len(KEY) - 5))

@@ -1,9 +1,11 @@
 from pathlib import Path
 
+import anyio
 import pytest
 from inline_snapshot import snapshot
 
 from hermes.schema.errors import ToolError
+from hermes.tools.files.drafts import MAX_LINES
 
 pytestmark = pytest.mark.anyio
 
@@ -276,3 +278,65 @@ async def test_a_file_named_twice_is_edited_twice(call, workspace: Path):
     )
     await call("patch", mode="patch", patch=patch)
     assert (workspace / "a").read_text() == "one\ntwo\n"
+
+
+async def test_a_file_of_too_many_lines_is_refused(call, workspace: Path):
+    (workspace / "many").write_text("\n" * (MAX_LINES + 1))
+    with pytest.raises(ToolError, match="more than 300,000 lines"):
+        await call("patch", path="many", old_string="x", new_string="y")
+    answer = await call("write_file", path="many", content="\n" * 600_000)
+    assert answer["bytes_written"] == 600_000
+    assert "lines became 600,000" in answer.output.shown
+
+
+@pytest.mark.parametrize("old", ["a\n" * 100_000 + "b\n", "a\n" * 2_000 + " a\n"])
+async def test_equal_lines_are_searched_in_reasonable_time(call, workspace: Path, old: str):
+    """Line by line, this took the square of the file's length."""
+    (workspace / "f").write_text("a\n" * 120_000)
+    with anyio.fail_after(30), pytest.raises(ToolError, match=r"is not in|places"):
+        await call("patch", path="f", old_string=old, new_string="y")
+    body = "".join(f" {line}\n" for line in old.splitlines())
+    envelope = f"*** Begin Patch\n*** Update File: f\n{body}+x\n*** End Patch"
+    with anyio.fail_after(30), pytest.raises(ToolError, match=r"not in the file|places"):
+        await call("patch", mode="patch", patch=envelope)
+
+
+async def test_a_search_that_compares_without_end_gives_up(call, workspace: Path):
+    """Each of many blocks begins and ends as asked, and is almost, but not quite, alike."""
+    blocks = (f"begin\n{'ab' * 180}\n{'a' * (n % 20)}b\nend\n" for n in range(800))
+    (workspace / "f").write_text("".join(blocks))
+    asked = f"begin\n{'a' * 100}\n{'a' * 180 + 'b' * 110}\nend"
+    with anyio.fail_after(60), pytest.raises(ToolError):
+        await call("patch", path="f", old_string=asked, new_string="y")
+
+
+async def test_a_line_of_many_megabytes_has_no_nearest(call, workspace: Path):
+    (workspace / "f").write_text("ab" * 5_000_000)
+    with anyio.fail_after(30), pytest.raises(ToolError, match="is not in"):
+        await call("patch", path="f", old_string="ba" * 200_000 + "c", new_string="y")
+
+
+async def test_a_search_that_is_cancelled_is_left_alone(call, workspace: Path):
+    """The caller does not wait for the end of a long comparison."""
+    (workspace / "f").write_text("x\n")
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await call("patch", path="f", old_string="x", new_string="y")
+    assert scope.cancelled_caught
+    assert (workspace / "f").read_text() == "x\n"
+
+
+async def test_more_hunks_than_can_be_placed_are_refused(call, workspace: Path):
+    (workspace / "f").write_text("".join(f"{n}\n" for n in range(50_000)))
+    hunks = "".join(f"@@\n {n}\n+x\n" for n in range(500))
+    with pytest.raises(ToolError, match="500 hunks for 50,000 lines"):
+        await call(
+            "patch",
+            mode="patch",
+            patch=f"*** Begin Patch\n*** Update File: f\n{hunks}*** End Patch",
+        )
+
+
+async def test_a_patch_without_end_is_refused(call):
+    with pytest.raises(ToolError, match="more than 5,000,000 characters"):
+        await call("patch", path="f", old_string="x" * 5_000_001, new_string="y")

@@ -1,18 +1,36 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from msgspec import Raw
 
+from hermes.kit.redact import Redactor
+from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
-from hermes.schema.messages import Media
-from hermes.tools.files.paging import BLOCK, read_page
+from hermes.schema.messages import Media, Text
+from hermes.schema.scope import Scope
+from hermes.tools.aside import Aside
+from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.files.paging import BLOCK, WINDOW, read_page
+from hermes.tools.files.read import ReadFile, ReadParts
+from hermes.tools.files.seen import Seen
+from hermes.tools.places import Places
 
 pytestmark = pytest.mark.anyio
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+
+def text_of(output: Output) -> str:
+    return "".join(part.text for part in output.parts if isinstance(part, Text))
+
+
+async def silent(_: str) -> None:
+    raise AssertionError
 
 
 async def test_lines_are_numbered_without_a_phantom_last_one(call, workspace: Path):
@@ -161,7 +179,8 @@ def test_a_page_is_a_slice_of_the_lines(tmp_path: Path, text: str, offset: int, 
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
-    page = read_page(path, offset, limit)
+    with path.open("rb") as file:
+        page = read_page(file, 100, offset, limit, str)
     assert page.total == len(lines)
     assert page.lines == [line.removesuffix("\r") for line in lines[offset - 1 :][:limit]]
 
@@ -170,6 +189,66 @@ def test_a_page_is_a_slice_of_the_lines(tmp_path: Path, text: str, offset: int, 
 def test_lines_are_found_across_blocks(tmp_path: Path, around: int):
     path = tmp_path / "f"
     path.write_bytes(b"\n" * (BLOCK + around) + b"here\nand there")
-    page = read_page(path, BLOCK + around + 1, 2)
+    with path.open("rb") as file:
+        page = read_page(file, 2 * BLOCK, BLOCK + around + 1, 2, str)
     assert page.lines == ["here", "and there"]
     assert page.total == BLOCK + around + 2
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("at", [0, 1_985, 1_995, 1_999, 2_000, 7_990, WINDOW - 9])
+async def test_the_end_of_a_long_line_never_shows_half_of_a_secret(
+    call, workspace: Path, secret: str, at: int, wide: bool
+):
+    text = f"{'é' * at}{secret}{'b' * 200_000}\n"
+    (workspace / "f").write_text(text, encoding="utf-16" if wide else "utf-8")
+    answer = await call("read_file", path="f")
+    shown = answer["content"].replace("[redacted]", "")
+    assert not any(secret[n : n + 6] in shown for n in range(len(secret) - 5))
+    assert ("masked" in answer.json.get("note", "")) == (at < 8_000 or wide)
+
+
+async def test_a_line_full_of_secrets_does_not_pull_half_a_secret_in(
+    call, workspace: Path, deps: ToolDeps, scope: Scope
+):
+    """Masking makes a line shorter, so that its end comes near what is shown."""
+    secret = "".join(f"{n:05}" for n in range(2_000))
+    (workspace / "f").write_text(secret * 20)
+    tool = first_tools(msgspec.structs.replace(deps, redact=Redactor([secret]).redact))["read_file"]
+    output = await tool.run(Raw(b'{"path":"f"}'), ToolContext(scope, "c", silent))
+    assert "0" not in msgspec.json.decode(text_of(output))["content"].split(" […")[0]
+
+
+@pytest.mark.parametrize("path", ["/proc/self/status", "/proc/cpuinfo", "/proc/self/maps"])
+async def test_files_without_a_size_are_read(call, path: str):
+    answer = await call("read_file", path=path, limit=3)
+    assert answer["total_lines"] > 3
+    assert answer["file_size"] == 0
+    assert answer["content"].startswith("1|")
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/tty", "/dev/stdin", "/proc/self/fd/0"])
+async def test_devices_are_refused_at_once(call, path: str):
+    with pytest.raises(ToolError):
+        await call("read_file", path=path)
+
+
+async def test_patience_has_an_end(workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path):
+    parts = ReadParts(
+        places=Places(tmp_path),
+        seen=Seen(),
+        blobs=deps.blobs,
+        redact=str,
+        aside=Aside(),
+        patience=0.0,
+    )
+    (workspace / "f").write_text("x")
+    with pytest.raises(ToolError, match="did not answer within 0 s"):
+        await ReadFile(parts).run(Raw(b'{"path":"f"}'), ToolContext(scope, "c", silent))
+
+
+def test_a_file_that_grows_is_read_as_it_was(tmp_path: Path):
+    (tmp_path / "f").write_bytes(b"one\ntwo\nthree")
+    with (tmp_path / "f").open("rb") as file:
+        page = read_page(file, 8, 1, 10, str)
+    assert (page.lines, page.total) == (["one", "two"], 2)

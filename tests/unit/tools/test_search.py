@@ -1,4 +1,5 @@
 import os
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -128,6 +129,7 @@ async def test_nothing_found_is_an_answer(call):
         ({"pattern": "x", "path": "scr"}, "does not exist. Did you mean .*/src"),
         ({"pattern": "x", "file_glob": "[a"}, "glob"),
         ({"pattern": "x{", "target": "files"}, "glob"),
+        ({"pattern": "x", "target": "files", "file_glob": "."}, "names nothing"),
         ({"pattern": "x", "path": "~/.hermes/.env"}, "belongs to Hermes"),
     ],
 )
@@ -212,7 +214,7 @@ def test_a_record_of_any_length_takes_bounded_memory():
 
 
 def test_a_page_of_hits_is_bounded_in_characters():
-    hits = Hits(Paging(0, 500), lambda _: True, 0)
+    hits = Hits(Paging(0, 500), lambda _: True, 0, str)
     record = {"path": {"text": "f"}, "lines": {"text": "y" * 500}, "line_number": 1}
     for _ in range(500):
         hits.take(msgspec.json.encode({"type": "match", "data": record}) + b"\n")
@@ -230,3 +232,72 @@ def test_names_and_counts_are_paged():
         data = {"path": {"text": path}, "lines": {"text": "x"}, "line_number": 1}
         counts.take(msgspec.json.encode({"type": "match", "data": data}) + b"\n")
     assert (counts.page(), counts.total, counts.matched) == ({"b": 2}, 2, 3)
+
+
+@pytest.mark.parametrize("at", [0, 140, 150, 340, 345, 350, 490, 2_000])
+async def test_windows_on_a_long_line_never_show_half_of_a_secret(
+    call, workspace: Path, secret: str, at: int
+):
+    (workspace / "min.js").write_text(f"{'a' * at}{secret}{'b' * 2_000}needle{'c' * 2_000}\n")
+    for pattern in ("needle", "b", "cccc$", "a+", "b+", "y-47", "cret"):
+        for hit in (await call("search_files", pattern=pattern))["matches"]:
+            halves = hit["content"].replace("[redacted]", "")
+            assert not any(secret[n : n + 6] in halves for n in range(len(secret) - 5))
+
+
+async def test_lines_around_a_match_are_masked_before_they_are_cut(
+    call, workspace: Path, secret: str
+):
+    (workspace / "min.js").write_text(f"{'a' * 490}{secret}{'b' * 900}\nneedle\n")
+    near, _ = (await call("search_files", pattern="needle", context=1))["matches"]
+    assert near["content"] == f"{'a' * 490}[redacted]…"
+
+
+async def test_a_line_that_is_not_utf8_is_masked_and_shown(call, workspace: Path, secret: str):
+    (workspace / "old.txt").write_bytes(b"gr\xfcn needle " + secret.encode() + b"\n")
+    (hit,) = (await call("search_files", pattern="needle"))["matches"]
+    assert hit["content"] == "gr\ufffdn needle [redacted]"
+
+
+async def test_a_second_name_that_is_no_text_opens_no_secret(call, workspace: Path, tmp_path: Path):
+    (tmp_path / ".hermes").mkdir()
+    (tmp_path / ".hermes" / ".env").write_text("needle=1\n")
+    os.link(tmp_path / ".hermes" / ".env", os.fsencode(workspace) + b"/cop\xff")
+    for mode in ("content", "count", "files_only"):
+        answer = await call("search_files", pattern="needle", output_mode=mode)
+        assert answer["total_count"] == 0
+    assert (await call("search_files", pattern="cop*", target="files"))["files"] == []
+
+
+async def test_a_line_of_80_megabytes_takes_little_memory(call, workspace: Path):
+    with (workspace / "huge").open("wb") as file:
+        for _ in range(80):
+            file.write(b"x" * (1 << 20))
+        file.write(b"needle\nneedle\n")
+    tracemalloc.start()
+    answer = await call("search_files", pattern="needle", path="huge")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [hit["content"] for hit in answer["matches"]] == ["[a line too long to show]", "needle"]
+    assert most < 16 << 20
+
+
+def test_a_complaint_in_the_middle_of_a_record_costs_that_record_alone():
+    line = b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"x"}}}\n'
+    records = Records()
+    seen = list(records.take(line[:20] + b"rg: bad: Permission denied\n" + line[20:] + line))
+    assert [type(record) for record in seen] == [Match]
+
+
+@pytest.mark.parametrize("path", ["x" * 256, "x/" * 3_000, "nowhere/" + "é" * 200])
+async def test_a_path_that_no_system_takes_is_refused(call, path: str):
+    for tool, args in (
+        ("search_files", {"pattern": "x"}),
+        ("read_file", {}),
+        ("write_file", {"content": "x"}),
+        ("patch", {"old_string": "x", "new_string": "y"}),
+    ):
+        with pytest.raises(ToolError, match="too long"):
+            await call(tool, path=path, **args)
+    with pytest.raises(ToolError, match="too long"):
+        await call("terminal", command="true", workdir=path)

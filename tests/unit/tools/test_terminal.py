@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import anyio
@@ -16,6 +17,7 @@ from hermes.tools.terminal.exit_codes import as_shell, is_benign, last_program, 
 from hermes.tools.terminal.plain import plain
 from hermes.tools.terminal.shell import Shell, find_shell
 from hermes.tools.terminal.spills import Spills
+from hermes.tools.terminal.tool import KEEP
 
 pytestmark = pytest.mark.anyio
 
@@ -144,6 +146,7 @@ async def test_the_environment_is_the_sessions_own(call, scope: Scope, workspace
     )
     assert answer["output"].splitlines() == [
         "HERMES_SESSION_CHAT_ID=42",
+        f"HERMES_SESSION_CWD={workspace}",
         "HERMES_SESSION_ID=s9",
         "HERMES_SESSION_PLATFORM=telegram",
         "HERMES_SESSION_PROFILE=work",
@@ -306,6 +309,7 @@ def test_exit_codes_are_explained():
         ("1%\r2%\r\n3", "1%\n2%\n3"),
         ("\x1b(Bx\x1b=y", "xy"),
         ("plain [31m text", "plain [31m text"),
+        ("a\0b\x07c\td\n", "a\ufffdb\ufffdc\td\n"),
     ],
 )
 def test_plain(raw: str, text: str):
@@ -314,8 +318,68 @@ def test_plain(raw: str, text: str):
 
 def test_only_the_newest_spills_are_kept(tmp_path: Path):
     spills = Spills(tmp_path / "new" / "folder", kept=2)
-    paths = [spills.fresh() for _ in range(4)]
-    for path in paths:
-        path.write_text("x")
+    for _ in range(4):
+        with spills.opened() as spill:
+            assert spill is not None
+            spill.keep_text("x")
     spills.prune()
     assert len(list((tmp_path / "new" / "folder").iterdir())) == 2
+
+
+async def test_output_that_is_not_masked_yet_has_no_name_on_disk(
+    call, deps: ToolDeps, workspace: Path, secret: str
+):
+    """Whoever is killed in the middle of a command leaves nothing behind."""
+    os.mkfifo(workspace / "go")
+    answers: list[str] = []
+
+    async def run() -> None:
+        answer = await call("terminal", command=f"seq 200000; echo {secret}; cat go")
+        answers.append(answer["full_output"])
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            # The pipe opens when `cat` does, and then the output is written.
+            go = await anyio.to_thread.run_sync((workspace / "go").open, "w")
+            found = list(deps.spill_folder.iterdir())
+            go.close()
+    assert found == []
+    assert "200000\n[redacted]\n" in Path(answers[0]).read_text()
+
+
+async def test_a_folder_that_cannot_be_written_costs_the_file_alone(call, deps: ToolDeps):
+    deps.spill_folder.write_text("in the way")
+    answer = await call("terminal", command="seq 200000")
+    assert answer["output"].endswith("200000\n")
+    assert "full_output" not in answer.json
+
+
+@pytest.mark.parametrize("around", ["x", "\U0001f600", "\033[1m"])
+@pytest.mark.parametrize("line", ["", "\n"])
+async def test_no_half_of_a_secret_stands_at_the_cut(
+    call, workspace: Path, secret: str, around: str, line: str
+):
+    """Wherever the middle is left out, also where what stands around it shrinks."""
+    before = around * (KEEP * 2 // 5 // len(around.encode()) - 2)
+    for shift in range(0, len(secret), 5):
+        (workspace / "f").write_text(f"first{line}{'y' * shift}{before}{secret}{around * 200_000}")
+        answer = await call("terminal", command="cat f")
+        assert secret[:6] not in answer["output"]
+        assert secret[-6:] not in answer["output"]
+
+
+async def test_progress_shows_no_half_of_a_secret(call, workspace: Path, secret: str):
+    said: list[str] = []
+    (workspace / "f").write_text("".join(f"{n} {secret}\n" for n in range(20_000)))
+    await call("terminal", command="cat f", progress_=said)
+    assert said
+    assert all(len(text) <= 2_000 for text in said)
+    assert not any(secret[-6:] in text.replace("[redacted]", "") for text in said)
+
+
+async def test_a_shell_deeper_than_a_path_can_name_costs_only_its_place(call, workspace: Path):
+    await call(
+        "terminal", command=f"for n in $(seq 30); do mkdir {'d' * 200}; cd {'d' * 200}; done"
+    )
+    assert (await call("terminal", command="pwd"))["output"] == f"{workspace}\n"

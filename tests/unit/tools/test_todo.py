@@ -109,3 +109,12 @@ async def test_the_list_is_found_again_in_a_transcript(scope: Scope):
     assert [item["content"] for item in await todos()] == ["old"]
     tool.restore(scope.session, [])
     assert await todos() == []
+
+
+async def test_a_list_of_any_size_comes_through_whole_or_not_at_all(call):
+    long = [{"id": str(n), "content": "\x01" * 1_000} for n in range(100)]
+    with pytest.raises(ToolError, match="longer than 150,000"):
+        await call("todo", todos=long)
+    with pytest.raises(ToolError, match="at most 64"):
+        await call("todo", todos=[{"id": "x" * 65, "content": "y"}])
+    assert (await call("todo")).json["todos"] == []

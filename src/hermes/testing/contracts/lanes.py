@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from hermes.kit.holder import this_process
-from hermes.ports.store import Amend, Done, OpenSession, Parcel, Parked, Post, Store
+from hermes.ports.store import Amend, Done, Fate, OpenSession, Parcel, Parked, Post, Store
 from hermes.schema.errors import NotFound
 from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
@@ -126,6 +126,23 @@ class LanesContract:
         await store.lanes.put(parcel("k2"))
         await store.lanes.park("k2", "no such chat")
         assert list(await store.lanes.parked("inbox")) == [Parked(parcel("k2"), "no such chat")]
+
+    async def test_what_became_of_a_parcel_can_be_asked(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        for key in ("k1", "k2", "k3"):
+            await store.lanes.put(parcel(key))
+        assert await store.lanes.fate("k1") == (Fate.WAITING, "")
+        await store.lanes.claim("inbox", None, "me", timedelta(minutes=1))
+        assert await store.lanes.fate("k1") == (Fate.WAITING, "")
+        await store.commit(Done("k1"))
+        await store.lanes.park("k2", "no such chat")
+        await store.lanes.retry("k3", clock.now(), "too much at once")
+        assert await store.lanes.fate("k1") == (Fate.DONE, "")
+        assert await store.lanes.fate("k2") == (Fate.PARKED, "no such chat")
+        assert await store.lanes.fate("k3") == (Fate.WAITING, "too much at once")
+        with pytest.raises(NotFound):
+            await store.lanes.fate("k4")
 
     async def test_what_a_parcel_holds_can_change_until_it_is_done(self, store: Store) -> None:
         await store.lanes.put(parcel("k1"))

@@ -23,6 +23,8 @@ class Traits(TypedDict, total=False):
     cwd: str
     ended_at: datetime | None
     end_reason: str
+    effort: str
+    personality: str
 
 
 def session(clock: Clock, name: str, **traits: Unpack[Traits]) -> Session:

@@ -51,6 +51,8 @@ class SessionsContract:
             cwd="/home/u",
             ended_at=clock.now() + timedelta(microseconds=1),
             end_reason="reset",
+            effort="high",
+            personality="pirate",
         )
         await store.commit(OpenSession(parent), OpenSession(child))
         assert await store.seen_by(OWNER).get("s1") == child
@@ -77,8 +79,25 @@ class SessionsContract:
         assert await archive.get("s1") == expected
         await store.commit(ChangeSession("s1", SessionChange(ended_at=None)))
         assert (await archive.get("s1")).ended_at is None
+        await store.commit(ChangeSession("s1", SessionChange(effort="low", personality="none")))
+        chosen = await archive.get("s1")
+        assert (chosen.effort, chosen.personality) == ("low", "none")
         await store.commit(ChangeSession("s1", SessionChange()))
         assert (await archive.get("s1")).title == "named"
+
+    async def test_a_session_moved_to_a_place_is_active_there(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        await store.commit(OpenSession(session(clock, "s1")))
+        await clock.advance(60)
+        await store.commit(ChangeSession("s1", SessionChange(key="k")))
+        archive = store.seen_by(OWNER)
+        found = await archive.by_key("k")
+        assert found is not None
+        assert found.id == "s1"
+        assert await archive.active_at("s1") == clock.now()
+        await store.commit(ChangeSession("s1", SessionChange(key="")))
+        assert await archive.by_key("k") is None
 
     async def test_changing_nobody_is_an_error(self, store: Store) -> None:
         with pytest.raises(NotFound):
@@ -260,6 +279,11 @@ class DigestsContract:
         archive = store.seen_by(OWNER)
         both = ModelUse(model="m", provider="p", calls=2, usage=Usage(4, 2), cost=1.0)
         assert list(await archive.usage()) == [both]
+        await clock.advance(60)
+        await store.commit(Append("s2", "r", asked("more"), clock.now()))
+        one = ModelUse(model="m", provider="p", calls=1, usage=Usage(2, 1), cost=0.5)
+        assert list(await archive.usage(since=clock.now())) == [one]
+        assert list(await archive.usage("s1", since=clock.now())) == []
         assert list(await archive.usage("nobody")) == []
 
     async def test_metering_nobody_is_an_error(self, store: Store, clock: FakeClock) -> None:

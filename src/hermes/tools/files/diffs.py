@@ -5,22 +5,28 @@ from difflib import unified_diff
 from hermes.tools.files.text_file import bare, lines_of
 
 CONTEXT = 3
+COUNTED = 500_000
+"""Lines of both sides up to which they are looked at one by one."""
 COMPARED = 2_000
 """Changed lines up to which the smallest difference is looked for."""
 
 
 def unified(before: str | None, after: str | None, name: str) -> str:
     """None stands for a file that does not exist."""
-    old = [bare(line) for line in lines_of(before or "")]
-    new = [bare(line) for line in lines_of(after or "")]
     labels = (
         "/dev/null" if before is None else f"a/{name}",
         "/dev/null" if after is None else f"b/{name}",
     )
+    gone, come = (before or "").count("\n"), (after or "").count("\n")
+    if gone + come > COUNTED:
+        return _coarse(gone, come, labels, 0)
+    old = [bare(line) for line in lines_of(before or "")]
+    new = [bare(line) for line in lines_of(after or "")]
     same_start, same_end = _common(old, new)
     changed = max(len(old), len(new)) - same_start - same_end
     if changed > COMPARED:
-        return _coarse(old, new, labels, (same_start, same_end))
+        same = same_start + same_end
+        return _coarse(len(old) - same, len(new) - same, labels, same_start)
     first = max(same_start - CONTEXT, 0)
     last = max(same_end - CONTEXT, 0)
     hunks = list(
@@ -60,9 +66,7 @@ def _moved(span: str, by: int) -> str:
     return f"{int(start) + by}{comma}{length}"
 
 
-def _coarse(old: list[str], new: list[str], labels: tuple[str, str], same: tuple[int, int]) -> str:
-    start, end = same
-    gone, come = len(old) - start - end, len(new) - start - end
+def _coarse(gone: int, come: int, labels: tuple[str, str], start: int) -> str:
     return "\n".join(
         (
             f"--- {labels[0]}",

@@ -10,6 +10,9 @@ from hermes.tools.files.lint import Lint, check
 from hermes.tools.files.nearby import suggestion
 from hermes.tools.files.text_file import Dress, undress
 
+MAX_LINES = 300_000
+"""Lines of a file that can be edited; each is looked at several times."""
+
 
 class Draft:
     """One file: `old` is its text on disk, `text` the text to be; None stands for no file."""
@@ -24,6 +27,11 @@ class Draft:
         if found is not None:
             self.before, self.stat = found
             self.old, self.dress = undress(self.before, path)
+            if self.old.count("\n") > MAX_LINES:
+                raise ToolError(
+                    f"patch: {path} has more than {MAX_LINES:,} lines.",
+                    hint="Edit it with sed in the terminal.",
+                )
         self.text = self.old
 
     def existing(self) -> str:

@@ -5,16 +5,23 @@ import stat as modes
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import anyio
 from msgspec import Struct
 
 from hermes.kit.files import write_atomic
 from hermes.schema.errors import ToolError
+from hermes.tools.aside import Aside
 from hermes.tools.files.seen import Seen
 from hermes.tools.places import Places
 
 MAX_EDITED = 50 << 20
+"""Bytes."""
+
+
+_OPENING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""Never waiting for a pipe that took the place of the file."""
 
 
 class Change(Struct, frozen=True):
@@ -28,10 +35,11 @@ class Change(Struct, frozen=True):
 class Editor:
     """Shared by every tool that writes, so that their locks and memories are the same."""
 
-    def __init__(self, places: Places, seen: Seen) -> None:
+    def __init__(self, places: Places, seen: Seen, aside: Aside) -> None:
         self.places = places
         self.seen = seen
-        self._locks: dict[Path, tuple[anyio.Lock, int]] = {}
+        self.aside = aside
+        self._locks: WeakValueDictionary[Path, anyio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def holding(self, paths: Iterable[Path]) -> AsyncGenerator[None]:
@@ -43,17 +51,10 @@ class Editor:
 
     @asynccontextmanager
     async def _hold(self, path: Path) -> AsyncGenerator[None]:
-        lock, users = self._locks.get(path, (anyio.Lock(), 0))
-        self._locks[path] = lock, users + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks[path]
-            if users == 1:
-                del self._locks[path]
-            else:
-                self._locks[path] = lock, users - 1
+        """The lock lives as long as somebody holds it or waits for it."""
+        lock = self._locks.setdefault(path, anyio.Lock())
+        async with lock:
+            yield
 
     async def apply(self, session: str, changes: Sequence[Change]) -> list[Path]:
         """Write them all, or leave everything as it was; returns the folders that were made."""
@@ -83,8 +84,8 @@ def read_bytes(path: Path) -> tuple[bytes, os.stat_result] | None:
             raise ToolError(f"{path} is {kind}, not a file")
         if stat.st_size > MAX_EDITED:
             raise ToolError(f"{path} has {stat.st_size:,} bytes; up to {MAX_EDITED:,} are edited")
-        with path.open("rb") as file:
-            return file.read(), os.fstat(file.fileno())
+        with os.fdopen(os.open(path, _OPENING), "rb") as file:
+            return file.read(MAX_EDITED), os.fstat(file.fileno())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

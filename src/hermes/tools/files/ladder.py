@@ -4,17 +4,28 @@ Each rung is tried only when the ones above found nothing, and the answer names 
 a match that was not exact is never silent.
 """
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sized
 from difflib import SequenceMatcher, get_close_matches
 
 from msgspec import Struct
 
+from hermes.schema.errors import ToolError
 from hermes.tools.files.text_file import bare, lines_of
 
 SIMILAR = 0.7
 """How alike the inside of a block must be when only its first and last lines match."""
 LOOKED_AT = 20_000
 SHOWN = 12
+MAX_PLACES = 50_000
+MAX_LINES = 2_000_000
+"""Lines of all places together."""
+MAX_SEARCHED = 1_000_000_000
+"""Characters that are compared for all places together."""
+EFFORT = 30_000_000
+"""Pairs of characters compared to find the nearest lines: seconds, even for the worst of files."""
+KEY = 100
+"""Characters by which the line most like another is found."""
 
 _LOOKALIKES = str.maketrans(
     {
@@ -93,33 +104,68 @@ def lookalike(text: str) -> str:
 def nearest(text: str, old: str) -> str:
     """The part of the text most like `old`, with line numbers, or nothing."""
     lines = [bare(line) for line in lines_of(text)][:LOOKED_AT]
-    key = max((line.strip() for line in old.splitlines()), key=len, default="")
-    stripped = [line.strip() for line in lines]
-    close = get_close_matches(key, set(stripped), n=1, cutoff=0.5)
+    asked = [line.strip()[:KEY] for line in old.splitlines()]
+    key = max(asked, key=len, default="")
+    stripped = [line.strip()[:KEY] for line in lines]
+    effort = Effort(EFFORT)
+    candidates = dict.fromkeys(line for line in stripped if effort.allows(key, line))
+    close = get_close_matches(key, candidates, n=1, cutoff=0.5)
     if not close:
         return ""
-    at = stripped.index(close[0])
-    inside = [line.strip() for line in old.splitlines()].index(key)
-    first = max(at - inside, 0)
-    count = min(max(len(old.splitlines()), 3), SHOWN)
+    first = max(stripped.index(close[0]) - asked.index(key), 0)
+    count = min(max(len(asked), 3), SHOWN)
     return "\n".join(f"{n + 1}|{lines[n]}" for n in range(first, min(first + count, len(lines))))
 
 
+class Effort:
+    """What is left of the comparing that one search may do."""
+
+    def __init__(self, pairs: int) -> None:
+        self._left = pairs
+
+    def allows(self, one: Sized, other: Sized) -> bool:
+        self._left -= len(one) * len(other)
+        return self._left > 0
+
+
 def _occurrences(text: str, part: str) -> Iterator[int]:
+    """Raises `ToolError` when there is no end of them."""
     at = text.find(part)
+    found = 0
     while at >= 0:
         yield at
+        found += 1
+        if found > MAX_PLACES or found * len(part) > MAX_SEARCHED:
+            raise _too_many(found)
         at = text.find(part, at + 1)
+
+
+def _too_many(places: int) -> ToolError:
+    return ToolError(
+        f"patch: the text to replace stands in {places:,} places or more.",
+        hint="Include more lines around the place you mean, or use sed in the terminal.",
+    )
+
+
+def windows(have: list[str], wanted: list[str]) -> Iterator[int]:
+    """Where in a list of lines the wanted ones follow each other.
+
+    Found as one text in another: line by line, a file of equal lines would take the square.
+    """
+    whole = "\n".join(["", *have, ""])
+    number, counted = 0, 0
+    for found, at in enumerate(_occurrences(whole, "\n".join(["", *wanted, ""])), 1):
+        if found * len(wanted) > MAX_LINES:
+            raise _too_many(found)
+        number += whole.count("\n", counted, at)
+        counted = at
+        yield number
 
 
 def _windows(search: _Search, key: Callable[[str], str]) -> Iterator[int]:
     """First lines of the windows whose lines all have the wanted keys."""
-    wanted = [key(line) for line in search.wanted]
     have = [key(bare(line)) for line in search.lines]
-    size = len(wanted)
-    for first in range(len(have) - size + 1):
-        if have[first] == wanted[0] and have[first : first + size] == wanted:
-            yield first
+    yield from windows(have, [key(line) for line in search.wanted])
 
 
 def _place(search: _Search, first: int, count: int, new: str) -> Place:
@@ -162,25 +208,42 @@ def _anchored(search: _Search) -> Iterator[Place]:
     have = [lookalike(bare(line)).strip() for line in search.lines]
     wanted = [lookalike(line).strip() for line in search.wanted]
     slack = max(1, size // 5)
+    effort = Effort(COMPARED * COMPARED * 20)
+    ends = [at for at, line in enumerate(have) if line == wanted[-1]]
     for first, line in enumerate(have):
         if line != wanted[0] or not line:
             continue
-        for count in range(max(3, size - slack), size + slack + 1):
-            block = have[first : first + count]
-            if len(block) == count and block[-1] == wanted[-1] and _alike(block, wanted):
+        nearest_end = bisect_left(ends, first + max(3, size - slack) - 1)
+        for end in ends[nearest_end : nearest_end + ENDS]:
+            count = end - first + 1
+            if count > size + slack:
+                break
+            if _alike(have[first : end + 1], wanted, effort):
                 yield _place(search, first, count, search.new)
                 break
 
 
-COMPARED = 4_000
-"""Characters; comparing takes the square of it."""
+ENDS = 50
+"""Last lines that are tried for one first line."""
+COMPARED = 400
+"""Characters; comparing may take the cube of it."""
 
 
-def _alike(block: list[str], wanted: list[str]) -> bool:
+def _alike(block: list[str], wanted: list[str], effort: Effort) -> bool:
+    """By their characters when they are short, else by the lines they share."""
     inside, meant = "\n".join(block[1:-1]), "\n".join(wanted[1:-1])
+    if inside == meant:
+        return True
     if max(len(inside), len(meant)) > COMPARED:
-        return inside == meant
-    return SequenceMatcher(None, inside, meant, autojunk=False).ratio() >= SIMILAR
+        matcher = SequenceMatcher(None, block, wanted)
+        cost = (block, wanted)
+    else:
+        matcher = SequenceMatcher(None, inside, meant, autojunk=False)
+        cost = (inside, meant)
+    # The quick ratios are never smaller than the true one, and cost next to nothing.
+    if matcher.real_quick_ratio() < SIMILAR or matcher.quick_ratio() < SIMILAR:
+        return False
+    return effort.allows(*cost) and matcher.ratio() >= SIMILAR
 
 
 def _indent(line: str) -> str:

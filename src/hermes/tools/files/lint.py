@@ -1,6 +1,7 @@
 """Check the syntax of a file that was just edited, so that a slip is seen at once."""
 
 import ast
+import re
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping
@@ -11,7 +12,14 @@ import yaml
 from msgspec import Struct
 
 MAX_CHECKED = 150_000
-"""Characters; more would hold up the loop for too long."""
+"""Characters; more would take too long."""
+MAX_DEPTH = 200
+"""Levels; the parsers take the square of it, and no file that people write comes near."""
+_TOO_DEEP = "nested too deeply"
+_LONG_KEY = re.compile(
+    rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}"""
+)
+"""A dotted key of TOML, each dot of which is a level."""
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -55,31 +63,38 @@ def _json(text: str) -> str | None:
     except msgspec.DecodeError as error:
         return str(error)
     except RecursionError:
-        return "nested too deeply"
+        return _TOO_DEEP
     return None
 
 
 def _yaml(text: str) -> str | None:
+    """Events only: no alias is followed, however often it doubles what it stands for."""
+    depth = 0
     try:
-        for _ in yaml.parse(text, Loader=_LOADER):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-            pass
+        for event in yaml.parse(text, Loader=_LOADER):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                return _TOO_DEEP
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         return f"{line}{error.problem or error}"
     except yaml.YAMLError as error:
         return str(error)
     except RecursionError:
-        return "nested too deeply"
+        return _TOO_DEEP
     return None
 
 
 def _toml(text: str) -> str | None:
+    if _LONG_KEY.search(text):
+        return _TOO_DEEP
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         return str(error)
     except RecursionError:
-        return "nested too deeply"
+        return _TOO_DEEP
     return None
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 LOOKED_AT = 2_000
 LISTED = 40
+COMPARED = 60
+"""Characters of a name; comparing may take the cube of it."""
 
 
 def suggestion(path: Path) -> str:
@@ -14,9 +16,12 @@ def suggestion(path: Path) -> str:
     if not parent.is_dir():
         there = next((folder for folder in parent.parents if folder.is_dir()), Path("/"))
         return f"The folder {parent} does not exist; {there} does."
-    names = [entry.name for entry in islice(parent.iterdir(), LOOKED_AT)]
-    by_case = {name.lower(): name for name in names}
-    close = get_close_matches(path.name.lower(), by_case, n=3, cutoff=0.6)
+    try:
+        names = [entry.name for entry in islice(parent.iterdir(), LOOKED_AT)]
+    except OSError as error:
+        return f"{parent} cannot be listed: {error.strerror}."
+    by_case = {name.lower()[:COMPARED]: name for name in names}
+    close = get_close_matches(path.name.lower()[:COMPARED], by_case, n=3, cutoff=0.6)
     if close:
         return "Did you mean " + " or ".join(str(parent / by_case[name]) for name in close) + "?"
     return f"{parent} has nothing of that name."

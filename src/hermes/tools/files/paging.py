@@ -1,14 +1,15 @@
 """Read some lines of a file of any size: count quickly, jump, and hold only what is shown."""
 
-import os
-from pathlib import Path
-from typing import BinaryIO
+from collections.abc import Callable
+from typing import BinaryIO, TypeAlias
 
 from msgspec import Struct
 
 BLOCK = 1 << 20
 MAX_LINE = 2_000
 """Characters of one line that are shown."""
+WINDOW = 64 << 10
+"""Bytes of one line that are looked at to mask what is shown of it."""
 MAX_CHARS = 100_000
 """Characters of one page."""
 MAX_WIDE = 32 << 20
@@ -17,15 +18,20 @@ _MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"))
 _WIDE = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 _UTF8_MARK = b"\xef\xbb\xbf"
 
+Redact: TypeAlias = Callable[[str], str]
+
 
 class Page(Struct, frozen=True, kw_only=True):
-    """`lines` from number `first` on; `total` counts the file's lines as an editor does."""
+    """`lines` from number `first` on; `total` counts the file's lines as an editor does.
+
+    `masked` tells that a secret stood in them.
+    """
 
     lines: list[str]
+    masked: bool
     first: int
     total: int
     encoding: str
-    stat: os.stat_result
 
 
 class Counted(Struct, frozen=True):
@@ -40,32 +46,72 @@ def wide_encoding(head: bytes) -> str | None:
     return next((name for mark, name in (*_MARKS, *_WIDE) if head.startswith(mark)), None)
 
 
-def read_page(path: Path, offset: int, limit: int) -> Page:
-    """`offset` counts from one; a negative one counts from the end."""
-    with path.open("rb") as file:
-        stat = os.fstat(file.fileno())
-        head = file.read(4)
-        file.seek(0)
-        wide = wide_encoding(head)
-        if wide is not None:
-            return _wide_page(file, wide, offset, limit, stat)
-        counted = _count(file)
-        first = _first(offset, counted.lines)
+def read_page(file: BinaryIO, size: int, offset: int, limit: int, redact: Redact) -> Page:
+    """`offset` counts from one; a negative one counts from the end.
+
+    No more than `size` bytes are read, however the file may grow meanwhile.
+    """
+    file.seek(0)
+    wide = wide_encoding(file.read(4))
+    file.seek(0)
+    shown = _Shown(limit, redact)
+    if wide is not None:
+        first, total = _take_wide(file, wide, offset, shown)
+    else:
+        counted = _count(file, size)
+        first, total = _first(offset, counted.lines), counted.lines
         file.seek(_position(file, counted, first))
-        lines, encoding = _take(file, limit, at_start=first == 1)
-        return Page(lines=lines, first=first, total=counted.lines, encoding=encoding, stat=stat)
+        _take(file, size, shown, at_start=first == 1)
+    return Page(
+        lines=shown.lines,
+        masked=shown.masked,
+        first=first,
+        total=total,
+        encoding=wide or shown.encoding,
+    )
+
+
+class _Shown:
+    """The lines of a page. Each is masked before it is cut, so that no half of a secret stays."""
+
+    def __init__(self, limit: int, redact: Redact) -> None:
+        self.lines: list[str] = []
+        self.masked = False
+        self.encoding = "utf-8"
+        self._limit = limit
+        self._redact = redact
+        self._room = MAX_CHARS
+
+    @property
+    def full(self) -> bool:
+        return len(self.lines) >= self._limit or self._room < 0
+
+    def add(self, text: str, over: int = 0) -> None:
+        """`over` bytes of the line stand behind the text; a secret may begin in its last half."""
+        text = text.removesuffix("\n").removesuffix("\r")
+        masked = self._redact(text)
+        safe = len(masked) - len(text) // 2 if over else len(masked)
+        line = masked[: max(min(safe, MAX_LINE), 0)]
+        over += len(masked) - len(line)
+        if over:
+            line += f" [… {over:,} more]"
+        self._room -= len(line)
+        if self._room >= 0 or not self.lines:
+            self.lines.append(line)
+            self.masked = self.masked or masked != text
 
 
 def _first(offset: int, total: int) -> int:
     return max(total + offset + 1, 1) if offset < 0 else max(offset, 1)
 
 
-def _count(file: BinaryIO) -> Counted:
+def _count(file: BinaryIO, size: int) -> Counted:
     blocks: list[int] = []
     last = b"\n"
-    while block := file.read(BLOCK):
+    while size > 0 and (block := file.read(min(BLOCK, size))):
         blocks.append(block.count(b"\n"))
         last = block[-1:]
+        size -= len(block)
     return Counted(blocks, sum(blocks) + (last != b"\n"))
 
 
@@ -82,25 +128,21 @@ def _position(file: BinaryIO, counted: Counted, line: int) -> int:
     return len(counted.blocks) * BLOCK
 
 
-def _take(file: BinaryIO, limit: int, *, at_start: bool) -> tuple[list[str], str]:
-    lines: list[str] = []
-    encoding, room = "utf-8", MAX_CHARS
-    while len(lines) < limit and (raw := file.readline(MAX_LINE * 4)):
-        over = 0 if raw.endswith(b"\n") else _skip_line(file)
-        if at_start and not lines and raw.startswith(_UTF8_MARK):
-            raw = raw[len(_UTF8_MARK) :]
-        text, encoding = _decode(raw, encoding, cut=over > 0)
-        line = _shorten(text, over)
-        room -= len(line)
-        if room < 0 and lines:
-            break
-        lines.append(line)
-    return lines, encoding
+def _take(file: BinaryIO, size: int, shown: _Shown, *, at_start: bool) -> None:
+    while not shown.full and (room := size - file.tell()) > 0:
+        raw = file.readline(min(WINDOW, room))
+        if not raw:
+            return
+        over = _skip_line(file, size) if not raw.endswith(b"\n") else 0
+        if at_start and not shown.lines:
+            raw = raw.removeprefix(_UTF8_MARK)
+        text, shown.encoding = _decode(raw, shown.encoding, cut=over > 0)
+        shown.add(text, over)
 
 
-def _skip_line(file: BinaryIO) -> int:
+def _skip_line(file: BinaryIO, size: int) -> int:
     skipped = 0
-    while rest := file.readline(BLOCK):
+    while (room := size - file.tell()) > 0 and (rest := file.readline(min(BLOCK, room))):
         skipped += len(rest)
         if rest.endswith(b"\n"):
             break
@@ -117,25 +159,15 @@ def _decode(raw: bytes, encoding: str, *, cut: bool) -> tuple[str, str]:
     return raw.decode("latin-1"), "latin-1"
 
 
-def _shorten(text: str, over: int) -> str:
-    text = text.removesuffix("\n").removesuffix("\r")
-    over += max(len(text) - MAX_LINE, 0)
-    return f"{text[:MAX_LINE]} [… {over:,} more]" if over else text
-
-
-def _wide_page(
-    file: BinaryIO, encoding: str, offset: int, limit: int, stat: os.stat_result
-) -> Page:
+def _take_wide(file: BinaryIO, encoding: str, offset: int, shown: _Shown) -> tuple[int, int]:
+    """The number of the first line taken, and of all lines."""
     text = file.read(MAX_WIDE).decode(encoding, "replace")
     every = text.split("\n")
     if not every[-1]:
         every.pop()
     first = _first(offset, len(every))
-    lines: list[str] = []
-    room = MAX_CHARS
-    for line in every[first - 1 : first - 1 + limit]:
-        lines.append(_shorten(line, 0))
-        room -= len(lines[-1])
-        if room < 0:
+    for line in every[first - 1 :]:
+        if shown.full:
             break
-    return Page(lines=lines, first=first, total=len(every), encoding=encoding, stat=stat)
+        shown.add(line)
+    return first, len(every)

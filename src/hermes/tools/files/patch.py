@@ -1,9 +1,9 @@
 """The `patch` tool: replace a passage, or apply an envelope of changes to several files."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
-import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.kit.text import head_and_tail
@@ -21,6 +21,8 @@ from hermes.tools.files.v4a import Add, Delete, Operation, Update, edit, parse
 
 MAX_DIFF = 10_000
 MAX_FILES = 100
+MAX_PATCH = 5_000_000
+"""Characters of all arguments."""
 
 
 class PatchArgs(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,8 +46,10 @@ class PatchResult(Struct, frozen=True, kw_only=True):
 
 
 class Patch:
-    def __init__(self, editor: Editor) -> None:
+    def __init__(self, editor: Editor, redact: Callable[[str], str]) -> None:
+        """`redact` masks a diff before it is cut; half of a secret is no longer recognised."""
         self._editor = editor
+        self._redact = redact
         self._arguments = Arguments("patch", PatchArgs)
         self.spec = ToolSpec(
             "patch",
@@ -58,6 +62,11 @@ class Patch:
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         asked = self._arguments.decode(args)
+        if len(asked.patch) + len(asked.old_string) + len(asked.new_string) > MAX_PATCH:
+            raise ToolError(
+                f"patch: more than {MAX_PATCH:,} characters in one call.",
+                hint="Send it in parts, or use write_file.",
+            )
         if asked.mode == "patch" or (asked.patch and not asked.old_string):
             operations = parse(asked.patch)
             files = {name: self._path(ctx.scope, name) for name in _names(operations)}
@@ -74,7 +83,7 @@ class Patch:
                 return _replace(files[asked.path], asked)
 
         async with self._editor.holding(files.values()):
-            done = await anyio.to_thread.run_sync(work)
+            done = await self._editor.aside.run(work)
             return await self._write(done, next(iter(files.values())), ctx.scope.session)
 
     def _path(self, scope: Scope, name: str) -> Path:
@@ -86,22 +95,24 @@ class Patch:
             raise ToolError("patch: the files already are as the patch would make them")
         stale = [d.path for d in changed if self._editor.seen.changed(session, d.path, d.stat)]
         await self._editor.apply(session, [draft.change for draft in changed])
+        diff = self._redact(done.diff)
         answer = PatchResult(
             success=True,
-            diff=head_and_tail(done.diff, MAX_DIFF),
+            diff=head_and_tail(diff, MAX_DIFF),
             files_modified=[str(draft.path) for draft in changed],
-            lint=done.drafts.lint(),
+            lint=done.lint,
             resolved_path=str(first),
             strategy=done.strategy,
             replacements=done.count if done.count > 1 else UNSET,
             warning=_stale(stale) if stale else UNSET,
         )
-        return Output.text(result(answer), shown=done.diff)
+        return Output.text(result(answer), shown=diff)
 
 
 class _Work(Struct, frozen=True):
     drafts: Drafts
     diff: str
+    lint: Lint
     strategy: str
     count: int = 1
 
@@ -134,7 +145,7 @@ def _replace(path: Path, asked: PatchArgs) -> _Work:
     _check_unique(found, text, asked, path)
     draft.text = replace(text, found.places)
     count = len(found.places) if asked.replace_all else 1
-    return _Work(drafts, drafts.diff(), found.strategy, count)
+    return _Work(drafts, drafts.diff(), drafts.lint(), found.strategy, count)
 
 
 def _check_unique(found: Found, text: str, asked: PatchArgs, path: Path) -> None:
@@ -173,7 +184,7 @@ def _apply(operations: list[Operation], files: dict[str, Path]) -> _Work:
             case _:
                 assert_never(operation)
     loose = [strategy for strategy in strategies if strategy != "exact"]
-    return _Work(drafts, drafts.diff(), loose[0] if loose else "exact")
+    return _Work(drafts, drafts.diff(), drafts.lint(), loose[0] if loose else "exact")
 
 
 def _stale(paths: list[Path]) -> str:

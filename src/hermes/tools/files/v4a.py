@@ -20,12 +20,14 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from hermes.schema.errors import ToolError
-from hermes.tools.files.ladder import lookalike, nearest
+from hermes.tools.files.ladder import lookalike, nearest, windows
 from hermes.tools.files.text_file import bare, lines_of
 
 BEGIN, END = "*** Begin Patch", "*** End Patch"
 UPDATE, ADD, DELETE = "*** Update File:", "*** Add File:", "*** Delete File:"
 MOVE, AT_END = "*** Move to:", "*** End of File"
+MAX_WORK = 20_000_000
+"""Lines that are looked at to place all hunks of a file."""
 _RANGES = re.compile(r"-\d+(,\d+)? \+\d+(,\d+)?( @@.*)?$")
 
 
@@ -188,6 +190,11 @@ def _add(lines: _Lines) -> Add:
 def edit(text: str, update: Update, newline: str) -> Edited:
     """Put the hunks in, in order. Raises `ToolError` when one has no place or several."""
     lines = lines_of(text)
+    if len(lines) * len(update.hunks) > MAX_WORK:
+        raise ToolError(
+            f"patch: {update.path}: {len(update.hunks):,} hunks for {len(lines):,} lines.",
+            hint="Send fewer hunks at a time.",
+        )
     ends_open = bool(lines) and not lines[-1].endswith("\n")
     if ends_open:
         lines[-1] += newline
@@ -220,11 +227,7 @@ def _locate(lines: list[str], cursor: int, hunk: Hunk, name: str) -> tuple[int, 
     for rung, (_, key) in enumerate(_RUNGS):
         keys = [key(line) for line in wanted]
         have = [key(bare(line)) for line in lines]
-        found = [
-            at
-            for at in range(cursor, len(have) - len(keys) + 1)
-            if have[at] == keys[0] and have[at : at + len(keys)] == keys
-        ]
+        found = [cursor + at for at in windows(have[cursor:], keys)]
         if hunk.at_end:
             found = [at for at in found if at + len(keys) == len(lines)] or found
         if len(found) == 1 or (found and hunk.heading):

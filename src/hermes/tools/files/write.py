@@ -1,9 +1,9 @@
 """The `write_file` tool: put a whole text in place in one step."""
 
 import os
+from functools import partial
 from pathlib import Path
 
-import anyio
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.ports.tool import Output, ToolContext
@@ -55,7 +55,7 @@ class WriteFile:
             return await self._write(path, asked.content, ctx.scope.session)
 
     async def _write(self, path: Path, content: str, session: str) -> Output:
-        draft = await anyio.to_thread.run_sync(_draft, path, content)
+        draft = await self._editor.aside.run(partial(_draft, path, content))
         seen, known = self._editor.seen, self._editor.seen.knows(session, path)
         if draft.stat is not None and seen.changed(session, path, draft.stat):
             raise ToolError(
@@ -67,7 +67,7 @@ class WriteFile:
         answer = WriteResult(
             bytes_written=len(draft.change.after or b""),
             dirs_created=bool(made),
-            lint=check(path, draft.text, draft.old),
+            lint=draft.lint,
             resolved_path=str(path),
             files_modified=[str(path)],
             note=_note(draft, known=known) or UNSET,
@@ -78,8 +78,7 @@ class WriteFile:
 class _Draft(Struct, frozen=True, kw_only=True):
     change: Change
     stat: os.stat_result | None
-    old: str | None
-    text: str
+    lint: Lint
     dress: Dress
     diff: str
 
@@ -92,8 +91,7 @@ def _draft(path: Path, content: str) -> _Draft:
     return _Draft(
         change=Change(path, before, dress.put_on(text, path)),
         stat=stat,
-        old=old,
-        text=text,
+        lint=check(path, text, old),
         dress=dress,
         diff=unified(old, text, path.name),
     )

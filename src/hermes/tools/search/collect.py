@@ -1,12 +1,13 @@
 """Keep one page of a search while its results stream by, and count the rest."""
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
-from hermes.tools.search.ripgrep import Context, Match, Record, Records
+from hermes.tools.search.ripgrep import Context, Line, Match, Record, Records
 
 COUNTED = 20_000
 """Results after which counting stops."""
@@ -17,6 +18,7 @@ MAX_CHARS = 60_000
 """Characters of one page."""
 
 Allowed: TypeAlias = Callable[[str], bool]
+Redact: TypeAlias = Callable[[str], str]
 
 
 class Hit(Struct, frozen=True):
@@ -67,15 +69,20 @@ class _Lines:
 
 
 class Hits(_Lines):
-    """The matching lines of one page, with the lines around them."""
+    """The matching lines of one page, with the lines around them.
 
-    def __init__(self, paging: Paging, allowed: Allowed, context: int) -> None:
+    A line is masked whole and only then cut: two windows on it must not show the halves of
+    what neither of them may show.
+    """
+
+    def __init__(self, paging: Paging, allowed: Allowed, context: int, redact: Redact) -> None:
         super().__init__(paging, allowed)
         self.hits: list[Hit] = []
         self.shown = 0
         self._context = context
-        self._before: deque[Hit] = deque(maxlen=context)
-        self._last: Hit | None = None
+        self._redact = redact
+        self._before: deque[Line] = deque(maxlen=context)
+        self._last: Line | None = None
         self._room = MAX_CHARS
 
     @property
@@ -83,37 +90,40 @@ class Hits(_Lines):
         return self._paging.enough(self.total)
 
     def _see(self, record: Record) -> None:
-        if not isinstance(record, Match | Context):
-            return
-        path = _name(str(record.data.path))
-        if not self._may_show(path):
-            return
-        start = record.data.submatches[0].start if record.data.submatches else 0
-        text = _cut(str(record.data.lines).rstrip("\r\n"), start)
-        hit = Hit(path, record.data.line_number or 0, text)
-        if isinstance(record, Context):
-            self._near(Hit(hit.path, hit.line, hit.content, match=False))
-        else:
-            self._match(hit)
+        if isinstance(record, Match | Context) and self._may_show(_name(record.data.path.path)):
+            if isinstance(record, Match):
+                self._match(record.data)
+            else:
+                self._near(record.data)
 
-    def _match(self, hit: Hit) -> None:
+    def _match(self, line: Line) -> None:
         wanted = self._paging.holds(self.total) and self._room > 0
         self.total += 1
         if wanted:
-            self.hits += [near for near in self._before if near.path == hit.path]
-            self.hits.append(hit)
+            for near in self._before:
+                if near.path == line.path:
+                    self._show(near, match=False)
+            self._show(line)
             self.shown += 1
-            self._room -= len(hit.content) + len(hit.path) + 30
         self._before.clear()
-        self._last = hit if wanted else None
+        self._last = line if wanted else None
 
-    def _near(self, hit: Hit) -> None:
+    def _near(self, line: Line) -> None:
         last = self._last
-        if last and last.path == hit.path and hit.line - last.line <= self._context:
-            self.hits.append(hit)
-            self._room -= len(hit.content)
+        if last and last.path == line.path and _number(line) - _number(last) <= self._context:
+            self._show(line, match=False)
         else:
-            self._before.append(hit)
+            self._before.append(line)
+
+    def _show(self, line: Line, match: bool | UnsetType = UNSET) -> None:
+        text = str(line.lines).rstrip("\r\n")
+        start = line.submatches[0].start if line.submatches else 0
+        whole = self._redact(text)
+        if whole != text:
+            start = len(self._redact(text[:start]))
+        hit = Hit(_name(str(line.path)), _number(line), _cut(whole, start), match)
+        self.hits.append(hit)
+        self._room -= len(hit.content) + len(hit.path) + 30
 
 
 class Counts(_Lines):
@@ -137,7 +147,8 @@ class Counts(_Lines):
         return dict(chosen)
 
     def _see(self, record: Record) -> None:
-        if isinstance(record, Match) and self._may_show(path := _name(str(record.data.path))):
+        if isinstance(record, Match) and self._may_show(_name(record.data.path.path)):
+            path = _name(str(record.data.path))
             self._counts[path] = self._counts.get(path, 0) + 1
             self.matched += 1
             self.total = len(self._counts)
@@ -166,14 +177,17 @@ class Names:
     def take(self, data: bytes) -> None:
         *names, self._rest = (self._rest + data).split(b"\0")
         for raw in names:
-            name = _name(raw.decode("utf-8", "replace"))
-            if self._wanted(name):
+            if self._wanted(_name(os.fsdecode(raw))):
                 if self._paging.holds(self.total):
-                    self.names.append(name)
+                    self.names.append(_name(raw.decode("utf-8", "replace")))
                 self.total += 1
 
 
 Collector: TypeAlias = Hits | Counts | Names
+
+
+def _number(line: Line) -> int:
+    return line.line_number or 0
 
 
 def _name(path: str) -> str:

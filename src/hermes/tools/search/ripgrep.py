@@ -1,7 +1,9 @@
 """What we ask of ripgrep and how its answers are read, line by line, in bounded memory."""
 
+import os
 import shutil
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -62,7 +64,12 @@ class _Words(Struct, frozen=True):
     bytes: str = ""
 
     def __str__(self) -> str:
-        return self.text or (f"[not UTF-8: {self.bytes[:40]}]" if self.bytes else "")
+        return self.text or b64decode(self.bytes).decode("utf-8", "replace")
+
+    @property
+    def path(self) -> str:
+        """The name of a file as the file system takes it, whatever its bytes are."""
+        return self.text or os.fsdecode(b64decode(self.bytes))
 
 
 class _Begin(Struct, frozen=True):
@@ -73,7 +80,7 @@ class _Span(Struct, frozen=True):
     start: int
 
 
-class _Line(Struct, frozen=True):
+class Line(Struct, frozen=True):
     path: _Words
     lines: _Words
     line_number: int | None = None
@@ -85,11 +92,11 @@ class Begin(Struct, frozen=True, tag_field="type", tag="begin"):
 
 
 class Match(Struct, frozen=True, tag_field="type", tag="match"):
-    data: _Line
+    data: Line
 
 
 class Context(Struct, frozen=True, tag_field="type", tag="context"):
-    data: _Line
+    data: Line
 
 
 class End(Struct, frozen=True, tag_field="type", tag="end"):
@@ -114,29 +121,47 @@ class Records:
         self._skipping = False
 
     def take(self, data: bytes) -> Iterator[Record]:
-        self._rest += data
-        *lines, rest = self._rest.split(b"\n")
-        self._rest = rest
-        for line in lines:
-            if self._skipping:
-                self._skipping = False
-            else:
-                yield from self._read(bytes(line))
-        if len(self._rest) > MAX_RECORD and not self._skipping:
+        *ended, begun = data.split(b"\n")
+        for piece in ended:
+            yield from self._grow(piece)
+            yield from self._end()
+        yield from self._grow(begun)
+
+    def _grow(self, piece: bytes) -> Iterator[Record]:
+        """What belongs to a record that is too long is dropped as it comes."""
+        if self._skipping:
+            return
+        self._rest += piece
+        if len(self._rest) > MAX_RECORD:
             yield from self._too_long()
 
+    def _end(self) -> Iterator[Record]:
+        if not self._skipping:
+            yield from self._read(bytes(self._rest))
+        self._rest.clear()
+        self._skipping = False
+
     def _read(self, line: bytes) -> Iterator[Record]:
-        if not line.startswith(b'{"type"'):
+        record = self._record(line)
+        if record is None:
             self.complaints = (self.complaints + line.decode("utf-8", "replace") + "\n")[-2_000:]
             return
-        record = self._decoder.decode(line)
         if isinstance(record, Begin):
             self._path = record.data.path
         yield record
 
+    def _record(self, line: bytes) -> Record | None:
+        """None for a complaint, which may have come in the middle of a record too."""
+        if not line.startswith(b'{"type"'):
+            return None
+        try:
+            return self._decoder.decode(line)
+        except msgspec.DecodeError:
+            return None
+
     def _too_long(self) -> Iterator[Record]:
         """The beginning says whether it is a match; the path was in the record before."""
         if self._rest.startswith(b'{"type":"match"'):
-            yield Match(_Line(self._path, _Words("[a line too long to show]")))
+            yield Match(Line(self._path, _Words("[a line too long to show]")))
         self._rest.clear()
         self._skipping = True

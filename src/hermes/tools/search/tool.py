@@ -78,7 +78,7 @@ class SearchFiles:
             )
         cwd = self._parts.places.cwd(ctx.scope)
         root = self._parts.places.guard(self._parts.places.find(ctx.scope, asked.path))
-        if not root.exists():
+        if not _exists(root):
             raise ToolError(f"search_files: {root} does not exist. {suggestion(root)}")
         question = Question(
             pattern=asked.pattern,
@@ -102,6 +102,8 @@ class SearchFiles:
             return not places.is_protected(cwd / path)
 
         if asked.target == "files":
+            if asked.file_glob and not PurePath(asked.file_glob).parts:
+                raise ToolError("search_files: `file_glob` names nothing; write it as *.py")
 
             def wanted(path: str) -> bool:
                 fits = not asked.file_glob or PurePath(path).match(asked.file_glob)
@@ -109,7 +111,8 @@ class SearchFiles:
 
             return Names(paging, wanted), files_args(question)
         if asked.output_mode == "content":
-            return Hits(paging, allowed, question.context), content_args(question)
+            hits = Hits(paging, allowed, question.context, self._parts.redact)
+            return hits, content_args(question)
         return Counts(paging, allowed), content_args(question)
 
     async def _search(
@@ -139,11 +142,9 @@ class SearchFiles:
         beyond = asked.offset + collector.shown
         if beyond < collector.total:
             notes.append(f"Go on with offset={beyond}.")
-        redact = self._parts.redact
         match collector:
             case Hits():
-                found = [_masked(hit, redact) for hit in collector.hits]
-                answer = SearchResult(total_count=collector.total, matches=found)
+                answer = SearchResult(total_count=collector.total, matches=collector.hits)
             case Counts() if asked.output_mode == "count":
                 answer = SearchResult(total_count=collector.matched, counts=collector.page())
             case Counts():
@@ -158,8 +159,11 @@ class SearchFiles:
         return Output.text(result(answer), shown=shown)
 
 
-def _masked(hit: Hit, redact: Callable[[str], str]) -> Hit:
-    return replace(hit, content=redact(hit.content))
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise ToolError(f"search_files: {path}: {error.strerror}") from error
 
 
 def _relative(root: Path, cwd: Path) -> str:

@@ -12,10 +12,16 @@ _ESCAPES = re.compile(
 )
 
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
 def plain(text: str) -> str:
-    """Without escape sequences; a return of the carriage becomes a new line."""
+    """Without escape sequences; a return of the carriage becomes a new line.
+
+    Any other control character is shown as one that is no text: in JSON it would take six.
+    """
     if "\x1b" in text or "\x9b" in text:
         text = _ESCAPES.sub("", text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text
+    return _CONTROLS.sub("\ufffd", text)

@@ -1,10 +1,19 @@
-"""Files for output that is too long for the model: named in the result, read with read_file."""
+"""Files for output that is too long for the model: named in the result, read with read_file.
 
+While a command runs, its output goes to a file without a name: whatever ends us, nothing
+that was not masked stays on the disk. Masked, it is written under a name.
+"""
+
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from hermes.kit.ids import new_id
+
+log = logging.getLogger(__name__)
 
 KEPT_FILES = 100
 _BLOCK = 1_000_000
@@ -17,34 +26,72 @@ class Spills:
         self._folder = folder
         self._kept = kept
 
-    def fresh(self) -> Path:
-        """A name that is not in use; the file itself is made by whoever has too much to say."""
-        if not self._folder.is_dir():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._folder / f"{new_id('out')}.txt"
-
-    def drop(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+    @contextmanager
+    def opened(self) -> Generator["Spill | None"]:
+        """A file for one command's output; none when the disk will not take it."""
+        try:
+            spill = Spill(self._nameless(), self._folder)
+        except OSError as error:
+            log.warning("long output is not kept in %s: %s", self._folder, error)
+            yield None
+            return
+        try:
+            yield spill
+        finally:
+            os.close(spill.handle)
 
     def prune(self) -> None:
         for old in sorted(self._folder.glob("out_*"))[: -self._kept]:
             old.unlink(missing_ok=True)
 
+    def _nameless(self) -> int:
+        if not self._folder.is_dir():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / new_id("raw")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        path.unlink()
+        return handle
 
-def write_private(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
 
+class Spill:
+    """`handle` is open on what came out of the command."""
 
-def rewrite(path: Path, clean: Callable[[str], str]) -> None:
-    """Pass a spilled file through `clean`, some lines at a time, in bounded memory."""
-    cleaned = path.with_suffix(".clean")
-    handle = os.open(cleaned, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with (
-        path.open(encoding="utf-8", errors="replace", newline="") as source,
-        os.fdopen(handle, "w", encoding="utf-8", newline="") as target,
-    ):
-        while lines := source.readlines(_BLOCK):
-            target.write(clean("".join(lines)))
-    cleaned.replace(path)
+    def __init__(self, handle: int, folder: Path) -> None:
+        self.handle = handle
+        self._folder = folder
+
+    @property
+    def path(self) -> str:
+        """By this name our own process, and no other, can write to it."""
+        return f"/dev/fd/{self.handle}"
+
+    def keep(self, clean: Callable[[str], str]) -> Path:
+        """Write all of it under a name, cleaned some lines at a time, in bounded memory."""
+        os.lseek(self.handle, 0, os.SEEK_SET)
+        raw = os.fdopen(os.dup(self.handle), encoding="utf-8", errors="replace", newline="")
+
+        def fill(target: TextIO) -> None:
+            while lines := raw.readlines(_BLOCK):
+                target.write(clean("".join(lines)))
+
+        with raw:
+            return self._write(fill)
+
+    def keep_text(self, text: str) -> Path:
+        """Write this instead, which was cleaned before."""
+
+        def fill(target: TextIO) -> None:
+            target.write(text)
+
+        return self._write(fill)
+
+    def _write(self, fill: Callable[[TextIO], None]) -> Path:
+        path = self._folder / f"{new_id('out')}.txt"
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                fill(file)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path

@@ -20,11 +20,11 @@ from hermes.schema.messages import Message, text_of
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.places import Places
+from hermes.tools.places import Places, is_folder
 from hermes.tools.terminal.exit_codes import as_shell, is_benign, meaning
 from hermes.tools.terminal.plain import plain
 from hermes.tools.terminal.shell import MAX_COMMAND, Shell, new_mark, split_mark
-from hermes.tools.terminal.spills import Spills, rewrite, write_private
+from hermes.tools.terminal.spills import Spill, Spills
 from hermes.tools.transcript import results
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,9 @@ FRONT = int(MAX_OUTPUT * HEAD)
 KEEP = MAX_OUTPUT * 4
 PROGRESS_EVERY = 0.1
 PROGRESS_LENGTH = 2_000
+PROGRESS_KEPT = 32_000
+TORN = 4_096
+"""Characters beside a cut that may be half of a secret, when no line ends before."""
 _FOREGROUND = "Commands run in the foreground, without a terminal of their own."
 
 
@@ -98,23 +101,20 @@ class Terminal:
             asked = structs.replace(asked, timeout=max(1, round(self._parts.timeout)))
         folder = self._folder(ctx.scope, asked.workdir)
         mark = new_mark()
-        spill = self._parts.spills.fresh()
-        job = Job(
-            argv=self._parts.shell.argv(asked.command, mark),
-            cwd=str(folder),
-            env=self._parts.env(ctx.scope),
-            timeout=asked.timeout,
-            keep=KEEP,
-            spill=str(spill),
-        )
-        try:
-            done = await self._parts.sandbox.run(job, _Progress(ctx, self._parts, mark).hear)
+        with self._parts.spills.opened() as spill:
+            job = Job(
+                argv=self._parts.shell.argv(asked.command, mark),
+                cwd=str(folder),
+                env=self._parts.env(ctx.scope),
+                timeout=asked.timeout,
+                keep=KEEP,
+                spill=spill.path if spill else None,
+            )
+            try:
+                done = await self._parts.sandbox.run(job, _Progress(ctx, self._parts, mark).hear)
+            except SandboxError as error:
+                raise ToolError(f"terminal: {error}", hint=error.hint) from error
             seen = await self._view(done, spill, mark)
-        except SandboxError as error:
-            raise ToolError(f"terminal: {error}", hint=error.hint) from error
-        except BaseException:  # cancelled: nobody will name this file, and it is not redacted
-            self._parts.spills.drop(spill)
-            raise
         moved = seen.standing if seen.standing != folder and not asked.workdir else None
         if moved is not None:
             self._parts.places.move(ctx.scope.session, moved)
@@ -124,44 +124,44 @@ class Terminal:
         """Stand where the transcript says the shell stood last, if that folder is still there."""
         folders = (_folder_in(text_of(message)) for message in results(self.spec.name, messages))
         last = next((Path(folder) for folder in folders if folder), None)
-        self._parts.places.move(session, last if last and last.is_dir() else None)
+        self._parts.places.move(session, last if last and is_folder(last) else None)
 
     def _folder(self, scope: Scope, workdir: str) -> Path:
         if not workdir:
             return self._parts.places.cwd(scope)
         folder = self._parts.places.find(scope, workdir)
-        if not folder.is_dir():
+        if not is_folder(folder):
             raise ToolError(f"terminal: `workdir` is not a folder: {folder}")
         return folder
 
-    async def _view(self, done: Finished, spill: Path, mark: str) -> "_View":
+    async def _view(self, done: Finished, spill: Spill | None, mark: str) -> "_View":
         """What the model sees, and the file that has all of it when this is less."""
 
         def clean(text: str) -> str:
             return self._parts.redact(plain(split_mark(text, mark)[0]))
 
         if done.seam is not None:
-            begin, end = _text(done.output[: done.seam]), _text(done.output[done.seam :])
-            kept = await self._kept(spill, partial(rewrite, spill, clean))
+            begin = _without_end(_text(done.output[: done.seam]))
+            end = _without_beginning(_text(done.output[done.seam :]))
+            kept = await self._kept(partial(spill.keep, clean)) if spill else None
             standing = split_mark(end, mark)[1]
             return _View(_cut(clean(begin), clean(end), done.total), standing, True, kept)
         raw = _text(done.output)
         text, standing = clean(raw), split_mark(raw, mark)[1]
         if len(text) <= MAX_OUTPUT:
             return _View(text, standing)
-        kept = await self._kept(spill, partial(write_private, spill, text))
+        kept = await self._kept(partial(spill.keep_text, text)) if spill else None
         return _View(_cut(text[:FRONT], text[FRONT:], len(text)), standing, True, kept)
 
-    async def _kept(self, spill: Path, write: Callable[[], None]) -> Path | None:
+    async def _kept(self, write: Callable[[], Path]) -> Path | None:
         """The file with everything, unless the disk would not take it."""
         try:
-            await anyio.to_thread.run_sync(write)
+            path = await anyio.to_thread.run_sync(write)
             self._parts.spills.prune()
         except OSError as error:
-            log.warning("the full output is not kept in %s: %s", spill, error)
-            self._parts.spills.drop(spill)
+            log.warning("the full output is not kept: %s", error)
             return None
-        return spill
+        return path
 
 
 class _View(Struct, frozen=True):
@@ -180,17 +180,23 @@ class _Progress:
         self._mark = mark
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._waiting = ""
+        self._torn = False
         self._told = float("-inf")
 
     async def hear(self, data: bytes) -> None:
-        self._waiting = (self._waiting + self._decoder.decode(data))[-PROGRESS_LENGTH:]
+        self._waiting += self._decoder.decode(data)
+        if len(self._waiting) > PROGRESS_KEPT:
+            self._waiting = self._waiting[-PROGRESS_KEPT:]
+            self._torn = True
         now = self._parts.clock.monotonic()
         lines, newline, rest = self._waiting.rpartition("\n")
         if not newline or now - self._told < PROGRESS_EVERY:
             return
-        self._waiting = rest
+        if self._torn:
+            lines = lines.partition("\n")[2]
+        self._waiting, self._torn = rest, False
         self._told = now
-        text = self._parts.redact(plain(split_mark(lines, self._mark)[0]))
+        text = self._parts.redact(plain(split_mark(lines, self._mark)[0]))[-PROGRESS_LENGTH:]
         if text.strip():
             await self._ctx.progress(text)
 
@@ -217,6 +223,16 @@ def _folder_in(answer: str) -> str:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
+
+
+def _without_end(text: str) -> str:
+    """Without the line, or the part of it, in which the middle of the output went missing."""
+    return text[: -min(len(text) - text.rfind("\n") - 1, TORN) or None]
+
+
+def _without_beginning(text: str) -> str:
+    line = text.find("\n") + 1
+    return text[min(line or TORN, TORN) :]
 
 
 def _cut(begin: str, end: str, total: int) -> str:

@@ -1,0 +1,81 @@
+"""The chats a profile has met, in `channel_directory.json`, so that people can name them."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import msgspec
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from hermes.gateway.letters import platform_of
+from hermes.kit.clock import Clock
+from hermes.kit.files import read_ordinary, write_atomic
+from hermes.ports.channel import Inbound
+
+log = logging.getLogger(__name__)
+
+MOST = 500
+"""Chats of one platform; those that were met last are kept."""
+
+PACE = 30.0
+
+
+class Chat(Struct, frozen=True):
+    id: str
+    name: str = ""
+    type: str = ""
+
+
+class _File(Struct):
+    updated_at: str = ""
+    platforms: dict[str, list[Chat]] = {}
+
+
+class Directory:
+    """`meet` is cheap; `run` writes what is new, now and then."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._chats: dict[str, dict[str, Chat]] = {}
+        self._changed = anyio.Event()
+
+    def meet(self, inbound: Inbound) -> None:
+        about, address = inbound.about, inbound.address
+        name = about.chat_name or (about.user_name if about.chat_type == "dm" else "")
+        chat = Chat(address.chat, name, about.chat_type)
+        known = self._chats.setdefault(platform_of(address.channel), {})
+        if known.pop(chat.id, None) != chat:
+            self._changed.set()
+        known[chat.id] = chat
+        while len(known) > MOST:
+            del known[next(iter(known))]
+
+    async def run(self) -> None:
+        """Until cancelled; begins with what an earlier process knew."""
+        for platform, chats in (await run_sync(self._read)).items():
+            met = self._chats.get(platform, {})
+            self._chats[platform] = {chat.id: chat for chat in chats} | met
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            try:
+                await run_sync(self._write)
+            except OSError as error:
+                log.warning("%s cannot be written: %s", self._path, error)
+            await self._clock.sleep(PACE)
+
+    def _read(self) -> Mapping[str, list[Chat]]:
+        try:
+            return msgspec.json.decode(
+                read_ordinary(self._path), type=_File, strict=False
+            ).platforms
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return {}
+
+    def _write(self) -> None:
+        platforms = {name: list(chats.values()) for name, chats in self._chats.items()}
+        whole = _File(self._clock.now().isoformat(), platforms)
+        write_atomic(self._path, msgspec.json.encode(whole), mode=0o600)

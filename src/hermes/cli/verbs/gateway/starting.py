@@ -1,0 +1,60 @@
+"""`hermes gateway start`: in the background, by systemd where a service is installed."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from hermes.cli.boundary import complain
+from hermes.cli.context import CliContext
+from hermes.cli.verbs.gateway.service import Service, installed_service
+from hermes.config.home import Home, ensure_home
+from hermes.daemon.launch import Failed, gateway_command, launch
+from hermes.daemon.lock import AlreadyRunning
+from hermes.daemon.standing import look
+
+
+def start(args: Namespace, context: CliContext) -> int:
+    home = context.home()
+    running = look(home)
+    if running.record is not None:
+        if running.served_by is not None:
+            raise AlreadyRunning(home, running.record)
+        context.stdout.write(
+            f"The gateway of profile {home.profile} runs already (pid {running.record.pid})\n"
+        )
+        return 0
+    ensure_home(home)
+    return begin(context, home, ["--force"] if args.force else [])
+
+
+def begin(context: CliContext, home: Home, flags: Sequence[str] = ()) -> int:
+    """Start a gateway where none runs."""
+    service = installed_service(home, context.env)
+    if service is not None:
+        return _by_systemd(context, home, service)
+    return start_detached(context, home, gateway_command(home, *flags))
+
+
+def start_detached(context: CliContext, home: Home, command: Sequence[str]) -> int:
+    def tell(status: str) -> None:
+        context.stderr.write(f"  {status}\n")
+        context.stderr.flush()
+
+    try:
+        launched = launch(home, context.env, command, tell)
+    except Failed as error:
+        complain(error)
+        return error.ended_with
+    context.stdout.write(
+        f"The gateway of profile {home.profile} is running (pid {launched.pid})\n"
+        f"What it says is in {home.logs / 'gateway.log'}\n"
+    )
+    return 0
+
+
+def _by_systemd(context: CliContext, home: Home, service: Service) -> int:
+    service.start()
+    context.stdout.write(
+        f"The gateway of profile {home.profile} is running (pid {service.main_pid}, "
+        f"{service.name})\nWhat it says: journalctl --user -u {service.name}\n"
+    )
+    return 0

@@ -1,0 +1,98 @@
+"""`hermes gateway stop` and `restart`: meant by a person, so told to the gateway beforehand."""
+
+import signal
+from argparse import Namespace
+
+from hermes.cli.context import CliContext
+from hermes.cli.verbs.gateway.service import Service, active_service, patience
+from hermes.cli.verbs.gateway.starting import begin
+from hermes.config.home import Home, ensure_home
+from hermes.daemon.control import Manner, end_gateway, process_of
+from hermes.daemon.lock import AlreadyRunning
+from hermes.daemon.marks import announce_stop
+from hermes.daemon.record import Record
+from hermes.daemon.standing import Standing, look
+from hermes.kit.clock import SystemClock
+from hermes.schema.errors import HermesError
+
+
+def stop(args: Namespace, context: CliContext) -> int:
+    home = context.home()
+    standing = _own(home)
+    service = active_service(home, context.env)
+    if standing.record is None and service is None:
+        context.stdout.write(f"The gateway of profile {home.profile} does not run\n")
+        return 0
+    if standing.record is not None and _inside_a_turn(context):
+        return _ask(context, home, standing.record, signal.SIGTERM, "stops")
+    _end(context, standing, service, force=args.force)
+    return 0
+
+
+def restart(args: Namespace, context: CliContext) -> int:
+    home = context.home()
+    standing = _own(home)
+    if standing.record is not None and _inside_a_turn(context):
+        return _ask(context, home, standing.record, signal.SIGUSR1, "restarts")
+    service = active_service(home, context.env)
+    if service is not None and not args.force:
+        service.restart()
+        context.stdout.write(
+            f"The gateway of profile {home.profile} is running again (pid {service.main_pid})\n"
+        )
+        return 0
+    if standing.record is not None or service is not None:
+        _end(context, standing, service, force=args.force)
+    ensure_home(home)
+    return begin(context, home)
+
+
+def _own(home: Home) -> Standing:
+    """Raises `AlreadyRunning` when another profile's gateway serves this home: it is not ours."""
+    standing = look(home)
+    if standing.record is not None and standing.served_by is not None:
+        raise AlreadyRunning(home, standing.record)
+    return standing
+
+
+def _inside_a_turn(context: CliContext) -> bool:
+    """The gateway waits for its turns, so a turn must not wait for the gateway."""
+    return bool(context.env.get("HERMES_SESSION_ID"))
+
+
+def _ask(context: CliContext, home: Home, record: Record, number: signal.Signals, verb: str) -> int:
+    with process_of(record) as process:
+        if process is None:
+            raise HermesError(f"The gateway with pid {record.pid} has ended meanwhile")
+        if number is signal.SIGTERM:
+            announce_stop(home, record, SystemClock().now())
+        process.signal(number)
+    context.stdout.write(f"The gateway {verb} once this turn is over\n")
+    return 0
+
+
+def _end(context: CliContext, standing: Standing, service: Service | None, *, force: bool) -> None:
+    home, record, clock = standing.home, standing.record, SystemClock()
+    turns = standing.state.active_agents if standing.state else 0
+    if turns and not force:
+        context.stderr.write(f"  waiting for {turns} running turn{'s' * (turns != 1)} to end\n")
+        context.stderr.flush()
+    if service is not None:
+        if record is not None:
+            announce_stop(home, record, clock.now())
+        if force:
+            service.kill()
+        service.stop()
+        context.stdout.write(f"The gateway of profile {home.profile} is stopped\n")
+        return
+    if record is None:
+        return
+
+    def impatient() -> None:
+        context.stderr.write("  still letting turns end; Ctrl+C once more ends it at once\n")
+        context.stderr.flush()
+
+    manner = Manner(patience=patience(home, context.env), force=force, impatient=impatient)
+    killed = end_gateway(home, record, clock, manner)
+    how = "was killed" if killed else "is stopped"
+    context.stdout.write(f"The gateway of profile {home.profile} {how} (pid {record.pid})\n")

@@ -1,0 +1,46 @@
+"""`hermes send --list`: home channels and known chats, written as targets."""
+
+from argparse import Namespace
+
+import msgspec
+
+from hermes.cli.context import CliContext
+from hermes.cli.export.plain import flat
+from hermes.cli.verbs.send.places import places_of
+from hermes.cli.verbs.sessions.paper import Paper
+from hermes.daemon.standing import look
+from hermes.schema.scope import Address
+
+
+def list_places(args: Namespace, context: CliContext) -> int:
+    home = context.home()
+    standing = look(home)
+    online = list(standing.platforms) if standing.record else []
+    places = places_of(home, context.env, online)
+    rows = [(name, written(address), "home channel") for name, address in places.homes.items()]
+    rows += [
+        (
+            chat.platform,
+            f"{chat.platform}:{chat.id}",
+            " ".join(filter(None, [chat.type, chat.name])),
+        )
+        for chat in places.chats
+    ]
+    if args.json:
+        data = [{"target": target, "about": about} for _, target, about in rows]
+        context.stdout.write(msgspec.json.encode(data).decode() + "\n")
+        return 0
+    if not rows:
+        context.stderr.write(
+            "No home channel is set and no chat is known yet. Write `/sethome` in a chat with the "
+            "agent, or name a chat as platform:chat.\n"
+        )
+        return 0
+    table = [("TARGET", "ABOUT"), *((flat(target), flat(about)) for _, target, about in rows)]
+    Paper(context).table(table)
+    return 0
+
+
+def written(address: Address) -> str:
+    thread = f":{address.thread}" if address.thread else ""
+    return f"{address.channel}:{address.chat}{thread}"

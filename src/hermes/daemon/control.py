@@ -1,0 +1,159 @@
+"""End a gateway from outside: say that it is meant, ask it to end, and wait for its death."""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+
+import msgspec
+from msgspec import Struct, structs
+
+from hermes.config.home import Home
+from hermes.daemon.marks import announce_stop, withdraw_stop
+from hermes.daemon.record import Record, read_record
+from hermes.daemon.state import Phase, read_state
+from hermes.kit.clock import Clock
+from hermes.kit.errors import HermesError
+from hermes.kit.files import write_atomic
+
+PATIENCE = 90.0
+"""Seconds that a gateway is given to end its turns, beyond the longest it gives itself."""
+
+_LAST_WAIT = 10.0
+_LOOK = 0.05
+
+
+class NotEnded(HermesError):
+    code = "not_ended"
+
+
+class Process:
+    """A process that is surely the one that was meant, even when its pid is given away later."""
+
+    def __init__(self, pid: int, handle: int | None) -> None:
+        self.pid = pid
+        self._handle = handle
+
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            if self._handle is None:
+                os.kill(self.pid, number)
+            else:
+                signal.pidfd_send_signal(self._handle, number)
+
+    def ended(self, seconds: float) -> bool:
+        """Waits so long for its death."""
+        if self._handle is not None:
+            ready, _, _ = select.select([self._handle], [], [], seconds)
+            return bool(ready)
+        until = time.monotonic() + seconds
+        while _exists(self.pid):
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_LOOK)
+        return True
+
+
+@contextmanager
+def process_of(record: Record) -> Generator[Process | None]:
+    """None when the process of the record is gone."""
+    handle: int | None = None
+    if hasattr(os, "pidfd_open"):
+        try:
+            handle = os.pidfd_open(record.pid)
+        except OSError:
+            yield None
+            return
+    try:
+        # Only now: from here on the handle cannot come to mean another process.
+        yield None if record.surely_dead else Process(record.pid, handle)
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+class Manner(Struct, frozen=True, kw_only=True):
+    """How to end it: seconds to wait, whether to ask at all, and whom to tell of impatience."""
+
+    patience: float = PATIENCE
+    force: bool = False
+    reason: str = "stop"
+    impatient: Callable[[], None] | None = None
+
+
+def end_gateway(home: Home, record: Record, clock: Clock, manner: Manner | None = None) -> bool:
+    """Returns whether it had to be killed. Raises `NotEnded` when it lives on.
+
+    The first Ctrl+C during the wait is told to `impatient`, the second one kills.
+    """
+    manner = manner or Manner()
+    if not record.surely_alive:
+        if record.surely_dead:
+            return False
+        raise NotEnded(
+            f"The gateway with pid {record.pid} runs on another machine or in a container",
+            hint="Stop it there.",
+        )
+    with process_of(record) as process:
+        if process is None:
+            return False
+        announce_stop(home, record, clock.now(), manner.reason)
+        if not manner.force:
+            process.signal(signal.SIGTERM)
+            if _waited(process, manner):
+                return False
+        process.signal(signal.SIGKILL)
+        if not process.ended(_LAST_WAIT):
+            raise NotEnded(
+                f"The gateway with pid {record.pid} was killed and is still there",
+                hint="It waits for a disk or a device; look at it with: ps -o stat,wchan -p "
+                f"{record.pid}",
+            )
+    _tidy(home, record)
+    return True
+
+
+def _waited(process: Process, manner: Manner) -> bool:
+    """True when it ended; False when it is to be killed."""
+    try:
+        over = process.ended(manner.patience)
+    except KeyboardInterrupt:
+        if manner.impatient is None:
+            raise
+        try:
+            manner.impatient()
+            over = process.ended(manner.patience)
+        except KeyboardInterrupt:
+            return False
+    if not over:
+        raise NotEnded(
+            f"The gateway with pid {process.pid} has not ended within {manner.patience:g} seconds",
+            hint="It still lets turns end; `hermes gateway stop --force` does not wait for them.",
+        )
+    return True
+
+
+def _tidy(home: Home, record: Record) -> None:
+    """Say what a killed process cannot say itself, unless another one has taken its place."""
+    withdraw_stop(home)
+    state, noted = read_state(home.gateway_state), read_record(home.gateway_pid)
+    if noted is not None and noted.pid == record.pid:
+        home.gateway_pid.unlink(missing_ok=True)
+    if state is not None and (state.pid, state.start_time) == (record.pid, record.start_time):
+        killed = structs.replace(
+            state, gateway_state=Phase.STOPPED, exit_reason="killed on request", active_agents=0
+        )
+        data = msgspec.json.format(msgspec.json.encode(killed), indent=2) + b"\n"
+        write_atomic(home.gateway_state, data, mode=0o600)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

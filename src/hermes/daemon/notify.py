@@ -1,0 +1,103 @@
+"""Tell whoever started us how far we are: systemd by its socket, `gateway start` by a pipe."""
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+
+from hermes.kit.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Notifier:
+    """Silent where nobody listens; nothing here ever fails the gateway."""
+
+    def __init__(self, env: Mapping[str, str], ready_fd: int | None = None) -> None:
+        self._address = _address(env.get("NOTIFY_SOCKET", ""))
+        self._pipe = ready_fd
+        if ready_fd is not None:
+            # What we start must not keep the pipe open after our end.
+            os.set_inheritable(ready_fd, False)
+            os.set_blocking(ready_fd, False)
+        self.watchdog = _watchdog(env)
+        """Seconds within which systemd wants a sign of life; 0 when it wants none."""
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens."""
+        return self._address is not None or self._pipe is not None
+
+    def ready(self, status: str = "") -> None:
+        """All that can be connected is; whoever waited for the start waits no more."""
+        self._send(*_status(status), "READY=1")
+        self._close_pipe()
+
+    def status(self, text: str) -> None:
+        self._send(*_status(text))
+
+    def waiting(self, seconds: float, why: str) -> None:
+        """The start takes so much longer, on purpose."""
+        self._send(f"EXTEND_TIMEOUT_USEC={int((seconds + 30) * 1e6)}", *_status(why))
+
+    def stopping(self, status: str = "", seconds: float = 0.0) -> None:
+        """The end has begun and may take so many seconds."""
+        extend = [f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}"] if seconds else []
+        self._send("STOPPING=1", *extend, *_status(status))
+
+    def alive(self) -> None:
+        self._send("WATCHDOG=1")
+
+    def close(self) -> None:
+        """Whoever waits at the pipe without having heard that we are ready learns of a failure."""
+        self._close_pipe()
+
+    async def keep_alive(self, clock: Clock, healthy: Callable[[], bool] = lambda: True) -> None:
+        """A sign of life at half the interval, as long as all is well; until cancelled."""
+        while self.watchdog:
+            if healthy():
+                self.alive()
+            await clock.sleep(self.watchdog / 2)
+
+    def _send(self, *lines: str) -> None:
+        if not lines:
+            return
+        data = "\n".join(lines).encode()
+        if self._address is not None:
+            self._send_to_systemd(self._address, data)
+        if self._pipe is not None:
+            try:
+                os.write(self._pipe, data + b"\n")
+            except OSError:
+                # Nobody waits for the start any more, or is far behind in reading.
+                return
+
+    def _send_to_systemd(self, address: str, data: bytes) -> None:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+                to.setblocking(False)
+                to.sendto(data, address)
+        except OSError as error:
+            log.info("systemd could not be told %r: %s", data, error)
+
+    def _close_pipe(self) -> None:
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
+def _address(given: str) -> str | None:
+    if given.startswith("@"):
+        return "\0" + given[1:]
+    return given if given.startswith("/") else None
+
+
+def _watchdog(env: Mapping[str, str]) -> float:
+    interval, pid = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID", "")
+    if not interval.isdecimal() or (pid and pid != str(os.getpid())):
+        return 0.0
+    return int(interval) / 1e6
+
+
+def _status(text: str) -> list[str]:
+    return [f"STATUS={' '.join(text.split())}"] if text else []

@@ -1,0 +1,75 @@
+"""What was brought to a chat from elsewhere is told to the session there, to be asked about."""
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from hermes.gateway.letters import platform_of
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.ports.store import Append, Fence, Store
+from hermes.schema.errors import SessionBusy
+from hermes.schema.messages import Assistant, Stop, Text
+from hermes.schema.scope import OWNER, Address
+from hermes.schema.sessions import Session
+from hermes.session.keys import SessionSource, build_session_key
+
+log = logging.getLogger(__name__)
+
+KINDS = ("dm", "group", "channel", "thread", "forum")
+TRIES = 30
+PAUSE = 2.0
+"""Seconds between two looks at a session that is in the middle of a turn."""
+
+
+class Mirror:
+    """`holding` keeps others away from a session while something is added to it."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        profile: str,
+        holding: Callable[[str], AbstractAsyncContextManager[int]],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._profile = profile
+        self._holding = holding
+
+    async def add(self, address: Address, text: str, tries: int = TRIES) -> bool:
+        """As if the agent had said it there. False when no session is open there, or it is busy."""
+        session = await self._session_at(address)
+        if session is None:
+            return False
+        for tries_left in reversed(range(tries)):
+            try:
+                await self._append(session, text)
+            except SessionBusy:
+                if tries_left:
+                    await self._clock.sleep(PAUSE)
+                continue
+            return True
+        log.warning("session %s was busy and does not know what was sent there", session.id)
+        return False
+
+    async def _append(self, session: Session, text: str) -> None:
+        said = Assistant(new_id("msg"), (Text(text),), Stop.END)
+        async with self._holding(session.id) as generation:
+            fence = Fence(session.id, generation)
+            await self._store.commit(Append(session.id, "", said, self._clock.now()), fence=fence)
+
+    async def _session_at(self, address: Address) -> Session | None:
+        """Which kind of chat it is, only the session's own key knows."""
+        archive = self._store.seen_by(OWNER)
+        for kind in KINDS:
+            source = SessionSource(
+                platform=platform_of(address.channel),
+                chat_id=address.chat,
+                thread_id=address.thread,
+                chat_type=kind,
+            )
+            found = await archive.by_key(build_session_key(source, profile=self._profile))
+            if found is not None:
+                return found
+        return None

@@ -1,0 +1,60 @@
+"""A gateway process with nothing in it: all that its service side sees of a real one."""
+
+import signal
+import sys
+
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.profiles import profiles_to_serve
+from hermes.config.sections.chats import Gateway
+from hermes.daemon.notify import Notifier
+from hermes.daemon.options import RunOptions
+from hermes.daemon.state import Phase, PlatformState, Snapshot
+from hermes.daemon.tenure import hold
+from hermes.kit.clock import SystemClock
+from hermes.kit.errors import ConfigError
+
+HEARD = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
+
+
+def run_gateway(home: Home, env: Env, options: RunOptions) -> int:
+    """STANDIN says what is peculiar: `fails`, `crashes`, `all` profiles, or `stubborn`."""
+    manner = env.get("STANDIN", "")
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*HEARD, signal.SIGUSR2})
+    notifier = Notifier(env, options.ready_fd)
+    profiles = profiles_to_serve(manner == "all", home)
+    served = [Home(home.root, path, name) for name, path in profiles]
+    with hold(home, served, options, SystemClock()) as tenure:
+        advice = tenure.count_start(Gateway())
+        notifier.status("connecting telegram")
+        if manner == "fails":
+            raise ConfigError("telegram has no token", hint="Set TELEGRAM_BOT_TOKEN.")
+        if manner == "crashes":
+            signal.raise_signal(signal.SIGKILL)
+        names = tenure.state.snapshot.served_profiles
+        platforms = {
+            "discord": PlatformState(
+                state="retrying", error_code="failed", error_message="no route to host"
+            ),
+            "telegram": PlatformState(state="connected"),
+        }
+        running = Snapshot(
+            gateway_state=Phase.DEGRADED,
+            served_profiles=names,
+            platforms=platforms,
+            active_agents=int(manner == "stubborn"),
+        )
+        tenure.state.write(running)
+        notifier.ready("2 platforms")
+        _say(f"ready {tenure.before or 'first'} park={advice.park} wait={advice.wait:g}")
+        number = signal.sigwait(HEARD)
+        notifier.stopping()
+        _say(f"heard {number}")
+        if manner == "stubborn":
+            signal.sigwait({signal.SIGUSR2})
+        return tenure.end(tenure.ending_for(number), number)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,100 @@
+"""A start in the background: ready, failed, silent, or later than usual on purpose."""
+
+import os
+import signal
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hermes.config.home import Home
+from hermes.daemon.launch import Failed, NotReady, _Pipe, launch
+from processes import wait_for_death
+
+SAYS = """
+import os, signal, sys
+pipe = int(sys.argv[-1])
+sys.stdout.write(f"pid {os.getpid()}\\n")
+sys.stdout.flush()
+"""
+ENV = {"PATH": "/usr/bin:/bin", "NOTIFY_SOCKET": "/somebody/else", "HOME": "/"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path, tmp_path)
+
+
+def command(code: str) -> list[str]:
+    return [sys.executable, "-c", SAYS + code]
+
+
+def end(home: Home) -> None:
+    pid = int((home.logs / "gateway.log").read_text().split()[1])
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    wait_for_death(pid)
+
+
+def test_ready_in_pieces(home: Home) -> None:
+    told: list[str] = []
+    code = "os.write(pipe, b'STATUS=a'); os.write(pipe, b'b\\nREADY=1\\n'); signal.pause()"
+    launched = launch(home, ENV, command(code), told.append)
+    assert (told, launched.status) == (["ab"], "ab")
+    end(home)
+
+
+def test_silence_is_not_taken_for_failure(home: Home) -> None:
+    with pytest.raises(NotReady, match="is not ready after"):
+        launch(home, ENV, command("signal.pause()"), print, patience=0.3)
+    end(home)
+
+
+def test_more_time_is_given_when_it_is_asked_for() -> None:
+    ours, theirs = os.pipe()
+    with closing(_Pipe(ours, 0.0)) as pipe:
+        os.write(theirs, b"EXTEND_TIMEOUT_USEC=60000000\nREA")
+        lines = pipe.lines()
+        pipe.wait_longer(next(lines).partition("=")[2])
+        assert pipe.left > 30
+        pipe.wait_longer("soon")
+        os.write(theirs, b"DY=1\n")
+        assert next(lines) == "READY=1"
+        os.close(theirs)
+        assert list(lines) == []
+        assert not pipe.silent
+
+
+def test_what_it_said_last_is_shown(home: Home) -> None:
+    home.logs.mkdir()
+    (home.logs / "gateway.log").write_bytes(b"from long ago\n" * 500_000)
+    code = "sys.stderr.write('the port is taken\\n'); sys.exit(3)"
+    with pytest.raises(Failed, match="exit code 3") as failed:
+        launch(home, ENV, command(code), print)
+    assert failed.value.ended_with == 3
+    assert "the port is taken" in str(failed.value)
+    assert "long ago" not in str(failed.value)
+    assert (home.logs / "gateway.log.1").stat().st_size > 5_000_000
+
+
+def test_a_child_that_lives_on_does_not_hide_the_end(home: Home) -> None:
+    """Notifier keeps the pipe to itself; here the same is done by hand."""
+    code = (
+        "import subprocess\nos.set_inheritable(pipe, False)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        "sys.stdout.write(f'child {child.pid}\\n'); sys.stdout.flush(); os._exit(4)"
+    )
+    with pytest.raises(Failed) as failed:
+        launch(home, ENV, command(code), print)
+    assert failed.value.ended_with == 4
+    child = int((home.logs / "gateway.log").read_text().split()[-1])
+    os.kill(child, signal.SIGKILL)
+
+
+def test_the_new_process_is_told_of_its_own_starter_only(home: Home) -> None:
+    code = "sys.stdout.write(str(sorted(os.environ))); sys.exit(0)"
+    with pytest.raises(Failed) as failed:
+        launch(home, ENV, command(code), print)
+    assert "HERMES_HOME" in str(failed.value)
+    assert "NOTIFY_SOCKET" not in str(failed.value)

@@ -1,0 +1,216 @@
+"""One gateway process, two profiles, two chats each: nothing of one is ever seen in the other."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
+from hermes.testing.platform.server import PlatformServer, serve
+from processes import PATIENCE, MockModel, Running, mock_model
+
+pytestmark = pytest.mark.anyio
+
+SECRETS = {"default": "sk-default-4f1c9d7e2b", "work": "sk-work-77aa12cd90ef"}
+ENV_CALL = Call("terminal", {"command": "env | sort > seen-$HERMES_SESSION_PROFILE; env | sort"})
+
+
+def settings(profile: str, platform: str, more: str) -> str:
+    return f"""
+model: {{default: mock, provider: openai}}
+platforms:
+  test:
+    enabled: true
+    extra:
+      url: {platform}
+      account: {profile}
+      allow_from: [ann, bob]
+      allow_admin_from: [ann]
+{more}
+"""
+
+
+class Town:
+    """The process, its platform, and a model for each profile."""
+
+    def __init__(
+        self, root: Path, platform: PlatformServer, models: Mapping[str, MockModel]
+    ) -> None:
+        self.home = root / "home"
+        self.platform = platform
+        self.models = models
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(root), "HERMES_HOME": str(self.home)}
+
+    def profile(self, name: str) -> Path:
+        return self.home if name == "default" else self.home / "profiles" / name
+
+    def furnish(self, more: str = "") -> None:
+        for name, model in self.models.items():
+            folder = self.profile(name)
+            folder.mkdir(parents=True, exist_ok=True)
+            given = more if name == "default" else ""
+            (folder / "config.yaml").write_text(settings(name, self.platform.url, given))
+            (folder / ".env").write_text(
+                f"OPENAI_API_KEY={SECRETS[name]}\nOPENAI_BASE_URL={model.url}\n"
+            )
+
+    @contextmanager
+    def gateway(self) -> Iterator[Running]:
+        command = [sys.executable, "-m", "hermes.testing.served"]
+        with subprocess.Popen(
+            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            try:
+                yield Running(process)
+            finally:
+                process.kill()
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        with anyio.fail_after(PATIENCE):
+            await self.platform.until(true)
+
+    async def sees(self, profile: str, chat: str, *texts: str) -> None:
+        def seen() -> list[str]:
+            return [one.text for one in self.platform.truth.seen(profile, chat)]
+
+        with anyio.move_on_after(PATIENCE):
+            await self.platform.until(lambda: seen() == list(texts))
+        assert seen() == list(texts)
+
+
+@asynccontextmanager
+async def town(root: Path) -> AsyncGenerator[Town]:
+    with ExitStack() as stack:
+        models: dict[str, MockModel] = {}
+        for name in SECRETS:
+            rules = [
+                Rule(contains="env", steps=[Reply(calls=[ENV_CALL]), Reply(text=f"{name} looked")]),
+                Rule(contains="", steps=[Reply(text=f"this is {name}")]),
+            ]
+            models[name] = stack.enter_context(mock_model(root / name, Script(rules=rules)))
+        async with serve() as platform:
+            yield Town(root, platform, models)
+
+
+MANY = "gateway: {multiplex_profiles: true}"
+
+
+async def test_two_profiles_in_one_process(tmp_path: Path) -> None:
+    async with town(tmp_path) as one:
+        one.furnish(MANY)
+        with one.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            for profile in SECRETS:
+                for chat in ("c1", "c2"):
+                    one.platform.say(profile, chat, "ann", f"hello {profile} {chat}")
+            for profile in SECRETS:
+                for chat in ("c1", "c2"):
+                    await one.sees(profile, chat, f"this is {profile}")
+            for profile in SECRETS:
+                one.platform.say(profile, "c1", "ann", "env")
+            for profile in SECRETS:
+                await one.sees(profile, "c1", f"this is {profile}", f"{profile} looked")
+            ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+        assert (ended.code, ended.err) == (128 + signal.SIGTERM, "")
+        _nothing_crossed(one)
+
+
+def _nothing_crossed(one: Town) -> None:
+    for profile, other in (("default", "work"), ("work", "default")):
+        asked = msgspec.json.encode(one.models[profile].requests()).decode()
+        assert f"hello {profile} c1" in asked
+        assert f"hello {other}" not in asked
+        seen = (one.home.parent / f"seen-{profile}").read_text()
+        assert f"HERMES_SESSION_PROFILE={profile}\n" in seen
+        space = "main" if profile == "default" else profile
+        assert f"HERMES_SESSION_KEY=agent:{space}:test:dm:c1\n" in seen
+        for text in (asked, seen):
+            assert not any(secret in text for secret in SECRETS.values())
+    for name in ("state.db", "state.db-wal"):
+        own = one.home / name
+        if own.exists():
+            assert b"hello work" not in own.read_bytes()
+
+
+async def test_a_chat_of_one_bot_is_served_by_another_profile(tmp_path: Path) -> None:
+    routes = """
+gateway:
+  multiplex_profiles: true
+  profile_routes:
+    - {platform: test, chat_id: c2, profile: work}
+"""
+    async with town(tmp_path) as one:
+        one.furnish(routes)
+        with one.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            one.platform.say("default", "c1", "ann", "hello")
+            one.platform.say("default", "c2", "ann", "hello")
+            await one.sees("default", "c1", "this is default")
+            await one.sees("default", "c2", "this is work")
+            one.platform.say("default", "c2", "eve", "let me in")
+            one.platform.say("default", "c2", "ann", "/profile")
+            await one.until(lambda: len(one.platform.truth.seen("default", "c2")) == 2)
+            assert "work" in one.platform.truth.seen("default", "c2")[1].text
+
+
+async def test_one_bad_profile_does_not_keep_the_others_from_work(tmp_path: Path) -> None:
+    async with town(tmp_path) as one:
+        one.furnish(MANY)
+        (one.profile("work") / "config.yaml").write_text("platforms: [")
+        with one.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            one.platform.say("default", "c1", "ann", "hello")
+            await one.sees("default", "c1", "this is default")
+            state = msgspec.json.decode((one.home / "gateway_state.json").read_bytes())
+        assert state["served_profiles"] == ["default"]
+
+
+async def test_two_profiles_with_one_account_are_refused_by_name(tmp_path: Path) -> None:
+    async with town(tmp_path) as one:
+        one.furnish(MANY)
+        for profile in SECRETS:
+            file = one.profile(profile) / "config.yaml"
+            file.write_text(
+                file.read_text().replace("enabled: true", "enabled: true\n    token: t0ken-123")
+            )
+        with one.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            log = (one.profile("work") / "logs" / "errors.log").read_text()
+        assert "The profiles default and work use the same account of test." in log
+
+
+async def test_the_own_profile_being_wrong_is_the_end(tmp_path: Path) -> None:
+    async with town(tmp_path) as one:
+        one.furnish(MANY)
+        (one.home / "config.yaml").write_text("platforms: [")
+        with one.gateway() as gateway:
+            _, told = await anyio.to_thread.run_sync(gateway.process.communicate)
+        assert gateway.process.returncode == 78
+        assert "config.yaml" in told.decode()
+
+
+async def test_a_turn_that_runs_ends_before_the_process_does(tmp_path: Path) -> None:
+    async with town(tmp_path) as one:
+        one.furnish(MANY)
+        with one.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            one.platform.hold("posts")
+            one.platform.say("work", "c1", "bob", "hello")
+            await one.until(lambda: not one.platform.truth.waiting())
+            one.platform.release("posts")
+            await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+        with one.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            await one.until(lambda: bool(one.platform.truth.seen("work", "c1")))
+            texts = {
+                post.text.removeprefix("(recovered) ")
+                for post in one.platform.truth.seen("work", "c1")
+            }
+            assert texts == {"this is work"}

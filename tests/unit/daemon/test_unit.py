@@ -1,0 +1,75 @@
+"""The text of the unit: whatever the paths are, systemd reads back what was meant."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.config.home import Home
+from hermes.daemon.systemd import Systemctl, make_unit, unit_path
+from hermes.kit.errors import UsageError
+
+WORDS = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc"]), min_size=1)
+
+
+def unit_of(home: Home, *command: str, **env: str):
+    return make_unit(home, {"HOME": "/home/ann", **env}, command or ("/usr/bin/python",), 30)
+
+
+def setting(text: str, name: str) -> str:
+    (value,) = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
+    return value
+
+
+def read_back(value: str, *, command: bool) -> list[str]:
+    """Quotes, escapes and specifiers undone in the order in which systemd does it."""
+    words = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r'"((?:[^"\\]|\\.)*)"', value)]
+    words = [word.replace("%%", "%") for word in words]
+    return [word.replace("$$", "$") for word in words] if command else words
+
+
+@given(st.lists(WORDS, min_size=1), WORDS)
+def test_words_survive(words: list[str], path: str) -> None:
+    text = unit_of(Home(Path("/h"), Path("/h")), "/usr/bin/python", *words, PATH=path).text
+    assert read_back(setting(text, "ExecStart"), command=True) == ["/usr/bin/python", *words]
+    assert read_back(setting(text, "Environment"), command=False) == [
+        f"PATH={path}",
+        "HERMES_HOME=/h",
+    ]
+
+
+def test_a_program_with_an_odd_name_is_started_by_env() -> None:
+    text = unit_of(Home(Path("/h"), Path("/h")), '/a "b"/python').text
+    assert read_back(setting(text, "ExecStart"), command=True) == ["/usr/bin/env", '/a "b"/python']
+
+
+def test_what_no_line_can_hold_is_refused() -> None:
+    with pytest.raises(UsageError, match="control character"):
+        unit_of(Home(Path("/h\nExecStart=evil"), Path("/h")))
+
+
+def test_how_it_is_kept_alive() -> None:
+    text = unit_of(Home(Path("/h"), Path("/h/profiles/work"), "work")).text
+    expected = {
+        "Type": "notify", "Restart": "always", "RestartForceExitStatus": "75",
+        "RestartPreventExitStatus": "78", "KillMode": "mixed", "TimeoutStopSec": "60",
+        "SuccessExitStatus": "130 143", "WatchdogSec": "120", "WorkingDirectory": "/home/ann",
+    }  # fmt: skip
+    assert {name: setting(text, name) for name in expected} == expected
+    assert setting(text, "Environment") == '"HERMES_HOME=/h"'
+
+
+def test_where_it_lies() -> None:
+    home = Home(Path("/h"), Path("/h/profiles/work"), "work")
+    name = "systemd/user/hermes-gateway-work.service"
+    assert unit_path(home, {"HOME": "/home/ann"}) == Path("/home/ann/.config", name)
+    assert unit_path(home, {"XDG_CONFIG_HOME": "/conf"}) == Path("/conf", name)
+
+
+def test_without_systemctl_nothing_is_known(tmp_path: Path) -> None:
+    systemctl = Systemctl({"PATH": str(tmp_path)}, str(tmp_path / "systemctl"))
+    assert not systemctl.works()
+    assert systemctl.main_pid("x.service") == 0
+    assert not systemctl.is_active("x.service")
