@@ -34,7 +34,7 @@ def _start_up() -> Iterator[Number]:
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(ROUNDS):
         for name, command in commands.items():
-            times[name].append(_run(command, ENV)[0])
+            times[name].append(run_timed(command, ENV)[0])
     bare = statistics.median(times["bare"])
     for name, bar in (("version", 2.0), ("help", 2.5)):
         ratio = statistics.median(times[name]) / bare
@@ -47,10 +47,10 @@ def _one_shot() -> Iterator[Number]:
         env |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "bench", "HERMES_INFERENCE_MODEL": "mock"}
         env["HERMES_INFERENCE_PROVIDER"] = "openai"
         command = [HERMES, "-z", "hi"]
-        _run(command, env)
-        runs = [_run(command, env) for _ in range(ROUNDS)]
+        run_timed(command, env)
+        runs = [run_timed(command, env) for _ in range(ROUNDS)]
         bare = statistics.median(
-            _run([sys.executable, "-c", "pass"], env)[0] for _ in range(ROUNDS)
+            run_timed([sys.executable, "-c", "pass"], env)[0] for _ in range(ROUNDS)
         )
         seconds = statistics.median(took for took, _ in runs)
         yield Number(name="hermes -z hi, mock model", value=seconds, unit="s", bar=0.45)
@@ -61,7 +61,7 @@ def _one_shot() -> Iterator[Number]:
         yield Number(name="request for hi", value=size / 1000, unit="KB", bar=16)
 
 
-def _run(command: Sequence[str], env: dict[str, str]) -> tuple[float, int]:
+def run_timed(command: Sequence[str], env: dict[str, str]) -> tuple[float, int]:
     """Seconds, and the peak of its memory in KB."""
     start = time.perf_counter()
     quiet = subprocess.DEVNULL

@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 
 from hermes.app.build import App
 from hermes.app.chat_rules import gateway_rules, key_rules, platform_rules
+from hermes.app.command_services import SupervisedPlatforms, command_services
 from hermes.app.directory import Directory
 from hermes.commands.command import Context
 from hermes.commands.registry import standard_commands
@@ -15,6 +16,7 @@ from hermes.config.home import user_home
 from hermes.config.schema import Config
 from hermes.gateway.door import ChatDoor
 from hermes.gateway.gateway import Gateway, House, Lent
+from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.letters import platform_of
 from hermes.gateway.mirror import Mirror
 from hermes.gateway.pacer import Pacer
@@ -48,12 +50,18 @@ class ChatParts(Struct, frozen=True, kw_only=True):
     directory: Directory
     lent: Mapping[str, Lent] = {}
     pacers: Mapping[str, Pacer] = {}
+    hooks: Hooks = NoHooks()
+    restart: Callable[[], None] | None = None
     park: bool = False
 
 
 def build_gateway(app: App, parts: ChatParts) -> Gateway:
+    built: list[Gateway] = []
+
     def context(conversation: Conversation) -> Context:
-        return Context(conversation, app.models, app)
+        platforms = SupervisedPlatforms(built[0].supervisor)
+        services = command_services(app, platforms=platforms, restart=parts.restart)
+        return Context(conversation, app.models, app, services=services)
 
     house = House(
         store=app.store,
@@ -62,6 +70,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         channels=parts.channels,
         lent=parts.lent,
         pacers=parts.pacers,
+        hooks=parts.hooks,
         door=parts.door,
         registry=standard_commands(),
         context=context,
@@ -74,7 +83,8 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
     rules = gateway_rules(app.config, app.chats)
     if parts.park:
         rules = structs.replace(rules, actors=structs.replace(rules.actors, resumes=0))
-    return Gateway(house, rules)
+    built.append(Gateway(house, rules))
+    return built[0]
 
 
 def chat_folder(config: Config, env: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from typing import TextIO
 
 import msgspec
 
-from hermes.agent.answers import final_text
+from hermes.agent.spoken import final_text
 from hermes.schema.events import Event, Notice, RunEnded, Said
 from hermes.schema.messages import Message
 
@@ -16,7 +16,7 @@ class Listener:
         self.messages: list[Message] = []
         self.ended: RunEnded | None = None
 
-    async def __call__(self, event: Event) -> None:
+    def __call__(self, event: Event) -> None:
         if isinstance(event, Said):
             self.messages.append(event.message)
         elif isinstance(event, RunEnded):
@@ -52,5 +52,9 @@ class JsonLines(Listener):
         self._out = out
 
     def show(self, event: Event) -> None:
-        self._out.write(msgspec.json.encode(event).decode() + "\n")
+        line = msgspec.json.encode(event)
+        if b"\n" in line:
+            # The arguments of a call are the model's own bytes, in its own layout.
+            line = msgspec.json.format(line, indent=-1)
+        self._out.write(line.decode() + "\n")
         self._out.flush()

@@ -4,19 +4,17 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-import anyio
-
-from hermes.app.build import App, open_app
-from hermes.app.pictures import load_pictures
 from hermes.cli.boundary import grumble, silence_stdout
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import harmless
 from hermes.cli.listeners import JsonLines, Listener, Quiet
 from hermes.cli.signals import ended_by_signals
-from hermes.cli.start import choices, restore
+from hermes.cli.start import picture_paths, start_of
+from hermes.local.meet import meet
+from hermes.local.partner import Partner, Question
 from hermes.schema.errors import HermesError, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded
-from hermes.schema.messages import Media, Text
+from hermes.schema.messages import Text
 
 EXIT_CODES = {
     Outcome.DONE: 0,
@@ -27,30 +25,27 @@ EXIT_CODES = {
 
 
 def answer(args: Namespace, prompt: str, context: CliContext) -> int:
-    return anyio.run(_answer, args, prompt, context)
-
-
-async def _answer(args: Namespace, prompt: str, context: CliContext) -> int:
     if args.usage_file:
         _check_place(Path(args.usage_file))
-    async with open_app(context.home(), context.env, choices(args)) as app:
-        for warning in app.warnings:
+    parts = (Text(prompt),) if prompt else ()
+    question = Question(parts, picture_paths(args.image))
+    with meet(context.home(), context.env, start_of(args)) as partner:
+        for note in partner.greeting.notes:
+            context.stderr.write(f"hermes: {note}\n")
+        for warning in partner.greeting.warnings:
             context.stderr.write(f"hermes: warning: {warning}\n")
-        await restore(args, app, context)
-        parts: list[Text | Media] = [Text(prompt)] if prompt else []
-        parts += await load_pictures(app.blobs, args.image)
-        listener = _listener(args, app, context)
+        listener = _listener(args, context)
         try:
-            code = await _run(app, parts, listener)
+            code = _run(partner, question, listener)
         except HermesError as error:
-            await _tell_of(error, listener)
+            _tell_of(error, listener)
             raise
         finally:
-            _print(args, app, listener, context)
+            _print(args, partner, listener, context)
         if args.usage_file:
             from hermes.cli.usage_report import write_usage
 
-            await write_usage(Path(args.usage_file), app, listener.ended)
+            write_usage(Path(args.usage_file), partner.report(listener.ended))
         return code
 
 
@@ -62,25 +57,23 @@ def _check_place(path: Path) -> None:
         raise UsageError(f"{path} cannot be written.", hint="Give --usage-file another place.")
 
 
-async def _run(app: App, parts: list[Text | Media], listener: Listener) -> int:
+def _run(partner: Partner, question: Question, listener: Listener) -> int:
     """One turn; a signal ends it, and so does a reader who has gone away."""
-    lost: OSError | None = None
 
-    async def listen(event: Event) -> None:
-        nonlocal lost
+    def show(event: Event) -> None:
         try:
-            await listener(event)
-        except OSError as error:
-            lost = error
+            listener(event)
+        except OSError:
             silence_stdout()
-            app.conversation.interrupt()
+            raise
 
-    with ended_by_signals(app.conversation.interrupt) as heard:
-        outcome = await app.conversation.say(parts, listen)
-    if listener.ended is None:
-        await listen(RunEnded("", outcome, "Interrupted.", "cancelled"))
-    if lost is not None:
-        raise lost if isinstance(lost, BrokenPipeError) else _unwritten(lost)
+    with ended_by_signals(partner.interrupt) as heard:
+        try:
+            outcome = partner.say(question, show)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _unwritten(error) from error
     return heard.exit_code or EXIT_CODES[outcome]
 
 
@@ -91,32 +84,32 @@ def _unwritten(error: OSError) -> HermesError:
     )
 
 
-async def _tell_of(error: HermesError, listener: Listener) -> None:
+def _tell_of(error: HermesError, listener: Listener) -> None:
     """A program that reads events gets a last one, also when nothing could be started."""
     if listener.ended is None and isinstance(listener, JsonLines):
-        reason = f"{error} {error.hint}".strip()
-        await listener(RunEnded("", Outcome.FAILED, reason, error.code))
+        listener(RunEnded("", Outcome.FAILED, error.sentence, error.code))
 
 
-def _listener(args: Namespace, app: App, context: CliContext) -> Listener:
+def _listener(args: Namespace, context: CliContext) -> Listener:
     if args.json:
         return JsonLines(context.stdout)
     if args.quiet or args.query is None:
         return Quiet(context.stderr)
     from hermes.cli.screen import Screen
     from hermes.cli.style import Style
+    from hermes.kit.clock import SystemClock
 
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
-    return Screen(context.stdout, style, app.clock, reasoning=style.on)
+    return Screen(context.stdout, style, SystemClock(), reasoning=style.on)
 
 
-def _print(args: Namespace, app: App, listener: Listener, context: CliContext) -> None:
+def _print(args: Namespace, partner: Partner, listener: Listener, context: CliContext) -> None:
     """The answer for those who only want that; what else is to be known goes to stderr."""
     if isinstance(listener, Quiet):
         _print_answer(listener, context)
     context.stdout.flush()
-    if args.query is not None and not args.json and app.conversation.started:
-        grumble(f"session_id: {app.conversation.session.id}\n")
+    if args.query is not None and not args.json and partner.state.started:
+        grumble(f"session_id: {partner.state.session}\n")
 
 
 def _print_answer(listener: Listener, context: CliContext) -> None:

@@ -1,47 +1,40 @@
-"""From the flags of a chat to what it starts with: the choices, and the session to go back to."""
+"""From the flags of a chat to what it starts with: session, model, folder, limits."""
 
 import os
 from argparse import Namespace
 from pathlib import Path
 
-from hermes.app.build import App, Choices
-from hermes.cli.context import CliContext
 from hermes.cli.verbs.chat import as_text
+from hermes.local.partner import Start
 from hermes.schema.errors import UsageError
-from hermes.schema.sessions import SessionChange
 
 
-def choices(args: Namespace) -> Choices:
+def start_of(args: Namespace) -> Start:
+    """Raises `UsageError` when there is no such folder."""
     toolsets = (name.strip() for name in as_text(args.toolsets or "").split(","))
-    return Choices(
-        model=as_text(args.model or "") or None,
-        provider=as_text(args.provider or "") or None,
-        logs=True,
+    return Start(
+        cwd=_workspace(args),
+        moved=bool(args.cwd),
+        resume=as_text(args.resume or args.go_on or ""),
+        latest=args.go_on is not None,
+        model=as_text(args.model or ""),
+        provider=as_text(args.provider or ""),
+        source=args.source,
         toolsets=None if args.toolsets is None else tuple(filter(None, toolsets)),
         max_steps=args.max_turns,
-        source=args.source,
-        workspace=_workspace(args),
     )
 
 
-async def restore(args: Namespace, app: App, context: CliContext) -> None:
-    """Go back to the session that the flags name, and to the folder it worked in."""
-    if args.resume or args.go_on:
-        await app.conversation.resume(as_text(args.resume or args.go_on))
-    elif args.go_on is not None:
-        await app.conversation.resume_latest(args.source)
-    else:
-        return
-    if args.model or args.provider:
-        model = await app.models.find()
-        change = SessionChange(model=model.name, provider=model.provider, system="")
-        await app.conversation.change(change)
-    folder, here = app.conversation.session.cwd, _workspace(args)
-    if folder and not args.cwd:
-        if os.path.isdir(folder):  # noqa: PTH112, ASYNC240 - one look at a local folder
-            return
-        context.stderr.write(f"hermes: {folder} is gone; the session goes on in {here}.\n")
-    await app.conversation.change(SessionChange(cwd=here))
+def picture_paths(names: list[str]) -> tuple[bytes, ...]:
+    """From the root on: whoever opens them may stand in another folder."""
+    return tuple(os.fsencode(os.path.abspath(_expanded(name))) for name in names)  # noqa: PTH100
+
+
+def _expanded(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
 
 
 def _workspace(args: Namespace) -> str:

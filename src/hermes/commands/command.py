@@ -1,27 +1,39 @@
 """What a slash command is: a name, a line of help, and a function from words to a reply."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from hermes.ports.model import Model
+from hermes.commands.services import Facts, Models, Services
+from hermes.commands.surface import Busy, OwnTalk, Seat, Surface, Work
+from hermes.ports.store import Archive
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Role
-from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 
 
 class Told(Struct, frozen=True):
-    """Something to read."""
+    """Something to read. The terminal is emptied first, or given something for its clipboard,
+    or shows so much of the tools' work from now on, when it can.
+    """
 
     text: str
+    clear: bool = False
+    clip: str = ""
+    progress: str = ""
 
 
 class Ask(Struct, frozen=True):
-    """Something to say to the agent in the person's name."""
+    """Something to say to the agent in the person's name.
+
+    `manner` is what it does while a turn is running, where the person chose; `told` is for them.
+    """
 
     parts: tuple[Text | Media, ...]
+    manner: Busy | None = None
+    told: str = ""
 
 
 class Leave(Struct, frozen=True):
@@ -31,26 +43,6 @@ class Leave(Struct, frozen=True):
 Reply: TypeAlias = Told | Ask | Leave
 
 
-class Models(Protocol):
-    """The choice of models, as a command needs it."""
-
-    async def choose(self, name: str, provider: str | None) -> Model:
-        """The model of that name. Raises `ConfigError` when it cannot be used."""
-        ...
-
-    async def keep(self, model: Model) -> None:
-        """Use it for new sessions, too, from now on."""
-        ...
-
-    def current(self, session: Session) -> str: ...
-
-
-class Facts(Protocol):
-    """What `/status` says about the house around the session."""
-
-    def status(self) -> Sequence[tuple[str, str]]: ...
-
-
 class Context(Struct, frozen=True):
     """`role` is that of whoever types the command."""
 
@@ -58,11 +50,51 @@ class Context(Struct, frozen=True):
     models: Models
     facts: Facts
     role: Role = Role.OWNER
+    seat: Seat = Seat()
+    services: Services = Services()
+
+    @property
+    def work(self) -> Work:
+        return self.seat.work or OwnTalk(self.conversation)
+
+    @property
+    def archive(self) -> Archive:
+        """The sessions that whoever types may see."""
+        return self.seat.archive or self.conversation.archive
+
+    @property
+    def in_chat(self) -> bool:
+        return self.seat.surface is Surface.CHAT
+
+    @property
+    def is_owner(self) -> bool:
+        return self.role is Role.OWNER
+
+
+class Where(Enum):
+    """The surfaces on which a command makes sense."""
+
+    TERMINAL = frozenset({Surface.TERMINAL})
+    CHAT = frozenset({Surface.CHAT})
+    BOTH = frozenset(Surface)
 
 
 class Command(Struct, frozen=True, kw_only=True):
+    """`owners` are the only ones who may use it when it is set."""
+
     name: str
     summary: str
     run: Callable[[Context, str], Awaitable[Reply]]
     usage: str = ""
     aliases: tuple[str, ...] = ()
+    where: Where = Where.BOTH
+    owners: bool = False
+
+    def applies(self, context: Context) -> bool:
+        """Whether it makes sense there and the person may use it."""
+        permitted = context.seat.permitted
+        return (
+            context.seat.surface in self.where.value
+            and (context.is_owner or not self.owners)
+            and (permitted is None or self.name in permitted)
+        )

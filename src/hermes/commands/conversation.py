@@ -1,43 +1,37 @@
-"""Commands that change the talk itself: start anew, go back, ask again, end."""
+"""Commands that change the talk itself: start anew, go back, ask again, branch, stop."""
 
-from hermes.commands.command import Ask, Command, Context, Leave, Reply, Told
+from hermes.commands.command import Ask, Command, Context, Reply, Told, Where
+from hermes.commands.numbers import counted
+from hermes.commands.surface import Busy
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import text_of
+from hermes.schema.messages import Text, text_of
 from hermes.schema.sessions import SessionChange
-from hermes.session.conversation import recap
+
+
+async def _start(context: Context, words: str) -> Reply:
+    return Told("I am Hermes. Write what you want done; /help lists the commands.")
 
 
 async def _new(context: Context, words: str) -> Reply:
-    context.conversation.start_new()
-    if words:
-        await context.conversation.change(SessionChange(title=words))
-    return Told(f"New session {context.conversation.session.id}.")
-
-
-async def _resume(context: Context, words: str) -> Reply:
-    conversation = context.conversation
-    if words:
-        await conversation.resume(words)
-    else:
-        await conversation.resume_latest()
-    session = conversation.session
-    rows = await conversation.messages()
-    lines = [f"{who}: {one_line(said, 300)}" for who, said in recap(rows, 3)]
-    name = f" “{session.title}”" if session.title else ""
-    head = f"Back in session {session.id}{name}, {plural(len(rows), 'message')}."
-    return Told("\n".join([head, *lines]))
+    session = await context.work.begin(words)
+    return Told(f"New session {session.id}.")
 
 
 async def _retry(context: Context, words: str) -> Reply:
-    question = await context.conversation.again()
+    if context.in_chat:
+        # What is said in a chat goes through its inbox, and so cannot take a place of its own.
+        (question,) = await context.conversation.undo(1)
+    else:
+        question = await context.conversation.again()
     return Ask(question.parts)
 
 
 async def _undo(context: Context, words: str) -> Reply:
-    if words and not (words.isascii() and words.isdigit() and int(words)):
+    turns = counted(words or "1")
+    if turns is None:
         raise UsageError("/undo takes a number of turns.", hint="For example: /undo 2")
-    taken = await context.conversation.undo(int(words or 1))
+    taken = await context.conversation.undo(turns)
     first = one_line(text_of(taken[0]), 60)
     return Told(f"Took back {plural(len(taken), 'turn')}, from “{first}” on.")
 
@@ -49,26 +43,62 @@ async def _title(context: Context, words: str) -> Reply:
     return Told(f"This session is now called “{words}”.")
 
 
+async def _branch(context: Context, words: str) -> Reply:
+    old = context.conversation.session
+    copy = await context.conversation.branch(words)
+    name = f" “{copy.title}”" if copy.title else ""
+    return Told(f"This is now session {copy.id}{name}, a copy of {old.id}.")
+
+
 async def _stop(context: Context, words: str) -> Reply:
-    stopped = context.conversation.interrupt()
-    return Told("Stopped." if stopped else "Nothing is running.")
+    stopped = await context.work.stop(words)
+    aside = f"Set aside {plural(stopped.waiting, 'waiting message')}"
+    if stopped.running and stopped.says_so:
+        return Told(f"{aside}, too." if stopped.waiting else "")
+    if stopped.waiting:
+        return Told(f"Stopped. {aside}.")
+    return Told("Stopped." if stopped.running else "Nothing is running.")
 
 
-async def _quit(context: Context, words: str) -> Reply:
-    return Leave()
+async def _queue(context: Context, words: str) -> Reply:
+    if not words:
+        raise UsageError("There is nothing to queue.", hint="For example: /queue and the tests")
+    busy = context.work.activity().running
+    return Ask((Text(words),), Busy.QUEUE, "Queued." if busy else "")
+
+
+async def _steer(context: Context, words: str) -> Reply:
+    if not words:
+        raise UsageError("There is nothing to say.", hint="For example: /steer use the other")
+    busy = context.work.activity().running
+    return Ask((Text(words),), Busy.STEER, "Passed on." if busy else "")
 
 
 COMMANDS = (
+    Command(name="start", summary="Say hello.", where=Where.CHAT, run=_start),
     Command(name="new", aliases=("reset",), usage="[title]", summary="Start anew.", run=_new),
-    Command(
-        name="resume",
-        usage="[id or title]",
-        summary="Go back to a session, the last one if none is named.",
-        run=_resume,
-    ),
     Command(name="retry", summary="Take the last question back and ask it again.", run=_retry),
     Command(name="undo", usage="[turns]", summary="Take back the last turns.", run=_undo),
     Command(name="title", usage="[text]", summary="Show or set this session's title.", run=_title),
+    Command(
+        name="branch",
+        aliases=("fork",),
+        usage="[title]",
+        summary="Go on in a copy of this session.",
+        run=_branch,
+    ),
     Command(name="stop", summary="End the turn that is running.", run=_stop),
-    Command(name="quit", aliases=("exit",), summary="Leave.", run=_quit),
+    Command(
+        name="queue",
+        aliases=("q",),
+        usage="<text>",
+        summary="Say something for after the turn that is running.",
+        run=_queue,
+    ),
+    Command(
+        name="steer",
+        usage="<text>",
+        summary="Say something to the turn that is running.",
+        run=_steer,
+    ),
 )

@@ -1,46 +1,26 @@
-"""Commands that look and choose: the model, the state of the session, what it has cost."""
+"""Commands that look: the state of the session, what it has cost, who you are, what there is."""
 
+from collections.abc import Sequence
+from datetime import timedelta
+
+from hermes import __version__
 from hermes.commands.command import Command, Context, Reply, Told
+from hermes.commands.numbers import counted
+from hermes.commands.services import Toolbox
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
+from hermes.schema.messages import Usage
 from hermes.schema.scope import Role
-from hermes.schema.sessions import ModelUse, SessionChange
-from hermes.session.conversation import recap
+from hermes.schema.sessions import ModelUse
+from hermes.schema.tools import ToolSpec
 
-
-async def _model(context: Context, words: str) -> Reply:
-    if not words:
-        current = context.models.current(context.conversation.session)
-        return Told(f"The model is {current}. `hermes model` lists others.")
-    rest = words.split()
-    provider = _take_provider(rest)
-    everywhere = "--global" in rest
-    names = [word for word in rest if word not in {"--global", "--session"}]
-    if len(names) != 1 or names[0].startswith("--"):
-        raise UsageError("/model takes one name.", hint="/help model shows how it is written.")
-    if everywhere and context.role is not Role.OWNER:
-        raise UsageError("Only an owner chooses the model of new sessions.")
-    model = await context.models.choose(names[0], provider)
-    # The prompt names the model, so the next turn writes a new one.
-    change = SessionChange(model=model.name, provider=model.provider, system="")
-    await context.conversation.change(change)
-    where = "from the next message on"
-    if everywhere:
-        await context.models.keep(model)
-        where += ", and for new sessions"
-    return Told(f"Using {model.provider}/{model.name} {where}.")
-
-
-def _take_provider(words: list[str]) -> str | None:
-    """Take `--provider name` out of the words."""
-    if "--provider" not in words:
-        return None
-    place = words.index("--provider")
-    if place + 1 >= len(words):
-        raise UsageError("--provider needs a name.", hint="/help model shows how it is written.")
-    provider = words[place + 1]
-    del words[place : place + 2]
-    return provider
+_DAYS = 30
+_MOST_DAYS = 36500
+_MAY = {
+    Role.OWNER: "everything",
+    Role.MEMBER: "talk with the agent and use its tools",
+    Role.GUEST: "talk with the agent",
+}
 
 
 async def _status(context: Context, words: str) -> Reply:
@@ -49,12 +29,32 @@ async def _status(context: Context, words: str) -> Reply:
     facts = [
         ("session", session.id + (f" “{session.title}”" if session.title else "")),
         ("messages", str(len(rows))),
-        ("model", context.models.current(session)),
-        ("folder", session.cwd),
-        *context.facts.status(),
+        ("model", _model(context)),
     ]
+    if context.is_owner:
+        facts += [("folder", session.cwd), *context.facts.status()]
+    if context.in_chat:
+        facts.append(("now", _doing(context)))
+    return Told(_facts(facts))
+
+
+def _model(context: Context) -> str:
+    session = context.conversation.session
+    if context.role is Role.GUEST:
+        # Where it is reached is nothing for strangers.
+        return session.model or "the usual one"
+    return context.models.current(session)
+
+
+def _doing(context: Context) -> str:
+    activity = context.work.activity()
+    doing = f"running for {activity.seconds:.0f} s" if activity.running else "idle"
+    return f"{doing}, {plural(activity.waiting, 'message')} waiting"
+
+
+def _facts(facts: list[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in facts)
-    return Told("\n".join(f"  {name:<{width}}  {value}" for name, value in facts))
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in facts)
 
 
 async def _usage(context: Context, words: str) -> Reply:
@@ -65,29 +65,129 @@ async def _usage(context: Context, words: str) -> Reply:
 
 
 def _use_line(use: ModelUse) -> str:
-    cost = "price unknown" if use.cost is None else f"${use.cost:,.4f}"
-    tokens = use.usage
+    return f"  {use.provider}/{use.model}: {_use(use.calls, use.usage, use.cost)}"
+
+
+def _use(calls: int, tokens: Usage, cost: float | None) -> str:
+    price = "price unknown" if cost is None else f"${cost:,.4f}"
     cached = f", {tokens.cache_read:,} from cache" if tokens.cache_read else ""
     return (
-        f"  {use.provider}/{use.model}: {plural(use.calls, 'call')}, "
-        f"{tokens.input:,} tokens in{cached}, {tokens.output:,} out, {cost}"
+        f"{plural(calls, 'call')}, {tokens.input:,} tokens in{cached}, {tokens.output:,} out, "
+        f"{price}"
     )
 
 
-async def _history(context: Context, words: str) -> Reply:
-    rows = await context.conversation.messages()
-    lines = [f"{who}: {one_line(said, 500)}" for who, said in recap(rows, len(rows))]
-    return Told("\n".join(lines) or "Nothing has been said yet.")
+async def _insights(context: Context, words: str) -> Reply:
+    days = counted(words) if words else _DAYS
+    if days is None or days > _MOST_DAYS:
+        raise UsageError("/insights takes a number of days.", hint="For example: /insights 7")
+    since = context.conversation.now() - timedelta(days=days)
+    uses = await context.archive.usage(since=since)
+    span = f"Sessions of the last {plural(days, 'day')}:"
+    if not uses:
+        return Told(f"{span} nothing was used.")
+    total = sum((use.usage for use in uses), Usage())
+    costs = [use.cost for use in uses]
+    cost = None if None in costs else sum(cost for cost in costs if cost is not None)
+    together = _use(sum(use.calls for use in uses), total, cost)
+    return Told("\n".join([span, *map(_use_line, uses), f"  in all: {together}"]))
+
+
+async def _whoami(context: Context, words: str) -> Reply:
+    seat = context.seat
+    person = seat.person
+    facts = [("role", context.role.value)]
+    if context.in_chat:
+        facts = [
+            ("name", person.name or "unknown"),
+            ("id", person.id or "unknown"),
+            ("platform", seat.platform),
+            *facts,
+        ]
+    facts.append(("may", _MAY[context.role]))
+    if seat.permitted is not None:
+        facts.append(("commands", " ".join(f"/{name}" for name in sorted(seat.permitted))))
+    return Told(_facts(facts))
+
+
+async def _profile(context: Context, words: str) -> Reply:
+    house = context.services.house
+    if house is None:
+        raise UsageError("The profile is not known here.")
+    where = f", at home in {house.home}" if context.is_owner else ""
+    return Told(f"This is the profile {house.profile}{where}.")
+
+
+def _toolbox(context: Context) -> Toolbox:
+    if context.services.toolbox is None:
+        raise UsageError("The tools are not known here.")
+    return context.services.toolbox
+
+
+def _offered(context: Context, toolbox: Toolbox) -> Sequence[ToolSpec]:
+    platform = context.seat.platform or context.conversation.session.source
+    return toolbox.offered(platform, context.role)
+
+
+async def _tools(context: Context, words: str) -> Reply:
+    specs = _offered(context, _toolbox(context))
+    if not specs:
+        return Told("No tools are offered to you.")
+    width = max(len(spec.name) for spec in specs)
+    lines = [f"  {spec.name:<{width}}  {one_line(spec.description, 70)}" for spec in specs]
+    return Told("\n".join(lines))
+
+
+async def _toolsets(context: Context, words: str) -> Reply:
+    toolbox = _toolbox(context)
+    offered = {spec.name for spec in _offered(context, toolbox)}
+    sets = [
+        (name, [tool for tool in tools if tool in offered])
+        for name, tools in sorted(toolbox.toolsets().items())
+    ]
+    facts = [(name, ", ".join(tools)) for name, tools in sets if tools]
+    return Told(_facts(facts) if facts else "No tools are offered to you.")
+
+
+async def _version(context: Context, words: str) -> Reply:
+    return Told(f"Hermes {__version__}")
+
+
+async def _debug(context: Context, words: str) -> Reply:
+    import platform  # noqa: PLC0415 - seldom needed
+
+    house = context.services.house
+    session = context.conversation.session
+    facts = [
+        ("hermes", __version__),
+        ("python", platform.python_version()),
+        ("system", f"{platform.system()} {platform.release()} ({platform.machine()})"),
+        ("surface", context.seat.platform or context.seat.surface.name.lower()),
+        ("model", context.models.current(session)),
+        ("messages", str(len(await context.conversation.messages()))),
+        *(await house.report() if house is not None else ()),
+    ]
+    return Told(_facts(facts))
 
 
 COMMANDS = (
-    Command(
-        name="model",
-        usage="[name] [--provider p] [--global]",
-        summary="Show or change the model; --global also for new sessions.",
-        run=_model,
-    ),
     Command(name="status", summary="Show this session and its surroundings.", run=_status),
     Command(name="usage", summary="Show tokens and cost of this session.", run=_usage),
-    Command(name="history", summary="Show what was said in this session.", run=_history),
+    Command(
+        name="insights",
+        usage="[days]",
+        summary="Show tokens and cost of your sessions, by model.",
+        run=_insights,
+    ),
+    Command(name="whoami", summary="Show who you are here and what you may do.", run=_whoami),
+    Command(name="profile", summary="Show which profile this is.", run=_profile),
+    Command(name="tools", summary="List the tools that the agent has.", run=_tools),
+    Command(name="toolsets", summary="List the groups of tools.", run=_toolsets),
+    Command(name="version", aliases=("v",), summary="Show the version.", run=_version),
+    Command(
+        name="debug",
+        summary="Show what belongs into a report of a problem.",
+        owners=True,
+        run=_debug,
+    ),
 )

@@ -3,20 +3,24 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from hermes.commands.command import Command, Context, Reply, Told
-from hermes.commands.conversation import COMMANDS as CONVERSATION
-from hermes.commands.information import COMMANDS as INFORMATION
+from hermes.commands.command import Command, Context, Reply, Told, Where
+from hermes.commands.numbers import counted
 from hermes.schema.errors import UsageError
 
 _COMMAND = re.compile(r"/(\?|[A-Za-z][\w-]*)(?:\s|$)")
+_PAGE = 15
+"""Commands on one page of a chat."""
 
 
 class Registry:
-    """Commands by name and alias; `/help` comes with the registry itself."""
+    """Commands by name and alias; `/help` and `/commands` come with the registry itself."""
 
     def __init__(self, commands: Sequence[Command]) -> None:
         async def run_help(context: Context, words: str) -> Reply:
-            return Told(self.help(words))
+            return Told(self.help(words, context))
+
+        async def run_pages(context: Context, words: str) -> Reply:
+            return Told(self._page(words, context))
 
         helping = Command(
             name="help",
@@ -25,7 +29,14 @@ class Registry:
             summary="Show this list, or one command.",
             run=run_help,
         )
-        self.commands = (*commands, helping)
+        paging = Command(
+            name="commands",
+            usage="[page]",
+            summary="Show the commands page by page.",
+            where=Where.CHAT,
+            run=run_pages,
+        )
+        self.commands = (*commands, helping, paging)
         self._by_name: Mapping[str, Command] = _by_name(self.commands)
 
     @property
@@ -33,24 +44,47 @@ class Registry:
         return sorted(self._by_name)
 
     def find(self, name: str) -> Command:
-        command = self._by_name.get(name.lower())
+        """By name or alias; some platforms cannot write a hyphen and write a line instead."""
+        command = self._by_name.get(name.lower().replace("_", "-"))
         if command is None:
             raise UsageError(f"There is no command /{name}.", hint=self._near(name))
         return command
 
     async def run(self, context: Context, line: str) -> Reply:
-        """Run `/name words`. Raises `UsageError` for a name that nobody knows."""
+        """Run `/name words`. Raises `UsageError` for a name that nobody knows or may use here."""
         name, *words = line.strip().removeprefix("/").split(None, 1) or [""]
-        return await self.find(name).run(context, words[0].strip() if words else "")
+        command = self.admit(context, name)
+        return await command.run(context, words[0].strip() if words else "")
 
-    def help(self, name: str = "") -> str:
+    def admit(self, context: Context, name: str) -> Command:
+        """The command, when it makes sense there and the person may use it; else `UsageError`."""
+        command = self.find(name)
+        _check(command, context)
+        return command
+
+    def help(self, name: str = "", context: Context | None = None) -> str:
+        """One command, or all; with a context, those that make sense there for that person."""
         if name:
             command = self.find(name.removeprefix("/"))
+            if context is not None:
+                _check(command, context)
             also = ", ".join(f"/{alias}" for alias in command.aliases)
             return f"{_call(command)}{f' (also {also})' if also else ''}\n  {command.summary}"
-        rows = [(_call(command), command.summary) for command in self.commands]
-        width = max(len(left) for left, _ in rows)
-        return "\n".join(f"  {left:<{width}}  {right}" for left, right in sorted(rows))
+        return _table(self._applying(context))
+
+    def _page(self, words: str, context: Context) -> str:
+        commands = self._applying(context)
+        pages = max(1, -(-len(commands) // _PAGE))
+        number = counted(words or "1")
+        if number is None or number > pages:
+            raise UsageError(f"There are {pages} pages of commands.", hint="/commands shows one.")
+        shown = _table(commands[(number - 1) * _PAGE : number * _PAGE])
+        more = f"\nPage {number} of {pages}; /commands {number + 1} goes on."
+        return shown + (more if number < pages else f"\nPage {number} of {pages}.")
+
+    def _applying(self, context: Context | None) -> list[Command]:
+        commands = [one for one in self.commands if context is None or one.applies(context)]
+        return sorted(commands, key=lambda one: one.name)
 
     def _near(self, name: str) -> str:
         from difflib import get_close_matches  # noqa: PLC0415 - only somebody who mistyped pays
@@ -60,12 +94,25 @@ class Registry:
 
 
 def standard_commands() -> Registry:
-    return Registry([*CONVERSATION, *INFORMATION])
+    from hermes.commands.standard import COMMANDS  # noqa: PLC0415 - a single question needs none
+
+    return Registry(COMMANDS)
 
 
 def is_command(line: str) -> bool:
     """A slash and a word; a path such as `/etc/hosts` is ordinary text."""
     return _COMMAND.match(line.strip()) is not None
+
+
+def _check(command: Command, context: Context) -> None:
+    permitted = context.seat.permitted
+    if permitted is not None and command.name not in permitted:
+        raise UsageError(f"/{command.name} is not for you here.", hint="/help lists what there is.")
+    if context.seat.surface not in command.where.value:
+        where = "in a chat" if command.where is Where.CHAT else "in the terminal"
+        raise UsageError(f"/{command.name} works {where} only.")
+    if command.owners and not context.is_owner:
+        raise UsageError(f"/{command.name} is for the owner only.")
 
 
 def _by_name(commands: Sequence[Command]) -> dict[str, Command]:
@@ -76,6 +123,12 @@ def _by_name(commands: Sequence[Command]) -> dict[str, Command]:
                 raise ValueError(f"two commands are called /{name}")
             found[name] = command
     return found
+
+
+def _table(commands: Sequence[Command]) -> str:
+    rows = [(_call(command), command.summary) for command in commands]
+    width = max((len(left) for left, _ in rows), default=0)
+    return "\n".join(f"  {left:<{width}}  {right}" for left, right in rows)
 
 
 def _call(command: Command) -> str:

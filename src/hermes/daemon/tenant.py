@@ -12,11 +12,13 @@ from hermes.app.build import App, Choices, open_app
 from hermes.app.channels import Shared, Wanted
 from hermes.app.directory import Directory
 from hermes.app.gateway import ChatParts, build_door, build_gateway
+from hermes.app.hooks import profile_hooks
 from hermes.app.upkeep import Upkeep
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.sections.chats import ProfileRoute
 from hermes.gateway.gateway import Gateway, Hear, Lent
+from hermes.gateway.hooks import Hooks
 from hermes.gateway.pacer import Pacer
 from hermes.kit.errors import ConfigError
 from hermes.local.door import LocalDoor
@@ -47,10 +49,16 @@ class Tenant:
     """`troubles` are platforms that could not be opened, and why."""
 
     def __init__(
-        self, app: App, channels: Mapping[str, Channel], troubles: Mapping[str, str], park: bool
+        self,
+        app: App,
+        channels: Mapping[str, Channel],
+        troubles: Mapping[str, str],
+        hooks: Hooks,
+        lodging: Lodging,
     ) -> None:
         self.app = app
-        self._park = park
+        self._hooks = hooks
+        self._lodging = lodging
         self.profile = app.home.profile
         self.channels = channels
         self.troubles = troubles
@@ -81,7 +89,9 @@ class Tenant:
             directory=self._directory,
             lent=lent,
             pacers=self.pacers,
-            park=self._park,
+            hooks=self._hooks,
+            restart=self._lodging.restart,
+            park=self._lodging.park,
         )
         self._gateway = build_gateway(self.app, parts)
 
@@ -123,7 +133,10 @@ async def keep_tenant(
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(home, lodging.env, choices))
             channels, troubles = await _open_channels(app, stack, lodging)
-            tenant = Tenant(app, channels, troubles, lodging.park)
+            hooks = await stack.enter_async_context(profile_hooks(home, app.clock))
+            for warning in hooks.warnings:
+                log.warning("%s", warning)
+            tenant = Tenant(app, channels, troubles, hooks, lodging)
             services = Services(wake=tenant.look_again, status=lodging.status)
             local = LocalDoor(home.path, app, marks_of(lodging.env), services)
             task_status.started(tenant)

@@ -11,7 +11,15 @@ from msgspec import Struct, structs
 from hermes.agent.answers import final_text, nudge
 from hermes.gateway.bubble import Bubble
 from hermes.gateway.deadline import sleep_unless
+from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.letters import INBOX, Busy, Letter, Reply, read_letter
+from hermes.gateway.occasions import (
+    RunTeller,
+    occasion_of,
+    tell_session_end,
+    tell_session_reset,
+    tell_session_start,
+)
 from hermes.gateway.runs import (
     BROKEN,
     ActorRules,
@@ -23,7 +31,7 @@ from hermes.gateway.runs import (
     last_words,
     posts,
 )
-from hermes.gateway.sessions import ChatSessions
+from hermes.gateway.sessions import ChatSessions, Opened
 from hermes.gateway.silence import silence_of
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
@@ -72,6 +80,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     bubble: Callable[[Address], Bubble | None]
     refusal: Callable[[Letter], Awaitable[str]]
     ended: Callable[[Letter, Outcome, str], None]
+    hooks: Hooks = NoHooks()
 
 
 class Actor:
@@ -183,9 +192,20 @@ class Actor:
             # An earlier run may have heard it: that is found out where it was heard.
             return await sessions.current(self.key, channel, letter.principal)
         opened = await sessions.opened(self.key, channel, letter.principal)
+        self._tell_hooks(letter, opened)
         if opened.told:
             await self._post(self._waiting[:1], f"{opened.session.id}:begun", opened.told)
         return opened.session
+
+    def _tell_hooks(self, letter: Letter, opened: Opened) -> None:
+        hooks = self._parts.surroundings.hooks
+        occasion = occasion_of(letter, self.key, opened.session.id)
+        if opened.before is not None:
+            ended = occasion_of(letter, self.key, opened.before.id)
+            tell_session_end(hooks, ended, opened.reason)
+            tell_session_reset(hooks, occasion, opened.reason)
+        if opened.new:
+            tell_session_start(hooks, occasion)
 
     async def _is_refused(self, batch: Sequence[Held]) -> bool:
         refusal = await self._parts.surroundings.refusal(batch[-1].letter)
@@ -263,8 +283,11 @@ class Actor:
 
     def _turn(self, run: Running, session: Session, *, again: bool) -> Turn:
         last = run.batch[-1].letter
+        hooks = self._parts.surroundings.hooks
+        teller = RunTeller(hooks, occasion_of(last, self.key, session.id))
 
         async def listen(event: Event) -> None:
+            teller.hear(event)
             if isinstance(event, RunEnded):
                 run.ended = True
                 self._announce(last)

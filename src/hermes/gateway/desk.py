@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias, assert_never
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from hermes.commands.command import Ask, Command, Context, Leave, Told
 from hermes.commands.registry import Registry
@@ -200,7 +200,9 @@ class Desk:
         """The chat goes on in that session, and the one that was open there is over."""
         async with self._runner.holding(session.id):
             await self._actors.stop(key)
-            here = SessionChange(key=key, ended_at=None, end_reason="")
+            # What the prompt says about the place is another one's, so it is written anew.
+            system = UNSET if session.key == key else ""
+            here = SessionChange(key=key, system=system, ended_at=None, end_reason="")
             over = SessionChange(ended_at=self._clock.now(), end_reason="resumed another")
             current = await self._sessions.find(key)
             others = [] if current is None else [ChangeSession(current.id, over)]

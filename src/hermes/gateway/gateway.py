@@ -17,9 +17,11 @@ from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.deadline import sleep_unless, within
 from hermes.gateway.delivery import Delivery, DeliveryRules
 from hermes.gateway.desk import Desk, Urgent
+from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.intake import Door, Intake
 from hermes.gateway.letters import Letter, as_spoken, platform_of, topic_of
 from hermes.gateway.mirror import Mirror
+from hermes.gateway.occasions import tell_startup
 from hermes.gateway.pacer import Pacer
 from hermes.gateway.resets import ResetPolicy
 from hermes.gateway.runs import ActorRules
@@ -105,6 +107,7 @@ class House(Struct, frozen=True, kw_only=True):
     places: Callable[[str], tuple[Address, ...]] = nowhere_else
     met: Callable[[Inbound], None] = nobody_asks
     mirror: Mirror | None = None
+    hooks: Hooks = NoHooks()
 
 
 class Gateway:
@@ -121,6 +124,7 @@ class Gateway:
         self.actors = Actors(store, clock, runner, sessions, rules.actors, rules.limits)
         self.desk = Desk(store, clock, runner, self.actors, sessions)
         self.desk.knows(house.registry, house.context, house.urgent)
+        self.desk.heeds(house.hooks)
         self.intake = Intake(store, clock, house.door, self.actors, self.desk, self.dead)
         self.supervisor = Supervisor(house.channels, clock, rules.supervisor)
         self.pacers = {name: Pacer(clock, one.caps) for name, one in house.channels.items()}
@@ -149,6 +153,7 @@ class Gateway:
             group.start_soon(self.actors.run)
             group.start_soon(self._look_again)
             group.start_soon(self.supervisor.run, hear or self.intake.deliver)
+            tell_startup(self._house.hooks, self._house.channels)
             await self._closing.wait()
             self.supervisor.close()
             if not await self.actors.drain(self._rules.drain):
@@ -191,6 +196,7 @@ class Gateway:
                 bubble=self._bubble,
                 refusal=self._house.refusal,
                 ended=self._run_ended,
+                hooks=self._house.hooks,
             )
         )
         self.intake.speaks_through(self.posted, self._sign)

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from queue import Empty, Full, Queue
+from queue import Empty, SimpleQueue
 from typing import Protocol, TypeAlias, TypeVar
 
 import anyio
@@ -112,7 +112,7 @@ class _Hook:
         self._source = source
         self._clock = clock
         self._rules = rules
-        self._jobs: Queue[_Job | None] = Queue(rules.waiting)
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._since: float | None = None
         self._worker = Worker(f"hook-{source.name}", self._work)
 
@@ -129,25 +129,18 @@ class _Hook:
         return since is not None and self._clock.monotonic() - since >= self._rules.decide
 
     def offer(self, job: _Job) -> bool:
-        try:
-            self._jobs.put_nowait(job)
-        except Full:
+        if self._jobs.qsize() >= self._rules.waiting:
             self.dropped += 1
             # Powers of two, so that a hook which hangs does not fill the log.
             if self.dropped & (self.dropped - 1) == 0:
                 log.warning("hook %s does not keep up: %d events dropped", self.name, self.dropped)
             return False
+        self._jobs.put(job)
         return True
 
     async def close(self) -> None:
         """Let it work off what waits; whoever calls this sets the limit."""
-        while True:
-            try:
-                self._jobs.put_nowait(None)
-            except Full:
-                await self._clock.sleep(0.05)
-            else:
-                break
+        self._jobs.put(None)
         await self._worker.ended()
 
     def forsake(self) -> None:
@@ -156,7 +149,7 @@ class _Hook:
             while True:
                 self._jobs.get_nowait()
         except Empty:
-            self._jobs.put_nowait(None)
+            self._jobs.put(None)
 
     def _work(self) -> None:
         # From here on nobody can cancel it, only stop waiting for it.
@@ -263,6 +256,10 @@ async def open_hooks(
         for hook in hooks:
             group.start_soon(load, hook)
     good = [hook for hook in hooks if hook.name not in warnings]
+    for hook in hooks:
+        if hook.name in warnings:
+            # Should it still come to itself, its thread ends.
+            hook.forsake()
     bus = HookBus(good, clock, rules)
     bus.warnings = [f"the hook {name} is left out: {why}" for name, why in warnings.items()]
     for warning in bus.warnings:

@@ -15,10 +15,13 @@ from hermes.schema.sessions import Session, SessionChange
 _TRIES = 5
 
 
-class Opened(Struct, frozen=True):
-    """The session to go on in, and what to tell the chat when it is a new one by rule."""
+class Opened(Struct, frozen=True, kw_only=True):
+    """The session to go on in, whether it is new, and why the one before it came to its end."""
 
     session: Session
+    new: bool = False
+    before: Session | None = None
+    reason: str = ""
     told: str = ""
 
 
@@ -47,9 +50,16 @@ class ChatSessions:
             reason = self._resets.due(key, last, self._clock.now())
             if reason is not None:
                 await self.end(found, reason)
-                told = self._resets.sentence(key, reason)
-                return Opened(await self.begin(key, channel, principal), told)
-        return Opened(found or await self.begin(key, channel, principal))
+                return Opened(
+                    session=await self.begin(key, channel, principal),
+                    new=True,
+                    before=found,
+                    reason=reason,
+                    told=self._resets.sentence(key, reason),
+                )
+        if found is not None:
+            return Opened(session=found)
+        return Opened(session=await self.begin(key, channel, principal), new=True)
 
     async def begin(self, key: str, channel: str, principal: str, title: str = "") -> Session:
         for tries_left in reversed(range(_TRIES)):

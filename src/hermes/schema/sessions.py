@@ -9,7 +9,10 @@ from hermes.schema.scope import OWNER
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """`system` is the prompt exactly as first sent, so that later turns share its bytes."""
+    """`system` is the prompt exactly as first sent, so that later turns share its bytes.
+
+    `effort` and `personality` are this session's own choice; empty means as the settings say.
+    """
 
     id: str
     started_at: datetime
@@ -24,11 +27,14 @@ class Session(Struct, frozen=True, kw_only=True):
     cwd: str = ""
     ended_at: datetime | None = None
     end_reason: str = ""
+    effort: str = ""
+    personality: str = ""
 
 
 class SessionChange(Struct, frozen=True, kw_only=True):
-    """The fields to set; what is UNSET stays."""
+    """The fields to set; what is UNSET stays. A new `key` counts as activity in that place."""
 
+    key: str | UnsetType = UNSET
     title: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     provider: str | UnsetType = UNSET
@@ -36,6 +42,8 @@ class SessionChange(Struct, frozen=True, kw_only=True):
     cwd: str | UnsetType = UNSET
     ended_at: datetime | UnsetType | None = UNSET
     end_reason: str | UnsetType = UNSET
+    effort: str | UnsetType = UNSET
+    personality: str | UnsetType = UNSET
 
 
 class Digest(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """One person's talk with the agent, as a surface sees it: say, retry, undo, start anew, resume."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import reduce
 
 import anyio
@@ -11,19 +12,35 @@ from hermes.agent.repair import join_users, says_something
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
 from hermes.ports.sink import Emit
-from hermes.ports.store import Append, Archive, ChangeSession, Done, Hide, OpenSession, Store
+from hermes.ports.store import (
+    Append,
+    Archive,
+    ChangeSession,
+    Done,
+    Hide,
+    OpenSession,
+    Store,
+    Write,
+)
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Assistant, Media, Message, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored
+from hermes.session.recovery import close_lost_calls
 from hermes.session.runner import Runner, Turn
+
+_COPIED = (
+    "source", "principal", "key", "model", "provider", "system", "cwd", "effort", "personality",
+)  # fmt: skip
+"""What a branch has of the session it comes from."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """What a new session of this conversation is given."""
+    """What a new session of this conversation is given; `key` is its place in a chat."""
 
     source: str = "cli"
+    key: str = ""
     cwd: str = ""
     principal: str = OWNER
     model: str = ""
@@ -47,6 +64,19 @@ class Conversation:
     @property
     def started(self) -> bool:
         return not self._new
+
+    @property
+    def archive(self) -> Archive:
+        """The sessions that this conversation may go on with."""
+        return self._archive
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    @property
+    def running(self) -> bool:
+        """Whether a turn of this very conversation is going on."""
+        return self._scope is not None
 
     async def say(
         self, parts: Sequence[Text | Media], listen: Emit, steer: Steer = no_steering
@@ -114,6 +144,35 @@ class Conversation:
             said = [Append(fresh.id, "", message, fresh.started_at) for message in messages]
             await self._store.commit(OpenSession(fresh), *said)
         self._enter(fresh, new=not messages)
+
+    async def branch(self, title: str = "") -> Session:
+        """Go on in a copy of this session; the one that was copied stays as it is.
+
+        The copy takes over the place in a chat, which has one open session only.
+        """
+        self._refuse_while_running()
+        old = self.session
+        async with self._runner.holding(old.id):
+            said = [row.message for row in await self.messages()]
+            # Only the old session knows what became of a call that was cut off.
+            await close_lost_calls(self._store, self._clock, old.id, said)
+            rows = await self.messages()
+            if not rows:
+                raise UsageError("There is nothing to branch from.", hint="Say something first.")
+            copy = structs.replace(
+                self._fresh(),
+                **{name: getattr(old, name) for name in _COPIED},
+                parent=old.id,
+                title=title,
+            )
+            writes: list[Write] = [OpenSession(copy)]
+            writes += [Append(copy.id, row.run, row.message, row.at) for row in rows]
+            if old.key:
+                ended = SessionChange(ended_at=self._clock.now(), end_reason="branched")
+                writes.append(ChangeSession(old.id, ended))
+            await self._store.commit(*writes)
+        self._enter(copy, new=False)
+        return copy
 
     async def messages(self) -> Sequence[Stored]:
         return [] if self._new else await self._archive.messages(self.session.id)
@@ -201,6 +260,7 @@ class Conversation:
             id=new_session_id(now),
             started_at=now,
             source=origin.source,
+            key=origin.key,
             principal=origin.principal,
             cwd=origin.cwd,
             model=origin.model,

@@ -101,3 +101,20 @@ def test_nothing_at_all_leads_on(hermes: Hermes) -> None:
     assert ran.code == 0
     assert ran.out.startswith("In use: no model yet\n")
     assert "hermes config set OPENROUTER_API_KEY" in ran.out
+
+
+def test_what_a_server_names_cannot_steer_the_terminal(hermes: Hermes, tmp_path: Path) -> None:
+    evil = "evil\x1b]0;owned\x07\x9b31m\u202e"
+    with mock_model(tmp_path / "evil", Script(models=(evil, "mock"))) as steering:
+        listed = hermes("model", OPENAI_BASE_URL=steering.url)
+        slip = hermes("model", "evil", OPENAI_BASE_URL=steering.url)
+    assert "evil␛]0;owned␇" in listed.out
+    for text in (listed.out, listed.err, slip.out, slip.err):
+        assert not set("\x1b\x07\x9b\u202e") & set(text)
+
+
+def test_a_secret_in_an_address_is_not_shown(hermes: Hermes, model: MockModel) -> None:
+    url = f"{model.url}?api_key=hunter2-hunter2"
+    for words in (["model"], ["model", "--json"]):
+        ran = hermes(*words, OPENAI_BASE_URL=url)
+        assert "hunter2" not in ran.out + ran.err

@@ -124,6 +124,13 @@ def test_no_encoding_is_too_small(home: Home, env: dict[str, str]) -> None:
     assert NASTY.encode() in home.run("show", "--raw", "s", **env).stdout
 
 
+def said(line: bytes) -> tuple[str, list[tuple[str, object, object]]]:
+    """What was said in a session, without who stands behind it."""
+    session = json.loads(line)
+    messages = session["messages"]
+    return session["id"], [(m["role"], m.get("content"), m.get("tool_calls")) for m in messages]
+
+
 def test_a_pipe_carries_sessions_from_home_to_home(home: Home, tmp_path: Path) -> None:
     keep(home.database, *work("20260131_120000_aaaaaa", title=NASTY), *talk("b", parent=None))
     exported = home.run("export", "--all").stdout
@@ -132,7 +139,13 @@ def test_a_pipe_carries_sessions_from_home_to_home(home: Home, tmp_path: Path) -
     assert told == b"Imported 2 sessions with 10 messages.\n"
     assert other.path.stat().st_mode & 0o777 == 0o700
     assert other.database.stat().st_mode & 0o777 == 0o600
-    assert other.run("export", "--all").stdout == exported
+    carried = other.run("export", "--all").stdout
+    assert [said(line) for line in carried.splitlines()] == [
+        said(line) for line in exported.splitlines()
+    ]
+    third = Home(tmp_path / "third")
+    third.run("import", "-", stdin=carried)
+    assert third.run("export", "--all").stdout == carried
     again = other.run("import", "-", stdin=exported).stdout.decode()
     assert "Skipped, because they are here already" in again
     bad = Home(tmp_path / "bad").run("import", "-", stdin=exported + b"{}\n", code=2)

@@ -1,6 +1,8 @@
 """From the words of a command line to a verb, a profile and an exit code."""
 
+import errno
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -162,3 +164,15 @@ def test_a_stream_that_knows_few_letters_escapes_the_others(
 
     assert boundary.run_guarded(verb) == 0
     assert raw.getvalue() == b"gr\\xfcn"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_defect_of_ours(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def verb() -> int:
+        raise OSError(number, os.strerror(number), "/somewhere/x")
+
+    assert boundary.run_guarded(verb) == boundary.OUTPUT_LOST
+    told = capsys.readouterr().err
+    assert told.startswith(f"hermes: /somewhere/x could not be written: {os.strerror(number)}\n")
+    assert "Free some space" in told
+    assert "internal error" not in told

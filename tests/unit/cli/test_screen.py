@@ -1,6 +1,7 @@
 """What a person sees of a run, on paper and on a terminal."""
 
 import io
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -61,7 +62,7 @@ async def seen(*events: Event, out: io.StringIO | None = None, wait: float = 0.0
     clock = FakeClock(NOON)
     screen = Screen(out, Style(out, None, "xterm"), clock, reasoning=True)
     for event in events:
-        await screen(event)
+        screen(event)
         if isinstance(event, ToolStarted):
             await clock.advance(wait)
     return out.getvalue()
@@ -209,7 +210,7 @@ async def test_the_quiet_listener_speaks_only_to_a_person() -> None:
     for err, told in ((Terminal(), "hermes: waiting\n"), (io.StringIO(), "")):
         listener = Quiet(err)
         for event in (Notice("waiting"), TextDelta("x"), said("x"), ENDED):
-            await listener(event)
+            listener(event)
         assert err.getvalue() == told
         assert (listener.answer, listener.ended) == ("x", ENDED)
 
@@ -217,5 +218,12 @@ async def test_the_quiet_listener_speaks_only_to_a_person() -> None:
 async def test_json_lines_are_lines() -> None:
     out = io.StringIO()
     listener = JsonLines(out)
-    await listener(TextDelta("a\nb\u2028ü"))
+    listener(TextDelta("a\nb\u2028ü"))
     assert out.getvalue() == '{"type":"text_delta","text":"a\\nb\u2028ü"}\n'
+
+
+async def test_a_call_is_one_line_of_json_however_the_model_wrote_it() -> None:
+    out = io.StringIO()
+    JsonLines(out)(started(call(args=b'{\n  "command": "a\\nb"\n}')))
+    (line,) = out.getvalue().splitlines()
+    assert json.loads(line)["call"]["args"] == {"command": "a\nb"}

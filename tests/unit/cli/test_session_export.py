@@ -78,6 +78,8 @@ sessions = st.builds(
     cwd=words,
     ended_at=st.none() | moments,
     end_reason=words,
+    effort=words,
+    personality=words,
 )
 uses = st.builds(
     ModelUse,
@@ -116,6 +118,32 @@ def test_every_line_is_also_a_chat_that_other_programs_read(copy: Copy) -> None:
             json.loads(call["function"]["arguments"])
 
 
+NESTED = '{"a":' * 5_000 + "1" + "}" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (f'"x": {NESTED}', "nested too deep"),
+        (f'"messages": [{{"role": "user", "content": [{NESTED}]}}]', "nested too deep"),
+        (f'"usage": [{{"calls": {"9" * 5_000}}}]', "out of range"),
+        ('"ended_at": "0001-01-01T00:00:00+14:00"', "out of range"),
+        ('"ended_at": 1e300', "is not a time"),
+        (
+            (
+                '"messages": [{"role": "assistant", "hermes": {"parts": '
+                '[{"type": "tool_call", "id": "c", "name": "t", "args": "{}},{"}]}}]'
+            ),
+            "trailing characters",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_says_so(fields: str, why: str) -> None:
+    line = f'{{"id": "s", "started_at": 0, {fields}}}'
+    with pytest.raises(UsageError, match=f"Line 7 is not an exported session: .*{why}"):
+        decode(line.encode(), 7)
+
+
 def test_the_shape_of_a_line() -> None:
     answer = Assistant(
         "m2",
@@ -150,6 +178,8 @@ def test_the_shape_of_a_line() -> None:
             "cwd": "",
             "ended_at": None,
             "end_reason": "",
+            "effort": "",
+            "personality": "",
             "messages": [
                 {
                     "role": "user",

@@ -1,77 +1,21 @@
 """Every slash command against a real conversation on a real store."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from hermes.commands.command import Ask, Context, Leave, Reply, Told
-from hermes.commands.registry import standard_commands
-from hermes.ports.model import Model
+from commanding import typist as desk
+from hermes.commands.command import Ask, Leave
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Outcome
-from hermes.schema.messages import Media, Text, Usage, text_of
-from hermes.schema.sessions import Session
+from hermes.schema.messages import Media, Text, Usage
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import Script, ScriptedModel, says
-from talks import HANGS, Talk, talk
+from hermes.testing.scripted import says
+from talks import HANGS
 from workbench import Ear, FakeTool, answer, call
 
 pytestmark = pytest.mark.anyio
-
-
-class OneModel:
-    """A choice of models that remembers what was chosen."""
-
-    def __init__(self) -> None:
-        self.chosen: list[tuple[str, str | None]] = []
-        self.kept: list[str] = []
-
-    async def choose(self, name: str, provider: str | None) -> Model:
-        self.chosen.append((name, provider))
-        return ScriptedModel(name=name, provider=provider or "scripted")
-
-    async def keep(self, model: Model) -> None:
-        self.kept.append(model.name)
-
-    def current(self, session: Session) -> str:
-        return session.model or "scripted"
-
-
-class House:
-    def status(self) -> Sequence[tuple[str, str]]:
-        return [("profile", "default")]
-
-
-class Desk:
-    """Somebody who types commands."""
-
-    def __init__(self, one: Talk) -> None:
-        self.one = one
-        self.models = OneModel()
-        self._context = Context(one.conversation, self.models, House())
-        self._registry = standard_commands()
-
-    async def type(self, line: str) -> Reply:
-        return await self._registry.run(self._context, line)
-
-    async def read(self, line: str) -> str:
-        reply = await self.type(line)
-        assert isinstance(reply, Told)
-        return reply.text
-
-    async def texts(self) -> list[str]:
-        return [text_of(row.message) for row in await self.one.rows()]
-
-
-@asynccontextmanager
-async def desk(
-    path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), clock: FakeClock | None = None
-) -> AsyncGenerator[Desk]:
-    async with talk(path, *scripts, tools=tools, clock=clock) as one:
-        yield Desk(one)
 
 
 async def test_help(tmp_path: Path) -> None:
@@ -121,6 +65,7 @@ async def test_resume(tmp_path: Path) -> None:
         await clock.sleep(5)
         await at.read("/new")
         await at.one.say("two", Ear())
+        second = at.one.conversation.session.id
         told = await at.read("/resume Cats")
         assert told.splitlines() == [
             f"Back in session {first} “Cats”, 2 messages.",
@@ -128,9 +73,17 @@ async def test_resume(tmp_path: Path) -> None:
             "hermes: 1",
         ]
         assert at.one.conversation.session.id == first
-        assert "two" in await at.read("/resume")
-        with pytest.raises(NotFound):
+        listed, hint = (await at.read("/resume")).splitlines()
+        assert listed.startswith(f"   1  two  ({second}, 2 messages, ")
+        assert hint == "/resume with a number, id or title goes on with one."
+        assert second in await at.read("/sessions")
+        assert "Back in session" in await at.read("/resume 1")
+        assert at.one.conversation.session.id == second
+        with pytest.raises(NotFound) as unknown:
             await at.type("/resume dogs")
+        assert unknown.value.hint == "/sessions lists them."
+        with pytest.raises(UsageError):
+            await at.type(f"/resume {second}")
 
 
 async def test_undo(tmp_path: Path) -> None:
@@ -200,7 +153,11 @@ async def test_quit(tmp_path: Path) -> None:
 )
 async def test_model(tmp_path: Path, line: str, chosen: tuple[str, str | None, bool]) -> None:
     async with desk(tmp_path) as at:
-        assert "scripted" in await at.read("/model")
+        assert (await at.read("/model")).splitlines() == [
+            "The model is scripted. /model takes one of these:",
+            "  big --provider here",
+            "  small",
+        ]
         assert "/big from the next message on" in await at.read(line)
         assert at.models.chosen == [chosen[:2]]
         assert at.models.kept == (["big"] if chosen[2] else [])

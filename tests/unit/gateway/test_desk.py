@@ -80,11 +80,11 @@ async def test_what_is_chosen_before_the_first_word_is_kept(tmp_path: Path) -> N
 
 
 async def test_resume_brings_a_session_to_the_chat(tmp_path: Path) -> None:
-    clock = FakeClock(auto=True)
+    clock = FakeClock()
     async with lobby(tmp_path, clock=clock) as one:
         await last(one, "first")
         first = await session_at(one)
-        await clock.sleep(5)
+        await clock.advance(5)
         await last(one, "/new")
         await last(one, "second")
         second = await session_at(one)
@@ -102,7 +102,9 @@ async def test_the_owner_may_take_a_session_from_elsewhere(tmp_path: Path) -> No
     async with lobby(tmp_path, door=strangers) as one:
         await last(one, "mine", chat="2", sender="bob")
         theirs = await session_at(one, "agent:main:fake:dm:2")
+        assert theirs.system
         await last(one, f"/resume {theirs.id}")
+        assert (await session_at(one)).system == ""
         await last(one, "and now")
         assert (await one.texts())[0] == "mine"
         await last(one, "anew", chat="2", sender="bob")

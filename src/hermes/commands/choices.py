@@ -1,0 +1,178 @@
+"""Commands that choose: the model, how hard it thinks, how it speaks, what interrupts it."""
+
+from hermes.commands.command import Command, Context, Reply, Told
+from hermes.commands.services import Settings
+from hermes.commands.surface import Busy
+from hermes.kit.text import one_line
+from hermes.ports.model import EFFORTS
+from hermes.schema.errors import UsageError
+from hermes.schema.sessions import SessionChange
+
+_NO_PERSONALITY = ("none", "default", "off")
+
+
+async def _model(context: Context, words: str) -> Reply:
+    if not words:
+        return Told(await _models(context))
+    rest = words.split()
+    provider = _take_provider(rest)
+    everywhere = _take(rest, "--global")
+    names = [word for word in rest if word != "--session"]
+    if len(names) != 1 or names[0].startswith("--"):
+        raise UsageError("/model takes one name.", hint="/help model shows how it is written.")
+    if everywhere and not context.is_owner:
+        raise UsageError("Only an owner chooses the model of new sessions.")
+    model = await context.models.choose(names[0], provider)
+    # The prompt names the model, so the next turn writes a new one.
+    change = SessionChange(model=model.name, provider=model.provider, system="")
+    await context.conversation.change(change)
+    where = "from the next message on"
+    if everywhere:
+        await context.models.keep(model)
+        where += ", and for new sessions"
+    return Told(f"Using {model.provider}/{model.name} {where}.")
+
+
+async def _models(context: Context) -> str:
+    current = context.models.current(context.conversation.session)
+    offers = context.services.offers
+    names = await offers.offers() if offers is not None else ()
+    if not names:
+        return f"The model is {current}. `hermes model` lists others."
+    lines = [f"  {name}" for name in names]
+    return "\n".join([f"The model is {current}. /model takes one of these:", *lines])
+
+
+def _take_provider(words: list[str]) -> str | None:
+    """Take `--provider name` out of the words."""
+    if "--provider" not in words:
+        return None
+    place = words.index("--provider")
+    if place + 1 >= len(words):
+        raise UsageError("--provider needs a name.", hint="/help model shows how it is written.")
+    provider = words[place + 1]
+    del words[place : place + 2]
+    return provider
+
+
+def _take(words: list[str], flag: str) -> bool:
+    if flag not in words:
+        return False
+    words.remove(flag)
+    return True
+
+
+async def _reasoning(context: Context, words: str) -> Reply:
+    rest = words.lower().split()
+    everywhere = _take(rest, "--global")
+    if not rest and not everywhere:
+        return Told(_effort_now(context))
+    if len(rest) != 1 or rest[0] not in EFFORTS:
+        raise UsageError("/reasoning takes one of these: " + ", ".join(EFFORTS) + ".")
+    (effort,) = rest
+    if everywhere and not context.is_owner:
+        raise UsageError("Only an owner chooses the reasoning of new sessions.")
+    settings = _settings(context) if everywhere else None
+    await context.conversation.change(SessionChange(effort=effort))
+    if settings is None:
+        return Told(f"Reasoning effort {effort} from the next message on.")
+    await settings.keep_effort(effort)
+    return Told(
+        f"Reasoning effort {effort} from the next message on, and wherever nothing else was chosen."
+    )
+
+
+def _effort_now(context: Context) -> str:
+    settings = context.services.settings
+    usual = settings.effort() if settings is not None else ""
+    effort = context.conversation.session.effort or usual or "as the model likes"
+    return f"Reasoning effort: {effort}. It can be {', '.join(EFFORTS)}."
+
+
+def _settings(context: Context) -> Settings:
+    settings = context.services.settings
+    if settings is None:
+        raise UsageError("The settings cannot be changed from here.")
+    return settings
+
+
+async def _personality(context: Context, words: str) -> Reply:
+    settings = _settings(context)
+    known = settings.personalities()
+    name = words.lower()
+    if not words:
+        return Told(_personalities(context, settings))
+    if name not in _NO_PERSONALITY and name not in known:
+        raise UsageError(
+            f"There is no personality {words!r}.", hint="/personality lists those there are."
+        )
+    chosen = "none" if name in _NO_PERSONALITY else name
+    # It is part of the prompt, so the next turn writes a new one.
+    await context.conversation.change(SessionChange(personality=chosen, system=""))
+    if chosen == "none":
+        return Told("No personality from the next message on.")
+    return Told(f"Personality {chosen} from the next message on.")
+
+
+def _personalities(context: Context, settings: Settings) -> str:
+    known = settings.personalities()
+    current = context.conversation.session.personality or settings.personality() or "none"
+    width = max((len(name) for name in known), default=0)
+    lines = [f"  {name:<{width}}  {one_line(text, 60)}" for name, text in sorted(known.items())]
+    return "\n".join([f"The personality is {current}. There are:", *lines, "  none"])
+
+
+async def _busy(context: Context, words: str) -> Reply:
+    work = context.work
+    current = work.manner()
+    if current is None:
+        raise UsageError("Nothing can be said here while a turn is running.")
+    word = words.lower()
+    if word in {"", "status"}:
+        return Told(f"While a turn runs, what you say will {_DOES[current]}. It can be {_MANNERS}.")
+    if word not in set(Busy):
+        raise UsageError(f"/busy takes one of these: {_MANNERS}.")
+    if not context.is_owner:
+        raise UsageError("Only an owner chooses that, for it holds for everybody.")
+    manner = Busy(word)
+    if context.services.settings is not None:
+        await context.services.settings.keep_manner(manner)
+    work.change_manner(manner)
+    return Told(f"From the next turn on, what you say while it runs will {_DOES[manner]}.")
+
+
+_DOES = {
+    Busy.INTERRUPT: "interrupt it",
+    Busy.QUEUE: "wait, and each message gets a turn of its own",
+    Busy.STEER: "be passed on to it",
+    Busy.COLLECT: "wait, and all of it is answered in one turn",
+}
+_MANNERS = ", ".join(Busy)
+
+
+COMMANDS = (
+    Command(
+        name="model",
+        usage="[name] [--provider p] [--global]",
+        summary="Show or change the model; --global also for new sessions.",
+        run=_model,
+    ),
+    Command(
+        name="reasoning",
+        usage="[effort] [--global]",
+        summary="Show or change how hard the model thinks; --global wherever nobody chose.",
+        run=_reasoning,
+    ),
+    Command(
+        name="personality",
+        usage="[name]",
+        summary="Show or change how the agent speaks in this session.",
+        run=_personality,
+    ),
+    Command(
+        name="busy",
+        usage="[interrupt|queue|steer|collect]",
+        summary="Show or change what a message does while a turn is running.",
+        run=_busy,
+    ),
+)

@@ -1,0 +1,88 @@
+"""Commands for whoever runs the house: its home channels, its platforms, its restart."""
+
+from hermes.commands.command import Command, Context, Reply, Told, Where
+from hermes.commands.services import Platforms
+from hermes.schema.errors import UsageError
+
+
+async def _sethome(context: Context, words: str) -> Reply:
+    address, settings = context.seat.address, context.services.settings
+    if address is None or settings is None:
+        raise UsageError("The settings cannot be changed from here.")
+    await settings.keep_home(address, words)
+    return Told(f"This chat is now the home of {context.seat.platform}.")
+
+
+async def _restart(context: Context, words: str) -> Reply:
+    if context.services.restart is None:
+        raise UsageError("There is nothing to restart here.")
+    context.services.restart()
+    return Told("Restarting. Turns that run may end first, and nothing that waits is lost.")
+
+
+async def _platform(context: Context, words: str) -> Reply:
+    platforms = context.services.platforms
+    if platforms is None:
+        raise UsageError(
+            "No platforms are listened to here.", hint="`hermes gateway status` shows them."
+        )
+    match words.split():
+        case [] | ["list"]:
+            return Told(_states(platforms))
+        case ["pause", name]:
+            if name in {
+                context.seat.platform,
+                context.seat.address and context.seat.address.channel,
+            }:
+                raise UsageError(
+                    "That is where you are, and you could not be answered any more.",
+                    hint="Pause it from another platform.",
+                )
+            platforms.pause(_known(platforms, name))
+            return Told(f"{name} is paused. /platform resume {name} goes on.")
+        case ["resume", name]:
+            platforms.resume(_known(platforms, name))
+            return Told(f"{name} listens again.")
+        case _:
+            raise UsageError(
+                "/platform takes list, pause or resume.", hint="For example: /platform pause slack"
+            )
+
+
+def _known(platforms: Platforms, name: str) -> str:
+    names = [state.name for state in platforms.states()]
+    if name not in names:
+        raise UsageError(f"There is no platform {name!r}.", hint=f"There are: {', '.join(names)}.")
+    return name
+
+
+def _states(platforms: Platforms) -> str:
+    states = platforms.states()
+    if not states:
+        return "No platforms are set up."
+    width = max(len(one.name) for one in states)
+    return "\n".join(f"  {one.name:<{width}}  {one.state}  {one.reason}".rstrip() for one in states)
+
+
+COMMANDS = (
+    Command(
+        name="sethome",
+        aliases=("set-home",),
+        usage="[name]",
+        summary="Make this chat the home of its platform.",
+        where=Where.CHAT,
+        owners=True,
+        run=_sethome,
+    ),
+    Command(
+        name="restart", summary="Restart the program in the background.", owners=True, run=_restart
+    ),
+    Command(
+        name="platform",
+        aliases=("platforms",),
+        usage="[list | pause name | resume name]",
+        summary="Show the messaging platforms, or pause one.",
+        owners=True,
+        run=_platform,
+    ),
+)

@@ -1,0 +1,101 @@
+"""Commands for what was said before: list sessions, go back to one, read this one again."""
+
+from datetime import datetime, timedelta
+
+from hermes.commands.command import Command, Context, Reply, Told
+from hermes.commands.numbers import counted
+from hermes.kit.text import one_line, plural
+from hermes.schema.errors import NotFound, UsageError
+from hermes.schema.sessions import Digest, Session, SessionFilter
+from hermes.session.conversation import recap
+
+_LISTED = 10
+_IN_CHAT = 10
+"""Exchanges that `/history` shows in a chat, where a long text is many messages."""
+
+
+async def _resume(context: Context, words: str) -> Reply:
+    if not words:
+        return Told(await _listed(context, "/resume with a number, id or title goes on with one."))
+    session = await _named(context, words)
+    if session.id == context.conversation.session.id:
+        raise UsageError("This is that session.")
+    await context.work.enter(session)
+    rows = await context.archive.messages(session.id)
+    lines = [f"{who}: {one_line(said, 300)}" for who, said in recap(rows, 3)]
+    name = f" “{session.title}”" if session.title else ""
+    head = f"Back in session {session.id}{name}, {plural(len(rows), 'message')}."
+    return Told("\n".join([head, *lines]))
+
+
+async def _sessions(context: Context, words: str) -> Reply:
+    return Told(await _listed(context, "/resume with a number goes on with one."))
+
+
+async def _named(context: Context, words: str) -> Session:
+    place = counted(words)
+    if place is not None and place <= _LISTED:
+        others = await _others(context)
+        if place <= len(others):
+            return others[place - 1].session
+    try:
+        return await context.archive.find(words)
+    except NotFound as error:
+        hint = "/sessions lists them." if str(error).startswith("There is no") else error.hint
+        raise NotFound(str(error), hint=hint) from error
+
+
+async def _others(context: Context) -> list[Digest]:
+    """The sessions that were active last, without the present one."""
+    some = await context.archive.list(SessionFilter(min_messages=1), limit=_LISTED + 1)
+    here = context.conversation.session.id
+    return [digest for digest in some if digest.session.id != here][:_LISTED]
+
+
+async def _listed(context: Context, hint: str) -> str:
+    others = await _others(context)
+    if not others:
+        raise NotFound("There is no other session yet.", hint="Just start talking.")
+    now = context.conversation.now()
+    lines = [_line(place, digest, now) for place, digest in enumerate(others, start=1)]
+    return "\n".join([*lines, hint])
+
+
+def _line(place: int, digest: Digest, now: datetime) -> str:
+    session = digest.session
+    about = f"“{session.title}”" if session.title else digest.preview or "(no words)"
+    when = _day(digest.last_at, now)
+    count = plural(digest.messages, "message")
+    return f"  {place:>2}  {one_line(about, 60)}  ({session.id}, {count}, {when})"
+
+
+def _day(at: datetime, now: datetime) -> str:
+    local = at.astimezone()
+    return f"{local:%H:%M}" if now - at < timedelta(hours=20) else f"{local:%Y-%m-%d}"
+
+
+async def _history(context: Context, words: str) -> Reply:
+    exchanges = counted(words)
+    if words and exchanges is None:
+        raise UsageError("/history takes a number of exchanges.", hint="For example: /history 5")
+    rows = await context.conversation.messages()
+    exchanges = exchanges or (_IN_CHAT if context.in_chat else len(rows))
+    lines = [f"{who}: {one_line(said, 500)}" for who, said in recap(rows, exchanges)]
+    return Told("\n".join(lines) or "Nothing has been said yet.")
+
+
+COMMANDS = (
+    Command(
+        name="resume",
+        usage="[number, id or title]",
+        summary="List the last sessions, or go back to one.",
+        run=_resume,
+    ),
+    Command(name="sessions", summary="List the last sessions.", run=_sessions),
+    Command(
+        name="history",
+        usage="[exchanges]",
+        summary="Show what was said in this session.",
+        run=_history,
+    ),
+)

@@ -1,0 +1,131 @@
+"""What a command needs of the surface it is typed on: who types, where, and what goes on there."""
+
+from enum import Enum, StrEnum, auto
+from typing import Protocol
+
+from msgspec import Struct
+
+from hermes.ports.store import Archive
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import Address
+from hermes.schema.sessions import Session, SessionChange
+from hermes.session.conversation import Conversation
+
+
+class Surface(Enum):
+    TERMINAL = auto()
+    CHAT = auto()
+
+
+class Busy(StrEnum):
+    """What something that is said does while a turn is running."""
+
+    INTERRUPT = "interrupt"
+    QUEUE = "queue"
+    STEER = "steer"
+    COLLECT = "collect"
+
+
+class Activity(Struct, frozen=True, kw_only=True):
+    """What the session is doing; `seconds` since its turn began."""
+
+    running: bool = False
+    seconds: float = 0.0
+    waiting: int = 0
+
+
+class Stopped(Struct, frozen=True, kw_only=True):
+    """A turn that was ended, and messages that were set aside.
+
+    `says_so` when the turn itself tells the person about its end.
+    """
+
+    running: bool = False
+    waiting: int = 0
+    says_so: bool = False
+
+
+class Work(Protocol):
+    """The turns and sessions of one talk, as its surface runs them."""
+
+    def activity(self) -> Activity: ...
+
+    async def stop(self, run: str = "") -> Stopped:
+        """End what is running, or the run of that name and no other."""
+        ...
+
+    async def begin(self, title: str) -> Session:
+        """A new session takes the place of the present one."""
+        ...
+
+    async def enter(self, session: Session) -> None:
+        """Go on with another session here. Raises `SessionBusy` while it is at work elsewhere."""
+        ...
+
+    def manner(self) -> Busy | None:
+        """What is done with words while a turn runs; None when nothing can be said meanwhile."""
+        ...
+
+    def change_manner(self, manner: Busy) -> None: ...
+
+
+class OwnTalk:
+    """A talk that one process holds with one person, a message at a time."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+
+    def activity(self) -> Activity:
+        return Activity(running=self._conversation.running)
+
+    async def stop(self, run: str = "") -> Stopped:
+        return Stopped(running=self._conversation.interrupt())
+
+    async def begin(self, title: str) -> Session:
+        self._conversation.start_new()
+        if title:
+            await self._conversation.change(SessionChange(title=title))
+        return self._conversation.session
+
+    async def enter(self, session: Session) -> None:
+        await self._conversation.resume(session.id)
+
+    def manner(self) -> Busy | None:
+        return None
+
+    def change_manner(self, manner: Busy) -> None:
+        raise UsageError("Nothing can be said here while a turn is running.")
+
+
+class Ability(Enum):
+    """What a terminal can do for whoever sits at it."""
+
+    CLEAR = auto()
+    COPY = auto()
+    PROGRESS = auto()
+    """Showing more or less of the tools' work."""
+
+
+class Person(Struct, frozen=True, kw_only=True):
+    """Who types, as the platform knows them."""
+
+    id: str = ""
+    name: str = ""
+
+
+class Seat(Struct, frozen=True, kw_only=True):
+    """Where a command is typed and by whom.
+
+    `permitted` are the commands that the person may use there, by their own names (None: all);
+    `archive` holds the sessions that this person may see, which in a shared chat are not
+    those of the talk itself.
+    """
+
+    surface: Surface = Surface.TERMINAL
+    person: Person = Person()
+    address: Address | None = None
+    platform: str = ""
+    permitted: frozenset[str] | None = None
+    archive: Archive | None = None
+    work: Work | None = None
+    abilities: frozenset[Ability] = frozenset()

@@ -1,0 +1,88 @@
+"""The door for people on this machine: a socket in the home of one profile."""
+
+import logging
+import os
+import socket
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from hermes.app.build import App
+from hermes.local.guest import Guest, Services
+from hermes.local.likeness import Likeness
+from hermes.local.marks import Marks
+from hermes.local.place import listen, peer_of
+
+log = logging.getLogger(__name__)
+
+MOST = 256
+"""How many guests there may be at a time; one more is sent away, and helps himself."""
+BREATH = 0.2
+"""Seconds to wait when the system has no more connections to give."""
+
+
+class LocalDoor:
+    """Lets in whoever has our own user id, and gives each a conversation of his own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        app: App,
+        marks: Marks,
+        services: Services = Services(),  # noqa: B008 - a frozen value
+        uid: int | None = None,
+    ) -> None:
+        """`marks` are those of the environment the app was made from (`marks_of`)."""
+        self._folder = folder
+        self._app = app
+        self._likeness = Likeness(app, marks)
+        self._services = services
+        self._uid = os.getuid() if uid is None else uid
+        self._guests = 0
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Until it is cancelled. Raises `ConfigError` when the socket cannot be had."""
+        place = listen(self._folder)
+        try:
+            async with anyio.create_task_group() as group:
+                task_status.started()
+                await self._let_in(place.listener, group)
+        finally:
+            place.close()
+
+    async def _let_in(self, listener: socket.socket, group: TaskGroup) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except BlockingIOError:
+                await anyio.wait_readable(listener)
+                continue
+            except OSError as error:
+                log.warning("nobody can be let in just now: %s", error)
+                await self._app.clock.sleep(BREATH)
+                continue
+            connection.setblocking(False)
+            self._guests += 1
+            group.start_soon(self._attend, connection)
+
+    async def _attend(self, connection: socket.socket) -> None:
+        """No guest's mishap is another's."""
+        try:
+            if self._may_enter(connection):
+                await Guest(connection, self._app, self._likeness, self._services).attend()
+        except Exception:
+            log.exception("a guest at the local door could not be attended to")
+        finally:
+            self._guests -= 1
+            connection.close()
+
+    def _may_enter(self, connection: socket.socket) -> bool:
+        user = peer_of(connection)
+        if user != self._uid:
+            log.warning("user %d was turned away from the local door", user)
+            return False
+        if self._guests > MOST:
+            log.warning("more than %d guests at the local door; one was turned away", MOST)
+            return False
+        return True

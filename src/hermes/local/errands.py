@@ -1,0 +1,68 @@
+"""Slash commands of a guest: run as at any surface, answered as the wire can carry it."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from hermes.app.build import App
+from hermes.app.command_services import command_services
+from hermes.commands import command as commands
+from hermes.commands.registry import is_command, standard_commands
+from hermes.commands.surface import Ability, Seat, Surface
+from hermes.local.partner import Ask, Leave, Plain, Reply, Start, Told
+from hermes.session.conversation import Conversation
+
+_OF_A_SCREEN = frozenset({Ability.CLEAR, Ability.COPY})
+
+
+async def run_command(app: App, conversation: Conversation, start: Start, line: str) -> Reply:
+    """Raises `UsageError` for a name that nobody knows."""
+    if not is_command(line):
+        return Plain()
+    context = _context(app, conversation, start)
+    return _as_told(await standard_commands().run(context, line))
+
+
+def command_names(app: App, conversation: Conversation, start: Start) -> tuple[str, ...]:
+    """What can be typed at this surface, aliases too."""
+    context = _context(app, conversation, start)
+    here = [one for one in standard_commands().commands if one.applies(context)]
+    return tuple(sorted(name for one in here for name in (one.name, *one.aliases)))
+
+
+def _context(app: App, conversation: Conversation, start: Start) -> commands.Context:
+    return commands.Context(
+        conversation,
+        app.models,
+        _FactsAt(app, start.source),
+        seat=Seat(
+            surface=Surface.TERMINAL,
+            platform=start.source,
+            abilities=_OF_A_SCREEN if start.screen else frozenset(),
+        ),
+        services=command_services(app),
+    )
+
+
+class _FactsAt:
+    """The facts of the house, with the tools that are offered at the guest's surface."""
+
+    def __init__(self, app: App, source: str) -> None:
+        self._app = app
+        self._source = source
+
+    def status(self) -> Sequence[tuple[str, str]]:
+        tools = ", ".join(self._app.toolbox.on(self._source)) or "none"
+        facts = self._app.status()
+        return [(name, tools if name == "tools" else value) for name, value in facts]
+
+
+def _as_told(reply: commands.Reply) -> Reply:
+    match reply:
+        case commands.Told(text=text, clear=clear, clip=clip):
+            return Told(text, clear, clip)
+        case commands.Ask(parts=parts, told=told):
+            return Ask(parts, told)
+        case commands.Leave():
+            return Leave()
+        case _:
+            assert_never(reply)

@@ -1,0 +1,95 @@
+"""An agent of our own: its event loop runs in another thread, while this one waits."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from msgspec import Struct
+
+from hermes.app.build import Choices, open_app
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.local.host import Host, open_host
+from hermes.local.partner import (
+    Audience,
+    Greeting,
+    Partner,
+    Question,
+    Reply,
+    Show,
+    Start,
+    State,
+    UsageReport,
+)
+from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.session.conversation import Origin
+
+
+class _Opened(Struct, frozen=True):
+    host: Host
+    greeting: Greeting
+    loop: asyncio.AbstractEventLoop
+
+
+class Here:
+    def __init__(self, portal: BlockingPortal, opened: _Opened) -> None:
+        self._portal = portal
+        self._host = opened.host
+        self._loop = opened.loop
+        self.greeting: Greeting = opened.greeting
+
+    @property
+    def state(self) -> State:
+        return self._host.state
+
+    def say(self, question: Question, show: Show) -> Outcome:
+        audience = Audience(show, self.interrupt)
+
+        async def emit(event: Event) -> None:
+            audience.hear(event)
+
+        outcome = self._portal.call(self._host.say, question, emit)
+        audience.check()
+        return outcome
+
+    def command(self, line: str) -> Reply:
+        return self._portal.call(self._host.command, line)
+
+    def report(self, ended: RunEnded | None) -> UsageReport:
+        return self._portal.call(self._host.report, ended)
+
+    def interrupt(self) -> None:
+        # To wait here, in a signal handler, for the loop could mean to wait for ourselves.
+        self._loop.call_soon_threadsafe(self._host.interrupt)
+
+
+@contextmanager
+def open_here(home: Home, env: Env, start: Start) -> Generator[Partner]:
+    """Raises `ConfigError` when the home or its settings are wrong."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(_opened(home, env, start)) as opened,
+    ):
+        yield Here(portal, opened)
+
+
+@asynccontextmanager
+async def _opened(home: Home, env: Env, start: Start) -> AsyncGenerator[_Opened]:
+    origin = Origin(source=start.source, cwd=start.cwd)
+    async with open_app(home, env, _choices(start)) as app:
+        host = await open_host(app, start, origin, app.models.find)
+        greeting = await host.greet()
+        yield _Opened(host, greeting, asyncio.get_running_loop())
+
+
+def _choices(start: Start) -> Choices:
+    return Choices(
+        model=start.model or None,
+        provider=start.provider or None,
+        logs=True,
+        toolsets=start.toolsets,
+        max_steps=start.max_steps,
+        source=start.source,
+        workspace=start.cwd,
+    )

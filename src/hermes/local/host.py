@@ -1,0 +1,194 @@
+"""The agent's side of one conversation, the same whether its guest is here or behind a socket."""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+
+import anyio
+
+from hermes.app.build import App
+from hermes.app.pictures import load_pictures
+from hermes.local.failures import trouble_of
+from hermes.local.partner import (
+    Defect,
+    Greeting,
+    Interrupted,
+    Question,
+    Reply,
+    Start,
+    State,
+    Trouble,
+    UsageReport,
+)
+from hermes.ports.model import Model
+from hermes.ports.sink import Emit
+from hermes.schema.errors import HermesError
+from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.sessions import SessionChange
+from hermes.session.conversation import Conversation, Origin, recap
+
+log = logging.getLogger(__name__)
+
+EXCHANGES = 3
+"""How many questions and answers somebody who comes back is shown."""
+
+
+class Host:
+    """One thing at a time: a turn, a command or a question about the session."""
+
+    def __init__(
+        self, app: App, conversation: Conversation, start: Start, notes: tuple[str, ...] = ()
+    ) -> None:
+        self._app = app
+        self._start = start
+        self._conversation = conversation
+        self._notes = notes
+        self._scope: anyio.CancelScope | None = None
+
+    @property
+    def state(self) -> State:
+        return State(self._conversation.session.id, self._conversation.started)
+
+    async def greet(self) -> Greeting:
+        """For a person the model is looked for first, so that what is shown is true."""
+        person = self._start.person
+        trouble = await self._trouble() if person else None
+        session = self._conversation.session
+        return Greeting(
+            model=self._app.models.current(session),
+            folder=session.cwd,
+            notes=self._notes,
+            warnings=self._warnings(),
+            commands=self._commands() if person else (),
+            trouble=trouble,
+            recap=await self._recap() if person else (),
+        )
+
+    async def say(self, question: Question, emit: Emit) -> Outcome:
+        """One turn, which always has a last word unless it could not begin."""
+        ended = False
+
+        async def listen(event: Event) -> None:
+            nonlocal ended
+            ended = ended or isinstance(event, RunEnded)
+            await emit(event)
+
+        outcome = Outcome.CANCELLED
+        with self._defects_kept(), self._stoppable():
+            names = [os.fsdecode(path) for path in question.images]
+            pictures = await load_pictures(self._app.blobs, names)
+            outcome = await self._conversation.say([*question.parts, *pictures], listen)
+        if not ended:
+            await emit(RunEnded("", outcome, "Interrupted.", "cancelled"))
+        return outcome
+
+    async def command(self, line: str) -> Reply:
+        """Raises `Interrupted` when somebody did not want to wait for it."""
+        with self._defects_kept(), self._stoppable():
+            # Whoever asks a single question does not wait for commands to be loaded.
+            from hermes.local.errands import run_command  # noqa: PLC0415
+
+            return await run_command(self._app, self._conversation, self._start, line)
+        raise Interrupted("Interrupted.")
+
+    def report(self, ended: RunEnded | None) -> UsageReport:
+        session = self._conversation.session
+        report = UsageReport(session_id=session.id, model=session.model, provider=session.provider)
+        if ended is not None:
+            usage = ended.usage
+            report.input_tokens, report.output_tokens = usage.input, usage.output
+            report.cache_read_tokens = usage.cache_read
+            report.cache_write_tokens = usage.cache_write
+            report.reasoning_tokens = usage.reasoning
+            report.total_tokens = usage.input + usage.output
+            report.api_calls = ended.steps
+            report.completed = ended.outcome is Outcome.DONE
+            report.failed = ended.outcome is Outcome.FAILED
+            report.estimated_cost_usd = self._app.price(session.model, session.provider, usage)
+        if report.estimated_cost_usd is not None:
+            report.cost_status = "estimated"
+        return report
+
+    def interrupt(self) -> None:
+        """A turn is ended in order; anything else is dropped."""
+        if not self._conversation.interrupt() and self._scope is not None:
+            self._scope.cancel()
+
+    @contextmanager
+    def _stoppable(self) -> Generator[None]:
+        with anyio.CancelScope() as scope:
+            self._scope = scope
+            try:
+                yield
+            finally:
+                self._scope = None
+
+    @contextmanager
+    def _defects_kept(self) -> Generator[None]:
+        try:
+            yield
+        except HermesError:
+            raise
+        except Exception as error:
+            log.exception("what a guest asked for failed")
+            raise Defect(
+                f"internal error: {type(error).__name__}: {error}",
+                hint="This is a defect in Hermes. "
+                f"What led to it is in {self._app.home.logs / 'errors.log'}",
+            ) from error
+
+    def _warnings(self) -> tuple[str, ...]:
+        """Those of the settings, and those about the surface that the guest is at."""
+        app = self._app
+        elsewhere = set(app.toolbox.warnings(app.conversation.session.source))
+        general = [one for one in app.warnings if one not in elsewhere]
+        return (*general, *app.toolbox.warnings(self._start.source))
+
+    def _commands(self) -> tuple[str, ...]:
+        from hermes.local.errands import command_names  # noqa: PLC0415 - as in `command`
+
+        return command_names(self._app, self._conversation, self._start)
+
+    async def _recap(self) -> tuple[tuple[str, str], ...]:
+        return tuple(recap(await self._conversation.messages(), EXCHANGES))
+
+    async def _trouble(self) -> Trouble | None:
+        try:
+            await self._app.models.model_for(self._conversation.session)
+        except HermesError as error:
+            return trouble_of(error)
+        return None
+
+
+Find = Callable[[], Awaitable[Model]]
+
+
+async def open_host(app: App, start: Start, origin: Origin, find: Find) -> Host:
+    """Go back to the session that is asked for, and to the folder it worked in.
+
+    `find` gets the model that is asked for. Raises `NotFound` when there is no such session.
+    """
+    conversation = app.talk(origin)
+    return Host(app, conversation, start, await _restored(conversation, start, find))
+
+
+async def _restored(conversation: Conversation, start: Start, find: Find) -> tuple[str, ...]:
+    if start.resume:
+        await conversation.resume(start.resume)
+    elif start.latest:
+        await conversation.resume_latest(start.source)
+    else:
+        return ()
+    if start.model or start.provider:
+        model = await find()
+        change = SessionChange(model=model.name, provider=model.provider, system="")
+        await conversation.change(change)
+    notes: tuple[str, ...] = ()
+    folder = conversation.session.cwd
+    if folder and not start.moved:
+        if await anyio.Path(folder).is_dir():
+            return ()
+        notes = (f"{folder} is gone; the session goes on in {start.cwd}.",)
+    await conversation.change(SessionChange(cwd=start.cwd))
+    return notes

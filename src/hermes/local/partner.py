@@ -1,0 +1,193 @@
+"""A conversation that a command line has with the agent, wherever the agent runs."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from hermes.kit.errors import HermesError
+from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.messages import Media, Text
+
+SOCKET = "gateway.sock"
+"""The name of the door in a home."""
+
+Show: TypeAlias = Callable[[Event], None]
+
+
+class Start(Struct, frozen=True, kw_only=True):
+    """What somebody comes with. `moved` says that `cwd` was asked for by hand.
+
+    `resume` names a session to go on with, `latest` means the last one. `person` says that
+    somebody looks on and wants to be greeted, `screen` that it is a terminal which can be
+    emptied and has a clipboard.
+    """
+
+    cwd: str
+    moved: bool = False
+    resume: str = ""
+    latest: bool = False
+    model: str = ""
+    provider: str = ""
+    source: str = "cli"
+    toolsets: tuple[str, ...] | None = None
+    max_steps: int | None = None
+    person: bool = False
+    screen: bool = False
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether an agent that runs already can do what is asked for."""
+        return self.toolsets is None and self.max_steps is None and self.source == "cli"
+
+
+class Question(Struct, frozen=True):
+    """What is said to the agent; `images` are paths from the root, as bytes."""
+
+    parts: tuple[Text | Media, ...]
+    images: tuple[bytes, ...] = ()
+
+
+class Trouble(Struct, frozen=True):
+    """An error as it is told: what kind it is, what happened, what to do next."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class State(Struct, frozen=True):
+    """Which session this is, and whether anything was said in it."""
+
+    session: str
+    started: bool = False
+
+
+class Greeting(Struct, frozen=True, kw_only=True):
+    """What there is to know at the beginning; the last three only for a person."""
+
+    model: str
+    folder: str
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    trouble: Trouble | None = None
+    recap: tuple[tuple[str, str], ...] = ()
+
+
+class Told(Struct, frozen=True, tag="told"):
+    """Something to read; first the screen is emptied, or the clipboard filled, if it says so."""
+
+    text: str
+    clear: bool = False
+    clip: str = ""
+
+
+class Ask(Struct, frozen=True, tag="ask"):
+    """Something to say to the agent in the person's name; `told` is for the person."""
+
+    parts: tuple[Text | Media, ...]
+    told: str = ""
+
+
+class Leave(Struct, frozen=True, tag="leave"):
+    """The person wants to go."""
+
+
+class Plain(Struct, frozen=True, tag="plain"):
+    """The line is no command: it is to be said as it stands."""
+
+
+Reply: TypeAlias = Told | Ask | Leave | Plain
+
+
+class UsageReport(Struct, kw_only=True):
+    """What a run used and cost, under the names that programs know."""
+
+    session_id: str
+    model: str
+    provider: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+    api_calls: int = 0
+    estimated_cost_usd: float | None = None
+    cost_status: str = "unknown"
+    cost_source: str = "catalog"
+    completed: bool = False
+    failed: bool = False
+    service_tier: str = ""
+
+
+class Interrupted(HermesError):
+    """Whoever asked for it does not want it any more."""
+
+    code = "cancelled"
+    exit_code = 130
+
+
+class Defect(HermesError):
+    """The program itself is wrong; what led to it is in the log."""
+
+    code = "internal"
+    exit_code = 70
+
+
+class GatewayGone(HermesError):
+    """The process that ran the agent ended or hung up."""
+
+    code = "gateway"
+
+
+class Partner(Protocol):
+    """Every method waits for its end, and raises a `HermesError` when it cannot be done."""
+
+    @property
+    def greeting(self) -> Greeting: ...
+
+    @property
+    def state(self) -> State: ...
+
+    def say(self, question: Question, show: Show) -> Outcome:
+        """One turn. What `show` raises ends it, and is raised here once it has ended.
+
+        `show` is called by one thread at a time, not always by the one that waits here.
+        """
+        ...
+
+    def command(self, line: str) -> Reply:
+        """Run a slash command. Raises `Interrupted` when it was."""
+        ...
+
+    def report(self, ended: RunEnded | None) -> UsageReport:
+        """What the session's model used in the run that ended so."""
+        ...
+
+    def interrupt(self) -> None:
+        """End what is going on, if anything is; for signal handlers and other threads, too."""
+        ...
+
+
+class Audience:
+    """Those who are shown a turn; once showing failed, they are shown no more of it."""
+
+    def __init__(self, show: Show, interrupt: Callable[[], None]) -> None:
+        self._show = show
+        self._interrupt = interrupt
+        self._lost: Exception | None = None
+
+    def hear(self, event: Event) -> None:
+        if self._lost is not None:
+            return
+        try:
+            self._show(event)
+        except Exception as error:  # noqa: BLE001 - raised by `check`, when the turn has ended
+            self._lost = error
+            self._interrupt()
+
+    def check(self) -> None:
+        if self._lost is not None:
+            raise self._lost

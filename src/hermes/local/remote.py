@@ -1,0 +1,143 @@
+"""The agent of a running gateway, spoken to through its socket."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from hermes import __version__
+from hermes.local.failures import error_of
+from hermes.local.line import Line, connected
+from hermes.local.marks import marks_of
+from hermes.local.partner import (
+    Audience,
+    GatewayGone,
+    Greeting,
+    Partner,
+    Question,
+    Reply,
+    Show,
+    Start,
+    State,
+    UsageReport,
+)
+from hermes.local.wire import (
+    Accepted,
+    Answer,
+    Command,
+    Ended,
+    Failed,
+    Happened,
+    Hello,
+    Inquire,
+    Replied,
+    Report,
+    Reported,
+    Say,
+    Status,
+    Wake,
+    Welcome,
+    Woken,
+)
+from hermes.schema.errors import HermesError
+from hermes.schema.events import Outcome, RunEnded
+
+DECISION = 5.0
+"""Seconds in which a gateway says whether it takes somebody in."""
+
+
+class Remote:
+    def __init__(self, line: Line, welcome: Welcome) -> None:
+        self._line = line
+        self.greeting: Greeting = welcome.greeting
+        self.state: State = welcome.state
+
+    def say(self, question: Question, show: Show) -> Outcome:
+        audience = Audience(show, self.interrupt)
+        self._line.send(Say(question))
+        while isinstance(answer := self._line.receive(), Happened):
+            audience.hear(answer.event)
+        if not isinstance(answer, Ended):
+            self._fail(answer)
+        self.state = answer.state
+        audience.check()
+        return answer.outcome
+
+    def command(self, line: str) -> Reply:
+        self._line.send(Command(line))
+        answer = self._line.receive()
+        if not isinstance(answer, Replied):
+            self._fail(answer)
+        self.state = answer.state
+        return answer.reply
+
+    def report(self, ended: RunEnded | None) -> UsageReport:
+        self._line.send(Report(ended))
+        answer = self._line.receive()
+        if not isinstance(answer, Reported):
+            self._fail(answer)
+        return answer.report
+
+    def interrupt(self) -> None:
+        self._line.interrupt()
+
+    def _fail(self, answer: Answer) -> NoReturn:
+        if isinstance(answer, Failed):
+            self.state = answer.state or self.state
+        raise _failure(answer)
+
+
+@contextmanager
+def open_remote(folder: Path, env: Mapping[str, str], start: Start) -> Generator[Partner | None]:
+    """None when no gateway runs, or when its agent would not do the same as one of our own."""
+    with connected(folder) as line:
+        if line is None or not _taken_in(line, env, start):
+            yield None
+            return
+        answer = line.receive()
+        if not isinstance(answer, Welcome):
+            raise _failure(answer)
+        yield Remote(line, answer)
+
+
+def _taken_in(line: Line, env: Mapping[str, str], start: Start) -> bool:
+    line.wait_at_most(DECISION)
+    try:
+        line.send(Hello(version=__version__, marks=marks_of(env), start=start))
+        answer = line.receive()
+    except (HermesError, UnicodeEncodeError):
+        return False
+    line.wait_at_most(None)
+    return isinstance(answer, Accepted)
+
+
+def wake(folder: Path) -> bool:
+    """Tell the gateway of this home that there is something to do; False when none runs."""
+    return isinstance(_ask(folder, Wake()), Woken)
+
+
+def ask_status(folder: Path) -> bytes | None:
+    """What the gateway of this home says of itself, as JSON; None when none runs."""
+    answer = _ask(folder, Inquire())
+    return bytes(answer.facts) if isinstance(answer, Status) else None
+
+
+def _ask(folder: Path, question: Wake | Inquire) -> Answer | None:
+    with connected(folder) as line:
+        if line is None:
+            return None
+        line.wait_at_most(DECISION)
+        try:
+            line.send(question)
+            return line.receive()
+        except HermesError:
+            return None
+
+
+def _failure(answer: Answer) -> HermesError:
+    if isinstance(answer, Failed):
+        return error_of(answer.trouble)
+    return GatewayGone(
+        "The gateway answered something else than it was asked.",
+        hint="Restart it: hermes gateway restart",
+    )

@@ -1,0 +1,109 @@
+"""Secrets that each belong to somebody, and a scanner that finds them where they must not be.
+
+An owner is `profile` or `profile/person`. A place belongs to a reader of the same form: it may
+hold what is the reader's own, what is its profile's, and, if it is a profile's place, what its
+people own. A hidden canary may be seen in no place that is scanned.
+"""
+
+import random
+import re
+from base64 import b64encode
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.store.connection import READ_ONLY, connect
+
+_PREFIX = "cnry"
+_TOKEN = re.compile(rb"cnry[0-9a-f]{24}")
+
+
+class Canary(Struct, frozen=True):
+    token: str
+    owner: str
+    kind: str
+    hidden: bool = False
+
+
+class Sighting(Struct, frozen=True):
+    canary: Canary
+    reader: str
+    where: str
+
+    def __str__(self) -> str:
+        one = self.canary
+        return f"{one.kind} of {one.owner} seen by {self.reader} in {self.where}"
+
+
+class Canaries:
+    """`sightings` collects what was found, each canary once for every place."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._chance = random.Random(seed)  # noqa: S311 - it must be repeatable, not secret
+        self._planted: dict[bytes, Canary] = {}
+        self._signs = [_PREFIX.encode().hex().encode(), *_in_base64(_PREFIX.encode())]
+        self._seen: dict[tuple[str, str, str], Sighting] = {}
+        self.looked = 0
+
+    @property
+    def sightings(self) -> list[Sighting]:
+        return list(self._seen.values())
+
+    def plant(self, owner: str, kind: str, *, hidden: bool = False) -> str:
+        token = f"{_PREFIX}{self._chance.randbytes(12).hex()}"
+        self._planted[token.encode()] = Canary(token, owner, kind, hidden)
+        return token
+
+    def look(self, reader: str, where: str, data: bytes | str) -> None:
+        """Remember every canary in the data that this reader must not see."""
+        data = data.encode(errors="surrogatepass") if isinstance(data, str) else data
+        self.looked += 1
+        for canary in self._found(data):
+            if canary.hidden or not _may_see(reader, canary.owner):
+                place = (canary.token, reader, where)
+                self._seen.setdefault(place, Sighting(canary, reader, where))
+
+    def look_at_files(self, reader: str, folder: Path, but: Collection[str] = ()) -> None:
+        """Every file below a folder, except those named and databases, which SQLite must open."""
+        for path in sorted(folder.rglob("*")):
+            if path.name in but or ".db" in path.name or not path.is_file():
+                continue
+            self.look(reader, str(path.relative_to(folder)), path.read_bytes())
+
+    def look_at_database(self, reader: str, path: Path) -> None:
+        """Every value of every table."""
+        connection = connect(path, READ_ONLY)
+        try:
+            names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+            for (table,) in names.fetchall():
+                for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608
+                    for value in row:
+                        if isinstance(value, str | bytes):
+                            self.look(reader, f"{path.name}: {table}", value)
+        finally:
+            connection.close()
+
+    def _found(self, data: bytes) -> Iterator[Canary]:
+        for token in set(_TOKEN.findall(data)):
+            if token in self._planted:
+                yield self._planted[token]
+        if any(sign in data for sign in self._signs):
+            for token, canary in self._planted.items():
+                forms = [token.hex().encode(), *_in_base64(token)]
+                if any(form in data for form in forms):
+                    yield canary
+
+
+def _may_see(reader: str, owner: str) -> bool:
+    return reader == owner or reader.startswith(f"{owner}/") or owner.startswith(f"{reader}/")
+
+
+def _in_base64(data: bytes) -> list[bytes]:
+    """What is the same wherever in a longer text it was encoded."""
+    found: list[bytes] = []
+    for before in range(3):
+        encoded = b64encode(bytes(before) + data)
+        first, last = (before * 8 + 5) // 6, (before + len(data)) * 8 // 6
+        found.append(encoded[first:last])
+    return found

@@ -1,0 +1,38 @@
+"""All failpoints of the house, found in its source; see `hermes.kit.failpoints`."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import hermes
+
+
+class BadFailpoint(AssertionError):
+    """A failpoint whose name is no literal, or that two places share."""
+
+
+def failpoints() -> dict[str, str]:
+    """The name of each failpoint, and the file it is in."""
+    found: dict[str, str] = {}
+    root = Path(hermes.__path__[0])
+    for path in sorted(root.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "passing(" not in text:
+            continue
+        where = str(path.relative_to(root))
+        for name in _names(ast.parse(text), where):
+            if name in found:
+                raise BadFailpoint(f"{name} is in {found[name]} and in {where}")
+            found[name] = where
+    return found
+
+
+def _names(tree: ast.AST, where: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="passing"), args=[ast.Constant(value=str(name))]):
+                yield name
+            case ast.Call(func=ast.Name(id="passing")):
+                raise BadFailpoint(f"{where}:{node.lineno}: the name must be a literal")
+            case _:
+                pass

@@ -1,0 +1,151 @@
+"""Find whoever blocks the event loop: how long, and with what stack."""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import FrameType
+
+from msgspec import Struct
+
+from hermes.kit.threads import Worker
+
+LIMIT = 0.05
+_TICK = 0.01
+_RENEW = 100
+"""After so many ticks the threads of the process are listed again."""
+_UNSEEN = "something on this thread that does not let go of the interpreter"
+
+
+class Block(Struct, frozen=True):
+    """Seconds without a turn of the loop, less those for which no processor was free."""
+
+    seconds: float
+    stack: str
+
+
+class LoopBlocked(AssertionError):
+    """The loop stood still: whatever did that belongs into a thread or a process."""
+
+
+class LoopGuard:
+    """Ticks on the loop, and watches the ticks from a thread, which takes the blocker's stack."""
+
+    def __init__(self, limit: float = LIMIT) -> None:
+        self.limit = limit
+        self.blocks: list[Block] = []
+        self.longest = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._ident = threading.get_ident()
+        self._due = time.monotonic() + _TICK
+        self._stack = ""
+        self._worked = time.thread_time()
+        self._starved = _Starved()
+        self._over = threading.Event()
+        self._worker = Worker("hermes-loop-guard", self._watch)
+
+    def start(self) -> None:
+        self._starved.since()
+        self._worker.start()
+        self._handle = self._loop.call_later(_TICK, self._tick)
+
+    async def stop(self) -> None:
+        self._measure()
+        self._handle.cancel()
+        self._over.set()
+        await self._worker.ended()
+        self._starved.close()
+
+    def check(self) -> None:
+        """Raises `LoopBlocked` with the longest block and who caused it."""
+        if self.blocks:
+            worst = max(self.blocks, key=lambda block: block.seconds)
+            raise LoopBlocked(
+                f"the loop was blocked {len(self.blocks)} times, "
+                f"for {worst.seconds * 1000:.0f} ms by\n{worst.stack}"
+            )
+
+    def _tick(self) -> None:
+        self._measure()
+        self._due = time.monotonic() + _TICK
+        self._handle = self._loop.call_later(_TICK, self._tick)
+
+    def _measure(self) -> None:
+        now, worked = time.monotonic(), time.thread_time()
+        late = now - self._due - self._starved.since()
+        busy, self._worked = worked - self._worked, worked
+        # When not even the watching thread could run, the whole process stood still, unless
+        # it was this thread that kept the interpreter to itself.
+        if self._stack or busy > self.limit:
+            self.longest = max(self.longest, late)
+            if late > self.limit:
+                self.blocks.append(Block(late, self._stack or _UNSEEN))
+        self._stack = ""
+
+    def _watch(self) -> None:
+        while not self._over.wait(self.limit / 5):
+            if not self._stack and time.monotonic() - self._due > self.limit / 2:
+                self._stack = "".join(traceback.format_stack(self._frame())[-12:])
+
+    def _frame(self) -> FrameType | None:
+        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        return frames.get(self._ident)
+
+
+class _Starved:
+    """How long threads of this process were ready to run but had no processor."""
+
+    def __init__(self) -> None:
+        self._files: list[int] = []
+        self._last = 0
+        self._age = _RENEW
+
+    def since(self) -> float:
+        """Seconds since the last call; nothing where the system does not tell."""
+        if self._age >= _RENEW:
+            self._renew()
+            return 0.0
+        self._age += 1
+        waited = self._sum()
+        gone, self._last = waited - self._last, waited
+        return max(gone, 0) / 1e9
+
+    def _renew(self) -> None:
+        for file in self._files:
+            os.close(file)
+        tasks = Path("/proc/self/task")
+        found = [task / "schedstat" for task in tasks.iterdir()] if tasks.exists() else []
+        self._files = [os.open(path, os.O_RDONLY) for path in found if path.exists()]
+        self._age = 0
+        self._last = self._sum()
+
+    def _sum(self) -> int:
+        total = 0
+        for file in self._files:
+            try:
+                total += int(os.pread(file, 100, 0).split()[1])
+            except (OSError, IndexError):
+                self._age = _RENEW
+        return total
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file)
+        self._files = []
+
+
+@asynccontextmanager
+async def guarded(limit: float = LIMIT) -> AsyncGenerator[LoopGuard]:
+    """Fails with `LoopBlocked` at the end of the block when the loop stood still meanwhile."""
+    guard = LoopGuard(limit)
+    guard.start()
+    try:
+        yield guard
+    finally:
+        await guard.stop()
+    guard.check()

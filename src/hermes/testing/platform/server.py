@@ -1,0 +1,207 @@
+"""The platform over HTTP: a feed to poll, posts to make, and a door for the people in its chats."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from hermes.testing.platform.truth import Truth, Update
+from hermes.testing.platform.weather import CALM, Trouble, Weather
+
+BATCH = 100
+LOOPBACK = "127.0.0.1"
+
+
+class Posting(Struct, frozen=True):
+    chat: str = ""
+    text: str = ""
+    reply_to: str | None = None
+
+
+class Typing(Struct, frozen=True):
+    chat: str
+    on: bool
+
+
+class Sign(Struct, frozen=True):
+    chat: str
+    message: str
+    sign: str
+
+
+class Written(Struct, frozen=True):
+    person: str
+    text: str
+
+
+class Updates(Struct, frozen=True):
+    updates: list[Update]
+
+
+class PlatformServer:
+    """`truth` is the platform; `hold` keeps calls of a kind waiting until it is opened again."""
+
+    def __init__(self, truth: Truth) -> None:
+        self.truth = truth
+        self.url = ""
+        self._changed = anyio.Event()
+        self._held: dict[str, anyio.Event] = {}
+
+    def say(self, account: str, chat: str, person: str, text: str) -> None:
+        self.truth.say(account, chat, person, text)
+        self.changed()
+
+    def changed(self) -> None:
+        """Whoever polls or looks on shall look again."""
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait for something to become true of what the platform knows."""
+        while not true():
+            await self._changed.wait()
+
+    def hold(self, kind: str) -> None:
+        """From now on `posts`, `edits`, `typing` or `signs` hang."""
+        self._held[kind] = anyio.Event()
+
+    def release(self, kind: str) -> None:
+        self._held.pop(kind).set()
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/{account}/updates", self._updates),
+                web.post("/{account}/posts", self._post),
+                web.put("/{account}/posts/{post}", self._edit),
+                web.post("/{account}/typing", self._typing),
+                web.post("/{account}/signs", self._sign),
+                web.post("/{account}/chats/{chat}", self._say),
+                web.get("/{account}/chats/{chat}", self._look),
+            ]
+        )
+        return app
+
+    async def _updates(self, request: web.Request) -> web.StreamResponse:
+        feed = self.truth.feed(request.match_info["account"])
+        cursor, wait = int(request.query.get("cursor", "0")), float(request.query.get("wait", "0"))
+        before = len(feed.updates)
+        found = feed.after(cursor, BATCH)
+        if len(feed.updates) != before:
+            self.changed()
+        with anyio.move_on_after(wait):
+            while not (found := feed.after(cursor, BATCH)):
+                await self._changed.wait()
+        if found and self.truth.chance.random() < self.truth.weather.cut_poll:
+            return _cut(request)
+        return _json(Updates(found))
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        account = request.match_info["account"]
+        posting = msgspec.json.decode(await request.read(), type=Posting)
+
+        async def do() -> web.Response:
+            shown = self.truth.post(account, posting.chat, posting.text, posting.reply_to)
+            self.changed()
+            return _json({"id": shown.id})
+
+        return await self._troubled(request, "posts", do)
+
+    async def _edit(self, request: web.Request) -> web.StreamResponse:
+        account, post = request.match_info["account"], request.match_info["post"]
+        posting = msgspec.json.decode(await request.read(), type=Posting)
+
+        async def do() -> web.Response:
+            done = self.truth.edit(account, post, posting.text)
+            self.changed()
+            return _json({"id": post}) if done else web.Response(status=404)
+
+        return await self._troubled(request, "edits", do)
+
+    async def _typing(self, request: web.Request) -> web.StreamResponse:
+        typing = msgspec.json.decode(await request.read(), type=Typing)
+        place = (request.match_info["account"], typing.chat)
+
+        async def do() -> web.Response:
+            (self.truth.typing.add if typing.on else self.truth.typing.discard)(place)
+            return _json({})
+
+        return await self._troubled(request, "typing", do)
+
+    async def _sign(self, request: web.Request) -> web.StreamResponse:
+        sign = msgspec.json.decode(await request.read(), type=Sign)
+
+        async def do() -> web.Response:
+            self.truth.signs.append((sign.message, sign.sign))
+            return _json({})
+
+        return await self._troubled(request, "signs", do)
+
+    async def _say(self, request: web.Request) -> web.Response:
+        written = msgspec.json.decode(await request.read(), type=Written)
+        account, chat = request.match_info["account"], request.match_info["chat"]
+        self.say(account, chat, written.person, written.text)
+        return _json({})
+
+    async def _look(self, request: web.Request) -> web.Response:
+        lines = self.truth.lines(request.match_info["account"], request.match_info["chat"])
+        after, wait = int(request.query.get("after", "0")), float(request.query.get("wait", "0"))
+        with anyio.move_on_after(wait):
+            while len(lines) <= after:
+                await self._changed.wait()
+        return _json(lines[after:])
+
+    async def _troubled(
+        self, request: web.Request, kind: str, do: Callable[[], Awaitable[web.Response]]
+    ) -> web.StreamResponse:
+        truth, weather = self.truth, self.truth.weather
+        truth.calls += 1
+        if kind in self._held:
+            await self._held[kind].wait()
+        if weather.delay:
+            await anyio.sleep(truth.chance.random() * weather.delay)
+        match weather.trouble(truth.chance):
+            case Trouble.NONE:
+                return await do()
+            case Trouble.REFUSED:
+                return web.Response(status=409, text="The platform said no.")
+            case Trouble.THROTTLED:
+                return _json({"wait": weather.wait}, status=429)
+            case Trouble.DROPPED:
+                return _cut(request)
+            case Trouble.LOST_REPLY:
+                await do()
+                return _cut(request)
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+def _cut(request: web.Request) -> web.StreamResponse:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+@asynccontextmanager
+async def serve(
+    weather: Weather = CALM, seed: int = 0, port: int = 0
+) -> AsyncGenerator[PlatformServer]:
+    """The platform at `url` on loopback while the block runs; port 0 picks a free one."""
+    server = PlatformServer(Truth(weather, seed))
+    runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.5)
+    await runner.setup()
+    site = web.TCPSite(runner, LOOPBACK, port)
+    await site.start()
+    host, bound = runner.addresses[0][:2]
+    server.url = f"http://{host}:{bound}"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()

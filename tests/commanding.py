@@ -1,0 +1,177 @@
+"""Somebody who types commands, at a terminal or in a chat, in a house that remembers its orders."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import structs
+
+from hermes.commands.command import Context, Reply, Told
+from hermes.commands.registry import standard_commands
+from hermes.commands.services import PlatformState, Services
+from hermes.commands.surface import Ability, Busy, Person, Seat, Surface
+from hermes.ports.model import Model
+from hermes.schema.messages import Media, text_of
+from hermes.schema.scope import Address, Role
+from hermes.schema.sessions import Session
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import Script, ScriptedModel
+from talks import Talk, talk
+from workbench import FakeTool
+
+ALL = frozenset(Ability)
+
+
+class OneModel:
+    """A choice of models that remembers what was chosen."""
+
+    def __init__(self) -> None:
+        self.chosen: list[tuple[str, str | None]] = []
+        self.kept: list[str] = []
+
+    async def choose(self, name: str, provider: str | None) -> Model:
+        self.chosen.append((name, provider))
+        return ScriptedModel(name=name, provider=provider or "scripted")
+
+    async def keep(self, model: Model) -> None:
+        self.kept.append(model.name)
+
+    def current(self, session: Session) -> str:
+        return session.model or "scripted"
+
+
+class Facts:
+    def status(self) -> Sequence[tuple[str, str]]:
+        return [("profile", "default"), ("home", "/home/ann/.hermes")]
+
+
+class Butler:
+    """All services at once; `kept` is what was written into the settings."""
+
+    profile = "default"
+    home = "/home/ann/.hermes"
+
+    def __init__(self) -> None:
+        self.kept: list[object] = []
+        self.restarts = 0
+        self.paused: set[str] = set()
+
+    def personalities(self) -> Mapping[str, str]:
+        return {"pirate": "Speak like a pirate.", "concise": "Be brief."}
+
+    def personality(self) -> str:
+        return "concise"
+
+    def effort(self) -> str:
+        return "medium"
+
+    def progress(self) -> str:
+        return "all"
+
+    async def keep_effort(self, effort: str) -> None:
+        self.kept.append(effort)
+
+    async def keep_manner(self, manner: Busy) -> None:
+        self.kept.append(manner)
+
+    async def keep_progress(self, level: str) -> None:
+        self.kept.append(level)
+
+    async def keep_home(self, address: Address, name: str) -> None:
+        self.kept.append((address, name))
+
+    async def report(self) -> Sequence[tuple[str, str]]:
+        return [("database", "12 bytes")]
+
+    async def offers(self) -> Sequence[str]:
+        return ["big --provider here", "small"]
+
+    def offered(self, platform: str, role: Role) -> Sequence[ToolSpec]:
+        tools = [ToolSpec("look", "Look at something.", {}, Effect.READ, 1.0)]
+        if role is Role.OWNER:
+            tools.append(ToolSpec("shell", f"Run on {platform}.", {}, Effect.OUTSIDE, 1.0))
+        return tools
+
+    def toolsets(self) -> Mapping[str, Sequence[str]]:
+        return {"eyes": ["look"], "hands": ["shell"], "both": ["look", "shell"]}
+
+    async def load(self, path: str) -> Media:
+        return Media("0" * 64, "image/png", path)
+
+    def states(self) -> Sequence[PlatformState]:
+        return [
+            PlatformState(name=name, state="paused" if name in self.paused else "listening")
+            for name in ("fake", "slack")
+        ]
+
+    def pause(self, name: str) -> None:
+        self.paused.add(name)
+
+    def resume(self, name: str) -> None:
+        self.paused.discard(name)
+
+    def restart(self) -> None:
+        self.restarts += 1
+
+    def services(self) -> Services:
+        return Services(
+            settings=self,
+            house=self,
+            offers=self,
+            toolbox=self,
+            pictures=self,
+            platforms=self,
+            restart=self.restart,
+        )
+
+
+class Typist:
+    """Types commands into one conversation."""
+
+    def __init__(self, one: Talk) -> None:
+        self.one = one
+        self.models = OneModel()
+        self.butler = Butler()
+        self.context = Context(
+            one.conversation,
+            self.models,
+            Facts(),
+            seat=Seat(abilities=ALL),
+            services=self.butler.services(),
+        )
+        self._registry = standard_commands()
+
+    def sits(self, role: Role = Role.OWNER, **seat: object) -> None:
+        self.context = structs.replace(
+            self.context, role=role, seat=structs.replace(self.context.seat, **seat)
+        )
+
+    def chats(self, role: Role = Role.OWNER, **seat: object) -> None:
+        where: dict[str, object] = {
+            "surface": Surface.CHAT,
+            "address": Address("fake", "1"),
+            "platform": "fake",
+            "person": Person(id="7", name="Ann"),
+            "abilities": frozenset(),
+        }
+        self.sits(role, **(where | seat))
+
+    async def type(self, line: str) -> Reply:
+        return await self._registry.run(self.context, line)
+
+    async def read(self, line: str) -> str:
+        reply = await self.type(line)
+        assert isinstance(reply, Told)
+        return reply.text
+
+    async def texts(self) -> list[str]:
+        return [text_of(row.message) for row in await self.one.rows()]
+
+
+@asynccontextmanager
+async def typist(
+    path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), clock: FakeClock | None = None
+) -> AsyncGenerator[Typist]:
+    async with talk(path, *scripts, tools=tools, clock=clock) as one:
+        yield Typist(one)

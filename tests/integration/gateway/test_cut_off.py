@@ -1,0 +1,40 @@
+"""Somebody who brings a message may be cut off while it is being written; it is answered still."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+
+from gateways import lobby, update
+from hermes.kit.failpoints import watching
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_message_whose_bringer_was_cut_off_is_answered_when_it_comes_again(
+    tmp_path: Path,
+) -> None:
+    loop = asyncio.get_running_loop()
+    scope, gone = anyio.CancelScope(), threading.Event()
+
+    async with lobby(tmp_path) as one:
+        await one.channel.type(update("hello", "1"))
+        await one.sees("re: hello")
+        await one.calm()
+
+        def cut(name: str) -> None:
+            """While the message is on its way to the disk, its bringer leaves."""
+            if name == "writer.before_commit" and not gone.is_set():
+                loop.call_soon_threadsafe(scope.cancel)
+                assert gone.wait(20)
+
+        with watching(cut):
+            with scope:
+                await one.gateway.intake.deliver(update("again", "2"))
+            assert scope.cancelled_caught
+            gone.set()
+        assert one.channel.seen_in("1") == ["re: hello"]
+        await one.channel.type(update("again", "2"))
+        await one.sees("re: hello", "re: again")

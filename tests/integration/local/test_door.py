@@ -1,0 +1,449 @@
+"""The program before the door of a running gateway: same words, same codes, little to load."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pexpect
+import pytest
+
+from doors import DoorProcess, served
+from hermes.local.line import connected
+from hermes.local.marks import marks_of
+from hermes.local.partner import Question, Start
+from hermes.local.remote import ask_status, wake
+from hermes.local.wire import (
+    FIRST_LIMIT,
+    Accepted,
+    Answer,
+    Failed,
+    Hello,
+    Inquire,
+    Interrupt,
+    Refused,
+    Say,
+    Welcome,
+    pack,
+)
+from hermes.schema.messages import Text
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from processes import HERMES, PATIENCE, Fifo, Hermes, MockModel, Ran, mock_model, wait_for_death
+
+HANG = Fault("hang", after=3)
+TREE = "echo $$ > told; sleep 1000"
+SCRIPT = Script(
+    rules=[
+        Rule("hang", [Reply("first words and then silence", fault=HANG, chunk=6)]),
+        Rule("tool please", [
+            Reply("Looking.", [Call("terminal", {"command": "echo from-tool"})]),
+            Reply("It says from-tool."),
+        ]),
+        Rule("long job", [Reply("", [Call("terminal", {"command": TREE})])]),
+        Rule("wrong key", [Reply(fault=Fault("status", named="unauthorized"))]),
+        Rule("at length", [Reply("word " * 400_000, chunk=0)]),
+    ],
+    default=Reply("Plain answer."),
+    models=("mock", "other"),
+)  # fmt: skip
+PROMPT = "\x1b[1;36m> \x1b[0m"
+PROBE = """
+import sys
+from hermes.cli.main import main
+code = main(sys.argv[1:])
+print("modules:", *sorted(sys.modules), file=sys.stderr)
+sys.exit(code)
+"""
+HEAVY = {"asyncio", "anyio", "aiohttp", "apsw", "yaml", "logging", "hermes.app", "hermes.session"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+    return Hermes(tmp_path, model.url)
+
+
+@pytest.fixture
+def door(hermes: Hermes) -> Iterator[DoorProcess]:
+    with served(hermes) as running:
+        yield running
+
+
+def probed(hermes: Hermes, *words: str, **env: str) -> tuple[Ran, set[str]]:
+    """What it did, and which modules it has loaded for that."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *words], cwd=hermes.work, env=hermes.env | env,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    err, _, modules = done.stderr.rpartition("modules: ")
+    return Ran(done.returncode, done.stdout, err), set(modules.split())
+
+
+def went_through_the_door(modules: set[str]) -> bool:
+    return not HEAVY & modules
+
+
+def receive(connection: socket.socket) -> Answer | None:
+    """The next frame from the door; None when it hung up."""
+    data = connection.recv(4, socket.MSG_WAITALL)
+    if not data:
+        return None
+    return msgspec.json.decode(
+        connection.recv(int.from_bytes(data, "big"), socket.MSG_WAITALL), type=Answer
+    )
+
+
+@pytest.fixture
+def call(hermes: Hermes, door: DoorProcess) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE)
+        connection.connect(str(hermes.home / "gateway.sock"))
+        yield connection
+
+
+def hello(hermes: Hermes) -> Hello:
+    from hermes import __version__  # noqa: PLC0415
+
+    start = Start(cwd=str(hermes.work))
+    return Hello(version=__version__, marks=marks_of(hermes.env), start=start)
+
+
+def let_in(connection: socket.socket, hermes: Hermes) -> str:
+    connection.sendall(pack(hello(hermes)))
+    assert receive(connection) == Accepted()
+    welcome = receive(connection)
+    assert isinstance(welcome, Welcome)
+    return welcome.state.session
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-z", "hello"),
+        ("-q", "tool please"),
+        ("-q", "tool please", "-Q"),
+        ("-c", "-z", "hello"),
+        ("-z", "hello", "-m", "other"),
+        ("-q", "hello", "--json"),
+    ],
+)
+def test_little_is_loaded(hermes: Hermes, door: DoorProcess, words: tuple[str, ...]) -> None:
+    hermes("-z", "something to go on with")
+    ran, modules = probed(hermes, *words)
+    assert ran.code == 0
+    assert HEAVY & modules == set()
+    assert len(modules) < 200
+
+
+def test_the_same_words_and_codes_as_without(hermes: Hermes) -> None:
+    lines = (
+        ("-z", "hello"),
+        ("-q", "tool please"),
+        ("-z", "tool please", "-c"),
+        ("-z", "wrong key"),
+        ("-q", "wrong key"),
+        ("-z", "hello", "-r", "nobody"),
+        ("-z", "hello", "--provider", "nobody"),
+        ("-z", "hello", "--image", "nowhere.png"),
+        ("-z", "at length"),
+        ("-z", "hello", "--cwd", "/nowhere"),
+    )
+    alone = [hermes(*words) for words in lines]
+    with served(hermes):
+        together = [hermes(*words) for words in lines]
+    for words, one, other in zip(lines, alone, together, strict=True):
+        assert (words, other.code, other.out) == (words, one.code, one.out)
+        assert _without_ids(other.err) == _without_ids(one.err)
+
+
+def _without_ids(text: str) -> str:
+    return " ".join("<id>" if word.count("_") == 2 else word for word in text.split())
+
+
+def test_events_and_usage_come_through(hermes: Hermes, door: DoorProcess, tmp_path: Path) -> None:
+    file = tmp_path / "usage.json"
+    ran, modules = probed(hermes, "-q", "tool please", "--json", "--usage-file", str(file))
+    assert went_through_the_door(modules)
+    events = ran.events
+    assert (events[0]["type"], events[-1]["type"]) == ("run_started", "run_ended")
+    assert events[-1]["outcome"] == "done"
+    report = json.loads(file.read_text())
+    assert (report["session_id"], report["api_calls"]) == (events[0]["session"], 2)
+
+
+def test_a_session_goes_on_with_c_and_r(
+    hermes: Hermes, door: DoorProcess, model: MockModel
+) -> None:
+    first = hermes("-q", "remember THROUGH-1").err.split()[1]
+    hermes("-z", "something else")
+    assert hermes("-z", "THROUGH-R", "-r", first).code == 0
+    assert "THROUGH-1" in str(model.requests("THROUGH-R")[0])
+    assert hermes("-c", "-z", "THROUGH-C").code == 0
+    assert "THROUGH-1" in str(model.requests("THROUGH-C")[0])
+    (session, *_) = [
+        one for one in hermes("sessions", "list", "--json").events if one["id"] == first
+    ]
+    assert (session["source"], session["cwd"]) == ("cli", str(hermes.work))
+
+
+@pytest.mark.parametrize(
+    ("words", "env"),
+    [
+        (("-z", "hello", "-t", "file"), {}),
+        (("-z", "hello", "--max-turns", "3"), {}),
+        (("-z", "hello", "--source", "script"), {}),
+        (("-z", "hello"), {"OPENAI_API_KEY": "sk-another"}),
+        (("-z", "hello"), {"HERMES_WHATEVER": "1"}),
+        (("-z", "hello"), {"PATH": "/usr/bin:/bin"}),
+        (("-z", "hello"), {"TZ": "Asia/Tokyo"}),
+    ],
+)
+def test_what_the_gateway_would_do_otherwise_is_done_here(
+    hermes: Hermes, door: DoorProcess, words: tuple[str, ...], env: dict[str, str]
+) -> None:
+    ran, modules = probed(hermes, *words, **env)
+    assert ran == (0, "Plain answer.\n", "")
+    assert not went_through_the_door(modules)
+
+
+def test_what_makes_no_difference_is_no_reason(hermes: Hermes, door: DoorProcess) -> None:
+    env = {"TERM": "dumb", "COLORTERM": "x", "SHLVL": "9", "XDG_SESSION_ID": "7", "PWD": "/"}
+    assert went_through_the_door(probed(hermes, "-z", "hello", **env)[1])
+
+
+def test_changed_settings_are_heeded_at_once(
+    hermes: Hermes, door: DoorProcess, model: MockModel
+) -> None:
+    hermes.env.pop("HERMES_INFERENCE_MODEL")
+    hermes.configure("model: other\n")
+    assert hermes("-z", "hello HEEDED").code == 0
+    assert [one["model"] for one in model.requests("hello HEEDED")] == ["other"]
+
+
+def test_ctrl_c_ends_the_turn_in_the_gateway(
+    hermes: Hermes, door: DoorProcess, model: MockModel
+) -> None:
+    with hermes.running("-q", "hang ONCE") as running:
+        running.hears("first words")
+        ran = running.told(signal.SIGINT)
+    assert ran.code == 130
+    assert "Interrupted." in ran.out
+    assert hermes("-c", "-z", "after ONCE").out == "Plain answer.\n"
+    assert "first words" in str(model.requests("after ONCE")[0])
+
+
+def test_a_killed_client_takes_its_turn_along(
+    hermes: Hermes, door: DoorProcess, model: MockModel
+) -> None:
+    fifo = Fifo(hermes.work / "told")
+    with hermes.running("-q", "long job KILLED") as running:
+        (pid,) = fifo.words()
+        running.told(signal.SIGKILL)
+    fifo.close()
+    wait_for_death(int(pid))
+    # The turn writes its last word a moment after its command has died.
+    while (ran := hermes("-c", "-z", "after KILLED")).code == 75:
+        continue
+    assert ran.out == "Plain answer.\n"
+    assert "nterrupted" in str(model.requests("after KILLED")[0])
+
+
+@pytest.mark.parametrize("words", [("-q", "hang"), ("-q", "hang", "--json")])
+def test_a_killed_gateway_is_told_of(
+    hermes: Hermes, door: DoorProcess, words: tuple[str, ...]
+) -> None:
+    with hermes.running(*words) as running:
+        running.hears("first ")
+        door.die()
+        out, err = running.process.communicate(timeout=PATIENCE)
+    assert running.process.returncode == 1
+    assert err.decode().startswith("hermes: The gateway hung up.\n  What was said so far is kept")
+    if "--json" in words:
+        last = json.loads((running.heard + out).splitlines()[-1])
+        assert (last["type"], last["outcome"], last["code"]) == ("run_ended", "failed", "gateway")
+    assert (hermes.home / "gateway.sock").exists()
+    ran, modules = probed(hermes, "-z", "hello")
+    assert ran == (0, "Plain answer.\n", "")
+    assert not went_through_the_door(modules)
+
+
+def test_a_gateway_that_is_stopped_says_so(hermes: Hermes, door: DoorProcess) -> None:
+    with hermes.running("-q", "hang") as running:
+        running.hears("first ")
+        assert door.stop() == 0
+        out, err = running.process.communicate(timeout=PATIENCE)
+    assert running.process.returncode == 1
+    assert b"Interrupted." in out
+    assert err.endswith(b"hermes: The gateway was stopped.\n  Nothing said so far is lost.\n")
+    assert not (hermes.home / "gateway.sock").exists()
+
+
+def test_a_chat_through_the_door(hermes: Hermes, door: DoorProcess) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        assert f"openai/mock · {hermes.work}" in child.before
+        child.sendline("hello")
+        child.expect_exact("Plain answer.")
+        child.expect_exact(PROMPT)
+        child.sendline("/stat\t")
+        child.expect_exact("messages")
+        child.expect_exact(PROMPT)
+        child.sendline("/etc/hosts is a path")
+        child.expect_exact("Plain answer.")
+        child.expect_exact(PROMPT)
+        child.sendline("hang")
+        child.expect_exact("first words")
+        child.sendintr()
+        child.expect_exact("Interrupted.")
+        child.expect_exact(PROMPT)
+        door.die()
+        child.sendline("hello")
+        child.expect_exact("The gateway hung up.")
+        child.expect_exact("Go on later with: hermes -r ")
+        child.expect(pexpect.EOF)
+        child.close()
+    assert child.exitstatus == 1
+
+
+def test_a_dead_gateways_socket_is_replaced_and_a_living_ones_is_not(hermes: Hermes) -> None:
+    with served(hermes) as first:
+        first.die()
+    place = hermes.home / "gateway.sock"
+    assert place.exists()
+    with served(hermes):
+        assert place.stat().st_mode & 0o777 == 0o600
+        second = subprocess.run(
+            [sys.executable, str(Path(__file__).parent / "door_process.py")],
+            env=hermes.env, capture_output=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        assert b"Another gateway listens" in second.stderr
+        assert went_through_the_door(probed(hermes, "-z", "hello")[1])
+    assert list(hermes.home.glob("*gateway.sock*")) == []
+
+
+def test_a_home_with_a_long_name_has_a_door_too(hermes: Hermes, tmp_path: Path) -> None:
+    hermes.home = tmp_path / ("long" * 30) / "home"
+    hermes.home.parent.mkdir()
+    hermes.env["HERMES_HOME"] = str(hermes.home)
+    with served(hermes):
+        ran, modules = probed(hermes, "-z", "hello")
+    assert ran.out == "Plain answer.\n"
+    assert went_through_the_door(modules)
+
+
+def test_another_user_is_turned_away(hermes: Hermes) -> None:
+    with served(hermes, "--uid", str(os.getuid() + 1)):
+        assert ask_status(hermes.home) is None
+        ran, modules = probed(hermes, "-z", "hello")
+    assert ran.out == "Plain answer.\n"
+    assert not went_through_the_door(modules)
+    assert "was turned away" in (hermes.home / "logs/agent.log").read_text()
+
+
+def test_waking_and_asking_need_no_conversation(hermes: Hermes, door: DoorProcess) -> None:
+    assert ask_status(hermes.home) == b'{"state": "running"}'
+    assert wake(hermes.home)
+    door.hears("woken")
+    assert hermes("sessions", "list", "--json").events == []
+    door.stop()
+    assert not wake(hermes.home)
+    assert ask_status(hermes.home) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\0\0\x05hello",
+        b'\0\0\0\x11{"type":"nobody"}',
+        b"\0\0\0\0",
+        (FIRST_LIMIT + 1).to_bytes(4, "big"),
+        b"\xff\xff\xff\xff",
+        pack(Interrupt()),
+    ],
+)
+def test_garbage_is_answered_and_the_door_stays_open(
+    hermes: Hermes, call: socket.socket, data: bytes
+) -> None:
+    call.sendall(data)
+    answer = receive(call)
+    assert isinstance(answer, Failed)
+    assert answer.trouble.code == "bad_frame"
+    assert receive(call) is None
+    assert ask_status(hermes.home) is not None
+
+
+@pytest.mark.parametrize("data", [b"\0\0\0\x01{", b"\xff\xff\xff\xff"])
+def test_garbage_in_the_middle_of_a_turn_ends_it(
+    hermes: Hermes, call: socket.socket, data: bytes
+) -> None:
+    let_in(call, hermes)
+    call.sendall(pack(Say(Question((Text("hang"),)))) + data)
+    kinds: list[str] = []
+    while (answer := receive(call)) is not None:
+        kinds.append(type(answer).__name__)
+    assert "Failed" in kinds
+    assert kinds[-1] == "Ended"
+    assert ask_status(hermes.home) is not None
+
+
+def test_two_requests_at_once_are_refused(hermes: Hermes, call: socket.socket) -> None:
+    let_in(call, hermes)
+    call.sendall(2 * pack(Say(Question((Text("hang"),)))))
+    answers: list[Answer] = []
+    while (answer := receive(call)) is not None:
+        answers.append(answer)
+    assert any(isinstance(one, Failed) and one.trouble.code == "usage" for one in answers)
+
+
+def test_another_version_is_sent_home(hermes: Hermes, call: socket.socket) -> None:
+    call.sendall(pack(msgspec.structs.replace(hello(hermes), version="0.0.0")))
+    assert isinstance(receive(call), Refused)
+    assert receive(call) is None
+
+
+def test_many_guests_at_once_and_one_too_many(hermes: Hermes, door: DoorProcess) -> None:
+    calls = [socket.socket(socket.AF_UNIX) for _ in range(200)]
+    for one in calls:
+        one.settimeout(PATIENCE)
+        one.connect(str(hermes.home / "gateway.sock"))
+        one.sendall(pack(hello(hermes)))
+    for one in calls:
+        assert receive(one) == Accepted()
+        assert isinstance(receive(one), Welcome)
+    for one in calls[:50]:
+        one.sendall(pack(Say(Question((Text("hello from many"),)))))
+    for one in calls[:50]:
+        while type(answer := receive(one)).__name__ == "Happened":
+            continue
+        assert type(answer).__name__ == "Ended"
+    with connected(hermes.home) as line:
+        assert line is not None
+        line.send(Inquire())
+        assert type(line.receive()).__name__ == "Status"
+    for one in calls:
+        one.close()
+    assert hermes("-z", "hello").out == "Plain answer.\n"
+
+
+def test_a_reader_who_stops_and_goes_on_misses_nothing(hermes: Hermes, door: DoorProcess) -> None:
+    with subprocess.Popen(
+        [HERMES, "-q", "at length"], cwd=hermes.work, env=hermes.env,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"w"
+        process.send_signal(signal.SIGSTOP)
+        assert ask_status(hermes.home) is not None
+        process.send_signal(signal.SIGCONT)
+        rest = process.stdout.read()
+    assert b"w" + rest == b"word " * 400_000 + b"\n"

@@ -1,0 +1,285 @@
+"""What every partner does, whether the agent runs here or behind the door."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from doors import served
+from hermes.config.env import Env
+from hermes.config.home import resolve_home
+from hermes.local.here import open_here
+from hermes.local.partner import (
+    Ask,
+    Leave,
+    Partner,
+    Plain,
+    Question,
+    Start,
+    Told,
+)
+from hermes.local.remote import open_remote
+from hermes.schema.errors import NotFound, SessionBusy, UsageError
+from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said, TextDelta
+from hermes.schema.messages import Text
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from processes import Hermes, MockModel, mock_model
+
+HANG = Fault("hang", after=3)
+SCRIPT = Script(
+    rules=[
+        Rule("hang", [Reply("first words and then silence", fault=HANG, chunk=6)]),
+        Rule("tool please", [
+            Reply("Looking.", [Call("terminal", {"command": "pwd"})]),
+            Reply("Done."),
+        ]),
+        Rule("wrong key", [Reply(fault=Fault("status", named="unauthorized"))]),
+    ],
+    default=Reply("Plain answer."),
+    models=("mock", "other"),
+)  # fmt: skip
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+Opener = Callable[..., AbstractContextManager[Partner]]
+
+
+class Ear:
+    """Keeps every event, and does something at the first word of an answer."""
+
+    def __init__(self, at_first_word: Callable[[], object] = lambda: None) -> None:
+        self.events: list[Event] = []
+        self._at_first_word = at_first_word
+        self._heard = False
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, TextDelta) and not self._heard:
+            self._heard = True
+            self._at_first_word()
+
+    @property
+    def ended(self) -> RunEnded:
+        (ended,) = [event for event in self.events if isinstance(event, RunEnded)]
+        assert self.events[-1] is ended
+        return ended
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["here", "remote"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def hermes(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, model: MockModel
+) -> Iterator[Hermes]:
+    hermes = Hermes(tmp_path_factory.mktemp(kind), model.url)
+    if kind == "here":
+        yield hermes
+        return
+    with served(hermes):
+        yield hermes
+
+
+@pytest.fixture
+def meet(kind: str, hermes: Hermes) -> Opener:
+    env = Env(hermes.env)
+    home = resolve_home(env)
+
+    def open_partner(**given: object) -> AbstractContextManager[Partner]:
+        start = Start(cwd=str(hermes.work), **given)
+        return open_here(home, env, start) if kind == "here" else open_remote(home.path, env, start)
+
+    return open_partner
+
+
+def said(text: str) -> Question:
+    return Question((Text(text),))
+
+
+def test_a_turn_is_told_from_its_start_to_its_end(meet: Opener, hermes: Hermes) -> None:
+    ear = Ear()
+    with meet() as partner:
+        assert not partner.state.started
+        assert partner.greeting.folder == str(hermes.work)
+        assert partner.greeting.commands == ()
+        assert partner.say(said("tool please"), ear) is Outcome.DONE
+        assert partner.state.started
+        session = partner.state.session
+    first = ear.events[0]
+    assert isinstance(first, RunStarted)
+    assert first.session == session
+    kinds = [type(event.message).__name__ for event in ear.events if isinstance(event, Said)]
+    assert kinds == ["User", "Assistant", "Result", "Assistant"]
+    results = [event.message for event in ear.events if isinstance(event, Said)]
+    assert str(hermes.work) in str(results[2])
+    assert ear.ended.outcome is Outcome.DONE
+
+
+def test_a_person_is_greeted(meet: Opener) -> None:
+    with meet() as partner:
+        partner.say(said("remember me"), Ear())
+        session = partner.state.session
+    with meet(person=True, resume=session) as partner:
+        greeting = partner.greeting
+        assert partner.state.session == session
+        assert greeting.recap == (("you", "remember me"), ("hermes", "Plain answer."))
+        assert greeting.model == "openai/mock"
+        assert greeting.trouble is None
+        assert {"new", "help", "quit"} <= set(greeting.commands)
+    with meet(latest=True) as partner:
+        assert partner.state.session == session
+
+
+def test_commands_are_answered(meet: Opener) -> None:
+    with meet() as partner:
+        partner.say(said("before the commands"), Ear())
+        told = partner.command("/status")
+        assert isinstance(told, Told)
+        assert partner.state.session in told.text
+        assert partner.command("/retry") == Ask((Text("before the commands"),))
+        assert partner.command("/etc/hosts is a file") == Plain()
+        assert partner.command("/quit") == Leave()
+        with pytest.raises(UsageError, match="no command /frob") as caught:
+            partner.command("/frob")
+        assert caught.value.hint
+        before = partner.state.session
+        partner.command("/new")
+        assert partner.state.session != before
+        assert not partner.state.started
+
+
+@pytest.mark.parametrize("from_a_thread", [False, True])
+def test_an_interrupted_turn_ends_in_order(meet: Opener, from_a_thread: bool) -> None:
+    with meet() as partner:
+
+        def interrupt() -> None:
+            if not from_a_thread:
+                partner.interrupt()
+                return
+            helper = threading.Thread(target=partner.interrupt)
+            helper.start()
+            helper.join()
+
+        ear = Ear(interrupt)
+        partner.interrupt()
+        assert partner.say(said("hang"), ear) is Outcome.CANCELLED
+        assert (ear.ended.reason, ear.ended.code) == ("Interrupted.", "cancelled")
+        partner.interrupt()
+        assert partner.say(said("and now"), Ear()) is Outcome.DONE
+
+
+def test_whoever_cannot_show_a_turn_ends_it(meet: Opener, model: MockModel) -> None:
+    def break_down() -> None:
+        raise OSError("the paper is finished")
+
+    ear = Ear(break_down)
+    with meet() as partner:
+        with pytest.raises(OSError, match="the paper is finished"):
+            partner.say(said("hang UNSHOWN"), ear)
+        assert isinstance(ear.events[-1], TextDelta)
+        assert partner.say(said("go on UNSHOWN"), Ear()) is Outcome.DONE
+    assert "first words" in str(model.requests("go on UNSHOWN")[-1])
+
+
+def test_a_report_counts_and_names(meet: Opener) -> None:
+    ear = Ear()
+    with meet() as partner:
+        partner.say(said("count"), ear)
+        report = partner.report(ear.ended)
+        assert (report.model, report.provider) == ("mock", "openai")
+        assert report.session_id == partner.state.session
+        assert (report.api_calls, report.completed) == (1, True)
+        assert report.total_tokens == report.input_tokens + report.output_tokens > 0
+        assert partner.report(None).api_calls == 0
+
+
+def test_trouble_keeps_its_kind_and_its_hint(meet: Opener, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no session 'nobody'"), meet(resume="nobody"):
+        pass
+    text = tmp_path / "text.png"
+    text.write_text("no picture")
+    with meet() as partner:
+        with pytest.raises(UsageError, match="is no picture") as caught:
+            partner.say(Question((), (bytes(text),)), Ear())
+        assert "PNG" in caught.value.hint
+        with pytest.raises(UsageError, match="cannot be read"):
+            partner.say(Question((), (b"/nowhere/\xff.png",)), Ear())
+        with pytest.raises(UsageError, match="nothing to answer"):
+            partner.say(said(" "), Ear())
+        assert not partner.state.started
+        ear = Ear()
+        assert partner.say(said("wrong key"), ear) is Outcome.FAILED
+        assert ear.ended.code == "auth"
+
+
+def test_a_picture_goes_along(meet: Opener, tmp_path: Path, model: MockModel) -> None:
+    picture = tmp_path / "dot.png"
+    picture.write_bytes(PNG)
+    with meet() as partner:
+        assert partner.say(Question((Text("PICTURED"),), (bytes(picture),)), Ear()) is Outcome.DONE
+    parts = model.requests("PICTURED")[-1]["messages"][-1]["content"]
+    assert [part["type"] for part in parts] == ["text", "image_url"]
+
+
+def test_a_session_is_run_once_at_a_time(meet: Opener) -> None:
+    refused: list[Exception] = []
+
+    def ask_elsewhere() -> None:
+        with meet(resume=first.state.session) as second:
+            try:
+                second.say(said("may I?"), Ear())
+            except SessionBusy as error:
+                refused.append(error)
+        first.interrupt()
+
+    def in_a_thread() -> None:
+        helpers.append(threading.Thread(target=ask_elsewhere))
+        helpers[0].start()
+
+    helpers: list[threading.Thread] = []
+    with meet() as first:
+        first.say(said("begin"), Ear())
+        assert first.say(said("hang"), Ear(in_a_thread)) is Outcome.CANCELLED
+        helpers[0].join()
+    assert len(refused) == 1
+
+
+def test_a_model_that_is_asked_for_stays_with_the_session(
+    meet: Opener, model: MockModel, kind: str
+) -> None:
+    with meet(model="other", person=True) as partner:
+        assert partner.greeting.model == "openai/other"
+        partner.say(said(f"CHOSEN {kind}"), Ear())
+        partner.say(said(f"CHOSEN {kind} again"), Ear())
+        partner.command("/new")
+        partner.say(said(f"CHOSEN {kind} anew"), Ear())
+        session = partner.state.session
+    with meet(resume=session) as partner:
+        partner.say(said(f"CHOSEN {kind} still"), Ear())
+    with meet(resume=session, model="mock") as partner:
+        partner.say(said(f"CHOSEN {kind} once more"), Ear())
+    models = [one["model"] for one in model.requests(f"CHOSEN {kind}")]
+    assert models == ["other", "other", "other", "other", "mock"]
+
+
+def test_a_folder_that_is_gone_is_told_of(meet: Opener, tmp_path: Path, hermes: Hermes) -> None:
+    folder = tmp_path / "soon-gone"
+    folder.mkdir()
+    env = Env(hermes.env)
+    with open_here(resolve_home(env), env, Start(cwd=str(folder))) as partner:
+        partner.say(said("from there"), Ear())
+        session = partner.state.session
+    folder.rmdir()
+    with meet(resume=session) as partner:
+        (note,) = partner.greeting.notes
+        assert note == f"{folder} is gone; the session goes on in {hermes.work}."
+        assert partner.greeting.folder == str(hermes.work)

@@ -1,0 +1,52 @@
+"""From the flags of a chat to what it starts with."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hermes.cli.parser import Parser
+from hermes.cli.start import picture_paths, start_of
+from hermes.cli.verbs.chat import add_arguments
+from hermes.local.partner import Start
+from hermes.schema.errors import UsageError
+
+
+def started(*words: str) -> Start:
+    parser = Parser(prog="hermes chat")
+    add_arguments(parser)
+    return start_of(parser.parse_args(words))
+
+
+def test_without_flags_everything_is_left_to_the_settings() -> None:
+    assert started() == Start(cwd=str(Path.cwd()))
+
+
+def test_every_flag_arrives(tmp_path: Path) -> None:
+    start = started(
+        "-r", "abc", "-m", "m", "--provider", "p", "-t", "file, ,todo", "--max-turns", "4",
+        "--source", "script", "--cwd", str(tmp_path),
+    )  # fmt: skip
+    assert start == Start(
+        cwd=str(tmp_path), moved=True, resume="abc", model="m", provider="p", source="script",
+        toolsets=("file", "todo"), max_steps=4,
+    )  # fmt: skip
+
+
+def test_going_on_with_the_last_or_a_named_session() -> None:
+    assert (started("-c").latest, started("-c").resume) == (True, "")
+    assert started("-c", "a title").resume == "a title"
+
+
+def test_a_folder_must_exist() -> None:
+    with pytest.raises(UsageError, match="/nowhere is not a folder"):
+        started("--cwd", "/nowhere")
+
+
+def test_pictures_are_named_from_the_root() -> None:
+    assert picture_paths(["a/../b.png", "/c.png", "~nobody-here/x", "\udcff.png"]) == (
+        os.fsencode(Path.cwd() / "b.png"),
+        b"/c.png",
+        os.fsencode(Path.cwd() / "~nobody-here/x"),
+        os.fsencode(Path.cwd()) + b"/\xff.png",
+    )

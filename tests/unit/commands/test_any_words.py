@@ -1,0 +1,47 @@
+"""Whatever is typed behind whatever command: a reply, or an error that says what to do."""
+
+import tempfile
+from pathlib import Path
+
+import anyio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commanding import typist
+from hermes.commands.command import Ask, Leave, Told
+from hermes.commands.registry import standard_commands
+from hermes.schema.errors import HermesError
+from hermes.schema.scope import Role
+from hermes.testing.scripted import says
+
+NAMES = [name for name in standard_commands().names if name != "save"]
+WORDS = st.one_of(
+    st.text(max_size=20),
+    st.sampled_from(
+        ["0", "-1", "1", "99", "²", "--global", "--provider", "none", "list", "'", "9" * 5000]
+    ),
+    st.integers().map(str),
+)
+LINES = st.tuples(st.sampled_from(NAMES), st.lists(WORDS, max_size=3)).map(
+    lambda typed: f"/{typed[0]} {' '.join(typed[1])}"
+)
+
+
+async def _type(lines: list[str], role: Role, in_chat: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with typist(Path(folder), says("one")) as at:
+            await at.one.say("first")
+            if in_chat:
+                at.chats(role)
+            for line in lines:
+                try:
+                    reply = await at.type(line)
+                except HermesError:
+                    continue
+                assert isinstance(reply, Told | Ask | Leave)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(LINES, min_size=1, max_size=12), st.sampled_from(Role), st.booleans())
+def test_it_is_always_answered(lines: list[str], role: Role, in_chat: bool) -> None:
+    anyio.run(_type, lines, role, in_chat)

@@ -1,0 +1,105 @@
+"""When a running agent would do the same as a new one: environment, settings, program."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from hermes import __version__
+from hermes.app.build import App, Choices, open_app
+from hermes.config.env import Env
+from hermes.config.home import resolve_home
+from hermes.local.likeness import Likeness
+from hermes.local.marks import marks_of
+from hermes.local.partner import Start
+from hermes.local.wire import Hello
+
+pytestmark = pytest.mark.anyio
+
+CONFIG = """
+agent:
+  system_prompt: Speak like ${FAVOURITE}.
+terminal:
+  env_passthrough: [MY_TOOL]
+custom_providers:
+  - {name: mine, base_url: "http://127.0.0.1:1/v1", key_env: MY_LOGIN}
+"""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text(CONFIG)
+    return {"HERMES_HOME": str(home), "PATH": "/bin", "LANG": "C", "FAVOURITE": "a cat"}
+
+
+@pytest.fixture
+async def app(env: dict[str, str]) -> AsyncIterator[App]:
+    async with open_app(resolve_home(env), Env(env), Choices(workspace="/")) as opened:
+        yield opened
+
+
+def hello(env: dict[str, str]) -> Hello:
+    return Hello(version=__version__, marks=marks_of(env), start=Start(cwd="/"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH", "LANG", "LC_ALL", "HOME", "TZ", "https_proxy", "HTTPS_PROXY", "OPENAI_API_KEY",
+        "OPENAI_API_KEY_2", "HERMES_NEW", "TERMINAL_CWD", "SSH_AUTH_SOCK", "XDG_CONFIG_HOME",
+        "XDG_DATA_DIRS", "FAVOURITE", "MY_TOOL", "MY_LOGIN", "SOMEBODYS_TOKEN",
+    ],
+)  # fmt: skip
+async def test_what_matters(app: App, env: dict[str, str], name: str) -> None:
+    likeness = Likeness(app, marks_of(env))
+    assert likeness.difference(hello(env)) == ""
+    assert name in likeness.difference(hello(env | {name: "another"}))
+    without = Likeness(app, marks_of(env | {name: "here only"}))
+    assert name in without.difference(hello({one: env[one] for one in env if one != name}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HERMES_HOME", "TERM", "COLORTERM", "PWD", "SHLVL", "_", "XDG_SESSION_ID", "DISPLAY",
+        "XDG_RUNTIME_DIR", "HERMES_SESSION_ID", "WHATEVER",
+    ],
+)  # fmt: skip
+async def test_what_does_not(app: App, env: dict[str, str], name: str) -> None:
+    assert Likeness(app, marks_of(env)).difference(hello(env | {name: "another"})) == ""
+
+
+async def test_another_program_is_another(app: App, env: dict[str, str]) -> None:
+    likeness = Likeness(app, marks_of(env))
+    assert __version__ in likeness.difference(structs.replace(hello(env), version="9.9"))
+    assert likeness.difference(structs.replace(hello(env), protocol=99))
+
+
+@pytest.mark.parametrize("name", ["config.yaml", ".env", "auth.json"])
+async def test_settings_that_changed_meanwhile_count(
+    app: App, env: dict[str, str], name: str
+) -> None:
+    likeness = Likeness(app, marks_of(env))
+    file = app.home.path / name
+    file.write_text("# changed\n")
+    assert "settings have changed" in likeness.difference(hello(env))
+
+
+@given(st.text(), st.text())
+def test_marks_show_no_values(value: str, other: str) -> None:
+    value, other = (
+        one.encode("utf-8", "replace").decode("utf-8", "replace") for one in (value, other)
+    )
+    mark = marks_of({"NAME": value})["NAME"]
+    assert (mark == marks_of({"NAME": other})["NAME"]) == (value == other)
+    assert len(mark) == 24
+
+
+def test_names_and_values_that_are_no_text_have_marks() -> None:
+    marks = marks_of({"N\udcff": "v\udcfe"})
+    assert list(marks) == ["N\\udcff"]

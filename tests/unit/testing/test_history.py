@@ -1,0 +1,84 @@
+"""The judge of histories finds each kind of wrong, and nothing in what is right."""
+
+import pytest
+
+from hermes.gateway.delivery import MARK
+from hermes.testing.history import Waiting, WrongHistory, judge
+from hermes.testing.platform.truth import Truth
+
+
+@pytest.fixture
+def truth() -> Truth:
+    truth = Truth()
+    for name in ("q-1", "q-2"):
+        truth.say("bot", "c", "ann", name)
+    truth.say("bot", "d", "bob", "/queue q-3")
+    return truth
+
+
+def answer(truth: Truth, name: str, *, chat: str = "c", mark: str = "", to: str | None = None):
+    truth.post("bot", chat, f"{mark}re: {name}", to)
+
+
+def test_all_is_well(truth: Truth):
+    answer(truth, "q-1", to="u0")
+    answer(truth, "q-2")
+    answer(truth, "q-2", mark=MARK)
+    answer(truth, "q-3", chat="d")
+    verdict = judge(truth)
+    verdict.check()
+    assert (verdict.asked, verdict.answered, verdict.marked) == (3, 3, 1)
+
+
+def test_lost(truth: Truth):
+    answer(truth, "q-1")
+    answer(truth, "q-3", chat="d")
+    assert judge(truth).lost == ["bot/c: q-2"]
+    with pytest.raises(WrongHistory, match="1 lost"):
+        judge(truth).check()
+
+
+def test_doubled(truth: Truth):
+    answer(truth, "q-1")
+    answer(truth, "q-1")
+    assert judge(truth).doubled == ["bot/c: q-1"]
+
+
+def test_inverted(truth: Truth):
+    answer(truth, "q-2")
+    answer(truth, "q-1")
+    assert judge(truth).inverted == ["bot/c: q-1 after q-2"]
+
+
+@pytest.mark.parametrize(("chat", "to"), [("d", None), ("c", "u1")])
+def test_strayed(truth: Truth, chat: str, to: str | None):
+    answer(truth, "q-1", chat=chat, to=to)
+    assert len(judge(truth).strayed) == 1
+
+
+def test_told_otherwise(truth: Truth):
+    truth.post("bot", "d", "Hermes was restarted before “/queue q-3” was done.", None)
+    truth.post("bot", "c", "This turn is set aside.", "u0")
+    verdict = judge(truth)
+    assert sorted(verdict.told) == ["q-1", "q-3"]
+    assert verdict.lost == ["bot/c: q-2"]
+
+
+def test_a_long_answer_is_whole_only_with_all_its_lines(truth: Truth):
+    truth.say("bot", "e", "eve", "q-4 long")
+    answer(truth, "q-4 long", chat="e")
+    assert "bot/e: q-4 line 11" in judge(truth).lost
+
+
+def test_waiting_knows_when_all_is_said(truth: Truth):
+    waiting = Waiting(truth)
+    truth.feed("bot").after(3, 10)
+    assert not waiting.is_over()
+    answer(truth, "q-1")
+    truth.post("bot", "c", "· a tool", None)
+    truth.edit("bot", "p1", "re: q-2")
+    assert not waiting.is_over()
+    answer(truth, "q-3", chat="d")
+    assert waiting.is_over()
+    truth.say("bot", "c", "ann", "q-5")
+    assert not waiting.is_over()

@@ -1,0 +1,39 @@
+import time
+from collections.abc import Callable
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from hermes.testing.loop_guard import LoopBlocked, guarded
+
+pytestmark = pytest.mark.anyio
+
+
+def idle_for(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def busy_for(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+async def blocked_by(block: Callable[[float], None]) -> None:
+    async with guarded():
+        await anyio.lowlevel.checkpoint()
+        block(0.3)
+
+
+@pytest.mark.parametrize("block", [idle_for, busy_for])
+async def test_who_blocks_the_loop_is_named(block: Callable[[float], None]):
+    with pytest.raises(LoopBlocked, match=block.__name__):
+        await blocked_by(block)
+
+
+async def test_work_in_a_thread_blocks_nothing():
+    async with guarded() as guard:
+        await anyio.to_thread.run_sync(idle_for, 0.2)
+    assert guard.blocks == []
