@@ -1,5 +1,6 @@
 """The gateway as a process, and how much it does: many sessions, durable, over a mock model."""
 
+import gc
 import os
 import signal
 import statistics
@@ -172,6 +173,8 @@ async def _throughput(env: dict[str, str]) -> list[Number]:
         async with anyio.create_task_group() as group:
             group.start_soon(_gateway(app, channel).run)
             await _round(channel, 1)
+            gc.collect()
+            gc.freeze()
             guard.start()
             begun = time.perf_counter()
             await _round(channel, TURNS)

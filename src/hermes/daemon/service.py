@@ -1,5 +1,6 @@
 """The tenants of one process: opened, joined, watched, and let go in order."""
 
+import gc
 import logging
 import signal
 from collections.abc import Mapping, Sequence
@@ -70,6 +71,9 @@ class Service:
             group.start_soon(self._tenure.state.keep)
             group.start_soon(self._notifier.keep_alive, self._clock)
             group.start_soon(self._watch)
+            # What is there now stays: looking through it again and again would hold up everybody.
+            gc.collect()
+            gc.freeze()
             self._tenure.state.write(self._snapshot())
             self._notifier.ready(f"serving {', '.join(self._tenants)}")
             await self._until_ended()

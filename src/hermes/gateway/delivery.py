@@ -245,7 +245,9 @@ class Delivery:
             raise
         except Exception as error:  # noqa: BLE001 - the text is still to be sent as a new post
             log.info("the bubble of %s is lost: %r", pending.parcel.key, error)
-            pending.reply = structs.replace(reply, doubt=False)
+            # This edit, or one before a crash, may have arrived: then the text comes twice.
+            doubt = reply.doubt or not isinstance(error, NotSent)
+            pending.reply = structs.replace(reply, doubt=doubt)
             return False
         return True
 

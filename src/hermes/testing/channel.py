@@ -4,13 +4,17 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from hermes.ports.channel import Caps, Inbound, Offline, Outgoing, Receipt
+from hermes.ports.channel import Caps, Inbound, NotSent, Offline, Outgoing, Receipt
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
 
 class ChannelDown(Offline, ConnectionError):
     """The platform does not answer."""
+
+
+class NoSuchPost(NotSent, ValueError):
+    """Nothing can be changed, because it is not there."""
 
 
 class FakeChannel:
@@ -68,7 +72,7 @@ class FakeChannel:
     async def edit(self, receipt: Receipt, post: Outgoing) -> None:
         self._check(receipt.address)
         if receipt.id not in self.posts:
-            raise ValueError(f"There is no post {receipt.id}.")
+            raise NoSuchPost(f"There is no post {receipt.id}.")
         self.posts[receipt.id] = (receipt.address, post)
 
     async def typing(self, to: Address, on: bool) -> None:

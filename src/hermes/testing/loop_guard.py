@@ -51,6 +51,7 @@ class LoopGuard:
 
     def start(self) -> None:
         self._starved.since()
+        self._due = time.monotonic() + _TICK
         self._worker.start()
         self._handle = self._loop.call_later(_TICK, self._tick)
 
