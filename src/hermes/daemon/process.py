@@ -14,7 +14,7 @@ from hermes.config.profiles import profiles_to_serve
 from hermes.config.schema import Config
 from hermes.daemon.notify import Notifier
 from hermes.daemon.options import Ending, RunOptions
-from hermes.daemon.service import Service
+from hermes.daemon.service import Service, Tell
 from hermes.daemon.tenure import Tenure, hold
 from hermes.kit.clock import SystemClock
 from hermes.ports.channel import Manifest
@@ -23,19 +23,23 @@ log = logging.getLogger(__name__)
 
 
 def run_gateway(
-    home: Home, env: Env, options: RunOptions, manifests: Mapping[str, Manifest] | None = None
+    home: Home,
+    env: Env,
+    options: RunOptions,
+    manifests: Mapping[str, Manifest] | None = None,
+    tell: Tell = lambda snapshot: None,
 ) -> int:
     """Blocks until the end and returns the exit code.
 
-    `manifests` are channels besides those that come with the program. Raises `ConfigError`
-    when the settings are wrong, and `AlreadyRunning`.
+    `manifests` are channels besides those that come with the program; `tell` hears how it goes.
+    Raises `ConfigError` when the settings are wrong, and `AlreadyRunning`.
     """
     notifier = Notifier(env, options.ready_fd)
     try:
         config = load_config(home, env_of(home.dotenv, env)).config
         homes = homes_to_serve(home, config)
         with hold(home, homes, options, SystemClock()) as tenure:
-            service = Service(tenure, env, notifier, manifests or {})
+            service = Service(tenure, env, notifier, manifests or {}, tell)
             ending = anyio.run(_serve, service, tenure, homes, config)
             return tenure.end(ending, service.signal, service.failure)
     finally:

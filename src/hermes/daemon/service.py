@@ -3,7 +3,7 @@
 import gc
 import logging
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 import anyio.abc
@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 LOOK = 2.0
 """Seconds between two looks at how everybody is."""
 
+Tell = Callable[[Snapshot], None]
+"""Hears how it goes: when it begins to serve, every now and then, and when it is to end."""
+
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -37,12 +40,18 @@ class Service:
     """`signal` and `failure` say, after the end, what brought it about."""
 
     def __init__(
-        self, tenure: Tenure, env: Env, notifier: Notifier, manifests: Mapping[str, Manifest]
+        self,
+        tenure: Tenure,
+        env: Env,
+        notifier: Notifier,
+        manifests: Mapping[str, Manifest],
+        tell: Tell,
     ) -> None:
         self._tenure = tenure
         self._env = env
         self._notifier = notifier
         self._manifests = manifests
+        self._tell = tell
         self._clock = SystemClock()
         self._tenants: dict[str, Tenant] = {}
         self._absent: dict[str, str] = {}
@@ -74,7 +83,9 @@ class Service:
             # What is there now stays: looking through it again and again would hold up everybody.
             gc.collect()
             gc.freeze()
-            self._tenure.state.write(self._snapshot())
+            snapshot = self._snapshot()
+            self._tenure.state.write(snapshot)
+            self._tell(snapshot)
             self._notifier.ready(f"serving {', '.join(self._tenants)}")
             await self._until_ended()
             group.cancel_scope.cancel()
@@ -134,12 +145,16 @@ class Service:
         self._notifier.stopping("letting running turns end", patience + 10)
         self._closing.set()
         for tenant in self._tenants.values():
-            tenant.gateway.close()
-        self._tenure.state.put(self._snapshot())
+            tenant.close()
+        snapshot = self._snapshot()
+        self._tenure.state.put(snapshot)
+        self._tell(snapshot)
 
     async def _watch(self) -> None:
         while True:
-            self._tenure.state.put(self._snapshot())
+            snapshot = self._snapshot()
+            self._tenure.state.put(snapshot)
+            self._tell(snapshot)
             await self._clock.sleep(LOOK)
 
     def _snapshot(self) -> Snapshot:

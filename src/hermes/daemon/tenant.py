@@ -68,6 +68,7 @@ class Tenant:
         self._directory = Directory(app.home.channel_directory, app.clock)
         self.ended = anyio.Event()
         self._gateway: Gateway | None = None
+        self._local: LocalDoor | None = None
         self._hear: Hear | None = None
         self._ready = anyio.Event()
 
@@ -100,6 +101,12 @@ class Tenant:
         self._hear = hear
         self._ready.set()
 
+    def close(self) -> None:
+        """Begin nothing more, let what runs come to its end, then leave."""
+        self.gateway.close()
+        if self._local is not None:
+            self._local.close()
+
     def look_again(self) -> None:
         """Another process has put something into the inbox or the outbox."""
         self.gateway.look_again()
@@ -109,9 +116,12 @@ class Tenant:
         await self._ready.wait()
         async with anyio.create_task_group() as group:
             await group.start(local.run)
+            self._local = local
             group.start_soon(Upkeep(self.app).run)
             group.start_soon(self._directory.run)
             await self.gateway.run(self._hear)
+            with anyio.move_on_after(self.gateway.drain):
+                await local.idle()
             group.cancel_scope.cancel()
 
 

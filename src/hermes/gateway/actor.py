@@ -77,7 +77,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """
 
     posted: Callable[[Address], None]
-    bubble: Callable[[Address], Bubble | None]
+    bubble: Callable[[Address, str], Bubble | None]
     refusal: Callable[[Letter], Awaitable[str]]
     ended: Callable[[Letter, Outcome, str], None]
     hooks: Hooks = NoHooks()
@@ -252,12 +252,13 @@ class Actor:
 
     async def _run(self, session: Session, batch: Sequence[Held], *, again: bool) -> None:
         parts, shown_at = self._parts, batch[-1].letter.answers[0]
+        run_id = new_id("run")
         run = Running(
-            id=new_id("run"),
+            id=run_id,
             batch=batch,
             scope=anyio.CancelScope(),
             begun=parts.clock.monotonic(),
-            bubble=parts.surroundings.bubble(shown_at),
+            bubble=parts.surroundings.bubble(shown_at, run_id),
         )
         self._fresh -= run.keys
         self._waiting = [held for held in self._waiting if held.key not in run.keys]

@@ -61,7 +61,7 @@ class Actors:
         self._limits = limits or ActorLimits()
         self._store = store
         self._clock = clock
-        self._bubble: Callable[[Address], Bubble | None] = _no_bubble
+        self._bubble: Callable[[Address, str], Bubble | None] = _no_bubble
         self._draining = False
         self._live: dict[str, Actor] = {}
         self._pending: dict[str, None] = {}
@@ -190,8 +190,8 @@ class Actors:
         """Every session that has something to do, also those that wait for their turn."""
         return {key: self.activity(key) for key in (*self._live, *self._pending)}
 
-    def _new_bubble(self, address: Address) -> Bubble | None:
-        bubble = self._bubble(address)
+    def _new_bubble(self, address: Address, run: str) -> Bubble | None:
+        bubble = self._bubble(address, run)
         if bubble is not None and self._group is not None:
             self._group.start_soon(bubble.run)
         return bubble
@@ -226,7 +226,7 @@ def _nobody(address: Address) -> None:
     log.debug("nobody delivers to %s", address)
 
 
-def _no_bubble(address: Address) -> Bubble | None:
+def _no_bubble(address: Address, run: str) -> Bubble | None:
     return None
 
 

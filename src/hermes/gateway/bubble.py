@@ -61,6 +61,8 @@ class Bubble:
         pacer: Pacer | None = None,
     ) -> None:
         self._channel = channel
+        self._posted: Callable[[str], Awaitable[None]] = _nobody_cares
+        self._over: Callable[[], Awaitable[None]] = _nothing_to_do
         self._shows = shows
         self._pacer = pacer or Pacer(clock, channel.caps)
         self._edits: Edits | None = channel if isinstance(channel, Edits) else None
@@ -76,6 +78,12 @@ class Bubble:
         self._strikes = 0
         self._changed = anyio.Event()
         self._frozen = anyio.Event()
+
+    def is_watched_by(
+        self, posted: Callable[[str], Awaitable[None]], over: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Who is told of the post when it is made, and when nothing more will become of it."""
+        self._posted, self._over = posted, over
 
     def hear(self, event: Event) -> None:
         """Late words of a run that has ended change nothing."""
@@ -120,6 +128,8 @@ class Bubble:
             await self._quietly(lambda: channel.typing(self._address, False))
         if self._receipt is not None and self._given is None:
             await self._quietly(lambda: self._show(BELOW))
+        if self._receipt is not None:
+            await self._over()
 
     async def _pump(self) -> None:
         while not self._frozen.is_set() and self._strikes < STRIKES:
@@ -157,6 +167,7 @@ class Bubble:
             passing("bubble.before_send")
             self._receipt = await self._channel.send(self._address, post)
             passing("bubble.after_send")
+            await self._posted(self._receipt.id)
         elif self._edits is not None:
             await self._edits.edit(self._receipt, post)
         self._shown = text
@@ -185,3 +196,11 @@ class Bubble:
             self._strikes += 1
             log.exception("progress could not be shown in %s", self._address)
         return 0.0
+
+
+async def _nobody_cares(post: str) -> None:
+    log.debug("progress is shown in %s", post)
+
+
+async def _nothing_to_do() -> None:
+    log.debug("progress is over")

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.deadline import within
+from hermes.gateway.deadline import sleep_unless, within
 from hermes.gateway.letters import Reply, amended, as_spoken, outbox, read_reply
 from hermes.gateway.pacer import Pacer
 from hermes.kit.clock import Clock
@@ -83,6 +83,8 @@ class Delivery:
         self._wanted: dict[str, None] = {}
         self._serving: set[str] = set()
         self._woken = anyio.Event()
+        self._leaving = anyio.Event()
+        self._calm = anyio.Event()
 
     def depends_on(self, online: Callable[[], bool]) -> None:
         """While this says no, nothing is tried and no attempt is used up."""
@@ -96,6 +98,13 @@ class Delivery:
         """Something was posted to an address."""
         self._wanted[topic] = None
         self._woken.set()
+
+    async def drain(self) -> None:
+        """Deliver what can be delivered now; returns when nothing more is under way."""
+        self._leaving.set()
+        self._calm = anyio.Event()
+        if self.busy:
+            await self._calm.wait()
 
     async def look_again(self) -> None:
         """Find what another process has posted."""
@@ -126,7 +135,8 @@ class Delivery:
             while True:
                 if not self._online():
                     failures += 1
-                    await self._clock.sleep(min(self._delay(failures), OFFLINE_CAP))
+                    if await self._pause(min(self._delay(failures), OFFLINE_CAP)):
+                        return
                     continue
                 try:
                     wait = await self._next(topic)
@@ -137,11 +147,17 @@ class Delivery:
                 if wait is None:
                     return
                 failures = failures + 1 if wait else 0
-                if wait:
-                    await self._clock.sleep(wait)
+                if wait and await self._pause(wait):
+                    return
         finally:
             self._serving.discard(topic)
             self._woken.set()
+            if not self.busy:
+                self._calm.set()
+
+    async def _pause(self, seconds: float) -> bool:
+        """Whether it is time to leave instead of trying again."""
+        return await sleep_unless(self._clock, seconds, self._leaving)
 
     def _delay(self, failures: int) -> float:
         return self._rules.backoff.delay(failures)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 import anyio
@@ -19,6 +20,7 @@ from hermes.gateway.delivery import Delivery, DeliveryRules
 from hermes.gateway.desk import Desk, Urgent
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.intake import Door, Intake
+from hermes.gateway.leftovers import Leftovers
 from hermes.gateway.letters import Letter, as_spoken, platform_of, topic_of
 from hermes.gateway.mirror import Mirror
 from hermes.gateway.occasions import tell_startup
@@ -121,6 +123,7 @@ class Gateway:
             name: lent.channel for name, lent in house.lent.items()
         }
         self.dead = DeadTargets(store, clock)
+        self._leftovers = Leftovers(store, clock)
         self.actors = Actors(store, clock, runner, sessions, rules.actors, rules.limits)
         self.desk = Desk(store, clock, runner, self.actors, sessions)
         self.desk.knows(house.registry, house.context, house.urgent)
@@ -152,18 +155,37 @@ class Gateway:
                 group.start_soon(delivery.run)
             group.start_soon(self.actors.run)
             group.start_soon(self._look_again)
+            group.start_soon(self._clear_leftovers)
             group.start_soon(self.supervisor.run, hear or self.intake.deliver)
             tell_startup(self._house.hooks, self._house.channels)
             await self._closing.wait()
-            self.supervisor.close()
             if not await self.actors.drain(self._rules.drain):
                 log.warning("some turns did not end in time; they go on after the next start")
+            await self._deliver_the_last()
+            self.supervisor.close()
             group.cancel_scope.cancel()
+
+    def _is_online(self, name: str) -> bool:
+        lent = self._house.lent.get(name)
+        return lent.online() if lent else self.supervisor.online(name)
+
+    async def _clear_leftovers(self) -> None:
+        try:
+            await self._leftovers.clear(self._channels, self._is_online)
+        except StoreError as error:
+            log.warning("progress posts of an earlier process stay as they are: %s", error)
 
     @property
     def drain(self) -> float:
         """Seconds that its end may take."""
         return self._rules.drain
+
+    async def _deliver_the_last(self) -> None:
+        """What is being sent is sent to its end: cut off, it would have to be sent again."""
+        with anyio.move_on_after(self._rules.delivery.limit):
+            async with anyio.create_task_group() as group:
+                for delivery in self.deliveries.values():
+                    group.start_soon(delivery.drain)
 
     def look_again(self) -> None:
         """Another process may have put something into a lane."""
@@ -181,14 +203,15 @@ class Gateway:
                 log.warning("the lanes cannot be looked into just now: %s", error)
 
     def close(self) -> None:
-        """Hear nothing more, let running turns end for a while, then leave."""
+        """Begin no turn any more, let running ones end and be delivered, then leave.
+
+        What is said meanwhile is kept for the next start.
+        """
         self._closing.set()
 
     def _connect(self) -> None:
         for name, delivery in self.deliveries.items():
-            lent = self._house.lent.get(name)
-            online = lent.online if lent else lambda name=name: self.supervisor.online(name)
-            delivery.depends_on(online)
+            delivery.depends_on(partial(self._is_online, name))
             delivery.keeps_pace_with(self.pacers[name])
         self.actors.work_in(
             Surroundings(
@@ -209,14 +232,18 @@ class Gateway:
         else:
             delivery.wake(topic_of(address))
 
-    def _bubble(self, address: Address) -> Bubble | None:
+    def _bubble(self, address: Address, run: str) -> Bubble | None:
         channel = self._channels.get(address.channel)
         if not self._rules.progress or not isinstance(channel, Edits | Types):
             return None
         shows = self._rules.shows.get(platform_of(address.channel), Shows())
         pacer = self.pacers[address.channel]
         place, clock, pace = as_spoken(address), self._house.clock, self._rules.pace
-        return Bubble(channel, place, clock, pace, shows, pacer)
+        bubble = Bubble(channel, place, clock, pace, shows, pacer)
+        bubble.is_watched_by(
+            partial(self._leftovers.remember, run, address), partial(self._leftovers.forget, run)
+        )
+        return bubble
 
     def _sign(self, inbound: Inbound) -> None:
         """An instant sign of life; the message waits for nobody's sake."""

@@ -14,7 +14,7 @@ from hermes.gateway.letters import Busy, Letter, Reply, post_reply
 from hermes.kit.retry import Backoff
 from hermes.ports.store import Write
 from hermes.schema.events import Outcome, RunEnded
-from hermes.schema.messages import Assistant, Message, Trust, User, text_of
+from hermes.schema.messages import Assistant, Message, Stop, Trust, User, text_of
 from hermes.schema.sessions import Stored
 
 BROKEN = "Something broke inside Hermes; the log has it."
@@ -80,8 +80,11 @@ class Begun(Struct, frozen=True):
 
     @property
     def answered(self) -> bool:
+        """By a whole answer: what was heard of one that was broken off is none."""
         last = self.after[-1].message if self.after else None
-        return isinstance(last, Assistant) and judge(last) is Verdict.FINAL
+        if not isinstance(last, Assistant) or last.stop is Stop.CANCELLED:
+            return False
+        return judge(last) is Verdict.FINAL
 
     def resumed_since(self, moment: datetime) -> int:
         note = prompt_text("resumed")

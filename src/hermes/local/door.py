@@ -39,7 +39,18 @@ class LocalDoor:
         self._likeness = Likeness(app, marks)
         self._services = services
         self._uid = os.getuid() if uid is None else uid
-        self._guests = 0
+        self._guests: set[Guest] = set()
+        self._closing = anyio.CancelScope()
+        self._idle = anyio.Event()
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        self._closing.cancel()
+        self._notice()
+
+    async def idle(self) -> None:
+        """After `close`: wait until nothing is being done for anybody."""
+        await self._idle.wait()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Until it is cancelled. Raises `ConfigError` when the socket cannot be had."""
@@ -47,7 +58,10 @@ class LocalDoor:
         try:
             async with anyio.create_task_group() as group:
                 task_status.started()
-                await self._let_in(place.listener, group)
+                with self._closing:
+                    await self._let_in(place.listener, group)
+                place.close()
+                await anyio.sleep_forever()
         finally:
             place.close()
 
@@ -63,26 +77,32 @@ class LocalDoor:
                 await self._app.clock.sleep(BREATH)
                 continue
             connection.setblocking(False)
-            self._guests += 1
             group.start_soon(self._attend, connection)
 
     async def _attend(self, connection: socket.socket) -> None:
         """No guest's mishap is another's."""
+        guest = Guest(connection, self._app, self._likeness, self._services, self._notice)
         try:
             if self._may_enter(connection):
-                await Guest(connection, self._app, self._likeness, self._services).attend()
+                self._guests.add(guest)
+                await guest.attend()
         except Exception:
             log.exception("a guest at the local door could not be attended to")
         finally:
-            self._guests -= 1
+            self._guests.discard(guest)
+            self._notice()
             connection.close()
+
+    def _notice(self) -> None:
+        if self._closing.cancel_called and not any(guest.busy for guest in self._guests):
+            self._idle.set()
 
     def _may_enter(self, connection: socket.socket) -> bool:
         user = peer_of(connection)
         if user != self._uid:
             log.warning("user %d was turned away from the local door", user)
             return False
-        if self._guests > MOST:
+        if len(self._guests) >= MOST:
             log.warning("more than %d guests at the local door; one was turned away", MOST)
             return False
         return True

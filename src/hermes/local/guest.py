@@ -69,8 +69,14 @@ class Services(Struct, frozen=True, kw_only=True):
 
 class Guest:
     def __init__(
-        self, connection: socket.socket, app: App, likeness: Likeness, services: Services
+        self,
+        connection: socket.socket,
+        app: App,
+        likeness: Likeness,
+        services: Services,
+        answered: Callable[[], None],
     ) -> None:
+        """`answered` hears when something that was asked for has been done."""
         self._connection = connection
         self._app = app
         self._likeness = likeness
@@ -80,6 +86,13 @@ class Guest:
         self._outlet = Outlet(connection)
         self._host: Host | None = None
         self._busy = False
+        self._owed = False
+        self._answered = answered
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being done for him."""
+        return self._busy or self._owed
 
     async def attend(self) -> None:
         """Until the guest leaves, or we have to."""
@@ -188,8 +201,10 @@ class Guest:
             gone = GatewayGone("The gateway was stopped.", hint="Nothing said so far is lost.")
             self._outlet.add(Failed(trouble_of(gone), host.state))
             raise
-        self._busy = False
+        self._busy, self._owed = False, True
         await self._outlet.put(answer)
+        self._owed = False
+        self._answered()
 
     async def _answer(self, host: Host, request: Request) -> Answer:
         match request:
