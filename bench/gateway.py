@@ -201,7 +201,9 @@ async def _throughput(env: dict[str, str]) -> list[Number]:
 def _gateway(app: App, channel: FakeChannel) -> Gateway:
     channels = {channel.name: channel}
     directory = Directory(app.home.channel_directory, app.clock)
-    parts = ChatParts(channels=channels, door=build_door(app, channels), directory=directory)
+    parts = ChatParts(
+        channels=channels, door=build_door(app, channels, multiplexed=False), directory=directory
+    )
     return build_gateway(app, parts)
 
 

@@ -31,10 +31,12 @@ class ScriptedPlanner:
         self.model = model
         self._tools = tools
         self.broken = ""
+        self.scopes: list[Scope] = []
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if self.broken:
             raise ConfigError(self.broken)
+        self.scopes.append(scope)
         system = session.system or f"Be good in {session.id}."
         return Plan(
             scope=scope,

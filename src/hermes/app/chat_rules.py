@@ -21,8 +21,9 @@ from hermes.schema.errors import ConfigError
 from hermes.session.keys import DIRECT
 
 
-def key_rules(config: Config) -> KeyRules:
+def key_rules(config: Config, space: str) -> KeyRules:
     return KeyRules(
+        space=space,
         per_user_in_groups=config.group_sessions_per_user,
         per_user_in_threads=config.thread_sessions_per_user,
     )

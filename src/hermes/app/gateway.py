@@ -1,7 +1,7 @@
 """One profile's gateway, put together from its open app."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -15,7 +15,7 @@ from hermes.commands.registry import standard_commands
 from hermes.config.home import user_home
 from hermes.config.schema import Config
 from hermes.gateway.door import ChatDoor
-from hermes.gateway.gateway import Gateway, House, Lent
+from hermes.gateway.gateway import Gateway, House, Lent, nobody_waits
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.letters import platform_of
 from hermes.gateway.mirror import Mirror
@@ -31,15 +31,16 @@ from hermes.session.conversation import Conversation
 log = logging.getLogger(__name__)
 
 
-def build_door(app: App, channels: Mapping[str, Channel]) -> ChatDoor:
-    """Who may speak through this profile's own channels."""
+def build_door(app: App, channels: Mapping[str, Channel], *, multiplexed: bool) -> ChatDoor:
+    """Who may speak through this profile's own channels; several profiles need names in keys."""
+    space = app.home.profile if multiplexed else ""
     rules = {
         platform_of(name): platform_rules(platform_of(name), app.config, app.chats, app.env)
         for name in channels
     }
     pairing = Pairing(app.home.pairing, app.clock)
     commands = standard_commands().names
-    return ChatDoor(app.home.profile, rules, pairing, commands, key_rules(app.config))
+    return ChatDoor(app.home.profile, rules, pairing, commands, key_rules(app.config, space))
 
 
 class ChatParts(Struct, frozen=True, kw_only=True):
@@ -51,6 +52,7 @@ class ChatParts(Struct, frozen=True, kw_only=True):
     lent: Mapping[str, Lent] = {}
     pacers: Mapping[str, Pacer] = {}
     hooks: Hooks = NoHooks()
+    linger: Callable[[], Awaitable[None]] = nobody_waits
     restart: Callable[[], None] | None = None
     park: bool = False
 
@@ -71,6 +73,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         lent=parts.lent,
         pacers=parts.pacers,
         hooks=parts.hooks,
+        linger=parts.linger,
         door=parts.door,
         registry=standard_commands(),
         context=context,
@@ -78,11 +81,11 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         refusal=Quotas(app.store, app.clock, app.chats.powers).refusal,
         places=_places(app, parts.channels),
         met=parts.directory.meet,
-        mirror=Mirror(app.store, app.clock, app.home.profile, app.runner.holding),
+        mirror=Mirror(app.store, app.clock, parts.door.space, app.runner.holding),
     )
     rules = gateway_rules(app.config, app.chats)
     if parts.park:
-        rules = structs.replace(rules, actors=structs.replace(rules.actors, resumes=0))
+        rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
     built.append(Gateway(house, rules))
     return built[0]
 

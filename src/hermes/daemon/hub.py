@@ -35,6 +35,7 @@ class Hub:
             routed = {route.profile for route in lender.routes if route.enabled}
             if lender is borrower or borrower.profile not in routed:
                 continue
+            lender.borrowers.append(borrower)
             for name, channel in lender.channels.items():
                 online = partial(_is_online, lender, name)
                 lent[lent_name(name, lender.profile)] = Lent(channel, online, lender.pacers[name])
@@ -48,7 +49,7 @@ class Hub:
                 return
             channel = lent_name(inbound.address.channel, tenant.profile)
             address = structs.replace(inbound.address, channel=channel)
-            door = partial(tenant.door.welcome, profile=target.profile)
+            door = partial(tenant.door.welcome, space=target.door.space)
             with at_work_for(target.app.home.logs):
                 passed_on = structs.replace(inbound, address=address)
                 await target.gateway.intake.deliver(passed_on, door)

@@ -63,4 +63,4 @@ async def _serve(service: Service, tenure: Tenure, homes: Sequence[Home], config
     if advice.reason:
         log.warning("%s", advice.reason)
     async with sharing() as shared:
-        return await service.run(homes, shared, advice)
+        return await service.run(homes, shared, advice, multiplexed=config.multiplexed)

@@ -56,11 +56,14 @@ class Service:
         self._tenants: dict[str, Tenant] = {}
         self._absent: dict[str, str] = {}
         self._ending: Ending | None = None
+        self._assembled = False
         self._closing = anyio.Event()
         self.signal = 0
         self.failure = ""
 
-    async def run(self, homes: Sequence[Home], shared: Shared, advice: Advice) -> Ending:
+    async def run(
+        self, homes: Sequence[Home], shared: Shared, advice: Advice, *, multiplexed: bool
+    ) -> Ending:
         lodging = Lodging(
             owner=homes[0],
             env=self._env,
@@ -69,6 +72,7 @@ class Service:
             status=self.status,
             restart=self.restart,
             park=advice.park,
+            multiplexed=multiplexed,
         )
         async with anyio.create_task_group() as group:
             group.start_soon(self._hear_signals, group.cancel_scope)
@@ -77,6 +81,7 @@ class Service:
                 await self._clock.sleep(advice.wait)
             await self._open(homes, lodging, group)
             Hub(self._tenants).assemble()
+            self._assembled = True
             group.start_soon(self._tenure.state.keep)
             group.start_soon(self._notifier.keep_alive, self._clock)
             group.start_soon(self._watch)
@@ -134,13 +139,15 @@ class Service:
                     continue
                 self.signal = one
                 self._close(self._tenure.ending_for(one))
-                if not self._tenants:
+                if not self._assembled:
                     scope.cancel()
 
     def _close(self, ending: Ending) -> None:
         if self._ending is not None:
             return
         self._ending = ending
+        if not self._assembled:
+            return
         patience = max((one.gateway.drain for one in self._tenants.values()), default=0.0)
         self._notifier.stopping("letting running turns end", patience + 10)
         self._closing.set()

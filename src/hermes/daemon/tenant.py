@@ -21,6 +21,7 @@ from hermes.gateway.gateway import Gateway, Hear, Lent
 from hermes.gateway.hooks import Hooks
 from hermes.gateway.pacer import Pacer
 from hermes.kit.errors import ConfigError
+from hermes.kit.retry import Backoff
 from hermes.local.door import LocalDoor
 from hermes.local.guest import Services
 from hermes.local.marks import marks_of
@@ -28,6 +29,10 @@ from hermes.ports.channel import Channel, Manifest
 from hermes.telemetry.logs import LogShare, at_work_for
 
 log = logging.getLogger(__name__)
+
+AGAIN = Backoff(base=1.0, cap=60.0)
+GOOD = 600.0
+"""Seconds after which a gateway that breaks is not breaking over and over."""
 
 
 class Lodging(Struct, frozen=True, kw_only=True):
@@ -43,6 +48,7 @@ class Lodging(Struct, frozen=True, kw_only=True):
     restart: Callable[[], None]
     manifests: Mapping[str, Manifest] = {}
     park: bool = False
+    multiplexed: bool = False
 
 
 class Tenant:
@@ -63,12 +69,15 @@ class Tenant:
         self.channels = channels
         self.troubles = troubles
         self.pacers = {name: Pacer(app.clock, one.caps) for name, one in channels.items()}
-        self.door = build_door(app, channels)
+        self.door = build_door(app, channels, multiplexed=lodging.multiplexed)
         self.failure = ""
         self._directory = Directory(app.home.channel_directory, app.clock)
         self.ended = anyio.Event()
         self._gateway: Gateway | None = None
         self._local: LocalDoor | None = None
+        self._lent: Mapping[str, Lent] = {}
+        self.borrowers: list[Tenant] = []
+        self.closing = False
         self._hear: Hear | None = None
         self._ready = anyio.Event()
 
@@ -83,14 +92,23 @@ class Tenant:
             raise RuntimeError(f"the gateway of {self.profile} is not built yet")
         return self._gateway
 
+    @property
+    def assembled(self) -> bool:
+        return self._gateway is not None
+
     def assemble(self, lent: Mapping[str, Lent]) -> None:
+        self._lent = lent
+        self._build()
+
+    def _build(self) -> None:
         parts = ChatParts(
             channels=self.channels,
             door=self.door,
             directory=self._directory,
-            lent=lent,
+            lent=self._lent,
             pacers=self.pacers,
             hooks=self._hooks,
+            linger=self._linger,
             restart=self._lodging.restart,
             park=self._lodging.park,
         )
@@ -103,17 +121,44 @@ class Tenant:
 
     def close(self) -> None:
         """Begin nothing more, let what runs come to its end, then leave."""
+        self.closing = True
         self.gateway.close()
         if self._local is not None:
             self._local.close()
+
+    async def _linger(self) -> None:
+        """The last answers of others may have to leave by our channels."""
+        with anyio.move_on_after(self.gateway.drain):
+            for borrower in self.borrowers:
+                await borrower.gateway.delivered.wait()
 
     def look_again(self) -> None:
         """Another process has put something into the inbox or the outbox."""
         self.gateway.look_again()
 
-    async def work(self, local: LocalDoor) -> None:
-        """Until its gateway is closed."""
+    async def work_on(self) -> None:
+        """Until its gateway is closed; one that breaks is built anew after a while."""
         await self._ready.wait()
+        failures = 0
+        while True:
+            begun = self.app.clock.monotonic()
+            try:
+                return await self._work()
+            except Exception as error:
+                # One profile's trouble is not the others'.
+                log.exception("the gateway of profile %s broke", self.profile)
+                self.failure = str(error) or type(error).__name__
+            failures = 1 if self.app.clock.monotonic() - begun > GOOD else failures + 1
+            await self.app.clock.sleep(AGAIN.delay(failures))
+            if self.closing:
+                return None
+            self._build()
+            self.failure = ""
+
+    async def _work(self) -> None:
+        services = Services(wake=self.look_again, status=self._lodging.status)
+        marks = marks_of(self._lodging.env)
+        local = LocalDoor(self.app.home.path, self.app, marks, services)
         async with anyio.create_task_group() as group:
             await group.start(local.run)
             self._local = local
@@ -147,15 +192,9 @@ async def keep_tenant(
             for warning in hooks.warnings:
                 log.warning("%s", warning)
             tenant = Tenant(app, channels, troubles, hooks, lodging)
-            services = Services(wake=tenant.look_again, status=lodging.status)
-            local = LocalDoor(home.path, app, marks_of(lodging.env), services)
             task_status.started(tenant)
             try:
-                await tenant.work(local)
-            except Exception as error:
-                # One profile's trouble is not the others'.
-                log.exception("the gateway of profile %s broke", tenant.profile)
-                tenant.failure = str(error) or type(error).__name__
+                await tenant.work_on()
             finally:
                 tenant.ended.set()
 

@@ -1,7 +1,7 @@
 """One chat session at work: answer what waits in one turn, and heed what comes meanwhile."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 
 import anyio
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.agent.answers import final_text, nudge
-from hermes.gateway.bubble import Bubble
+from hermes.gateway.bubble import SILENT, Bubble
 from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.letters import INBOX, Busy, Letter, Reply, read_letter
@@ -30,6 +30,7 @@ from hermes.gateway.runs import (
     batch_of,
     last_words,
     posts,
+    same_talk,
 )
 from hermes.gateway.sessions import ChatSessions, Opened
 from hermes.gateway.silence import silence_of
@@ -52,6 +53,12 @@ RESUME_WINDOW = timedelta(minutes=10)
 PARKED = (
     "This turn was taken up {count} times and the program ended each time, so it is set aside. "
     "Say how to go on, or ask something else."
+)
+
+
+SUSPECT = (
+    "The program ended several times in a short while, so this turn, which was interrupted, is set "
+    "aside. Say how to go on, or ask something else."
 )
 
 
@@ -86,17 +93,24 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 class Actor:
     """Lives as long as something waits for its session."""
 
-    def __init__(self, key: str, parts: Parts) -> None:
+    def __init__(self, key: str, parts: Parts, *, suspect: bool = False) -> None:
+        """A `suspect` is not taken up again where an earlier process left it."""
         self.key = key
         self.running: Running | None = None
         self._parts = parts
         self._waiting: list[Held] = []
         self._fresh: set[str] = set()
+        self._aside: set[str] = set()
+        self._suspect = suspect
         self._woken = anyio.Event()
         self._failures = 0
 
     def wake(self) -> None:
         self._woken.set()
+
+    def set_aside(self, keys: Collection[str]) -> None:
+        """These are not to be answered any more, even if a turn is about to."""
+        self._aside |= set(keys)
 
     @property
     def waiting(self) -> int:
@@ -138,8 +152,10 @@ class Actor:
     async def _look(self) -> None:
         """Read what is open on disk; what a run has in hand is not waiting."""
         lanes = self._parts.store.lanes
-        parcels = await lanes.claim(INBOX, self.key, self._parts.holder, timedelta(0), WAITING)
         in_hand = self.running.keys if self.running else set[str]()
+        most = WAITING + len(in_hand)
+        parcels = await lanes.claim(INBOX, self.key, self._parts.holder, timedelta(0), most)
+        in_hand = self.running.keys if self.running else in_hand
         waiting: list[Held] = []
         for parcel in parcels:
             if parcel.attempts == 0:
@@ -172,23 +188,25 @@ class Actor:
     async def _answer_next(self) -> None:
         if not self._waiting:
             return
-        first = self._waiting[0].letter
-        session = await self._session(first)
+        batch = batch_of(self._waiting, self._parts.rules)
+        fresh = all(held.key in self._fresh for held in self._waiting)
+        if fresh and await self._is_refused(batch):
+            return
+        session = await self._session(batch[0].letter, fresh=fresh)
         begun = await self._begun(session)
         if begun is not None and await self._is_settled(session, begun):
             passing("actor.settled")
             return
-        batch = begun.batch if begun is not None else batch_of(self._waiting, self._parts.rules)
-        if begun is None and await self._is_refused(batch):
-            return
+        if begun is not None:
+            batch = begun.batch
         passing("actor.before_run")
         await self._run(session, batch, again=begun is not None)
         passing("actor.after_run")
         self._failures = 0
 
-    async def _session(self, letter: Letter) -> Session:
+    async def _session(self, letter: Letter, *, fresh: bool) -> Session:
         sessions, channel = self._parts.sessions, letter.address.channel
-        if any(held.key not in self._fresh for held in self._waiting):
+        if not fresh:
             # An earlier run may have heard it: that is found out where it was heard.
             return await sessions.current(self.key, channel, letter.principal)
         opened = await sessions.opened(self.key, channel, letter.principal)
@@ -227,7 +245,8 @@ class Actor:
             return None
         ids = {held.letter.user.id for held in heard}
         last = max(place for place, row in enumerate(rows) if row.message.id in ids)
-        return Begun(heard, rows[last + 1 :])
+        # What has no run was brought from elsewhere and answers nothing.
+        return Begun(heard, [row for row in rows[last + 1 :] if row.run])
 
     async def _is_settled(self, session: Session, begun: Begun) -> bool:
         """Deliver an answer that was made but never posted; set a turn aside that loops."""
@@ -241,9 +260,10 @@ class Actor:
                     begun.batch, f"{begun.batch[0].key}:recovered", text, recovered=True
                 )
             return True
-        if resumed >= parts.rules.resumes:
+        if self._suspect or resumed >= parts.rules.resumes:
             log.error("session %s is set aside: it was taken up %d times", self.key, resumed)
-            text = PARKED.format(count=resumed)
+            text = PARKED.format(count=resumed) if resumed else SUSPECT
+            self._suspect = False
             await self._post(begun.batch, f"{begun.batch[0].key}:parked", text)
             for held in begun.batch:
                 await parts.store.lanes.park(held.key, text)
@@ -251,6 +271,10 @@ class Actor:
         return False
 
     async def _run(self, session: Session, batch: Sequence[Held], *, again: bool) -> None:
+        batch = [held for held in batch if held.key not in self._aside]
+        self._aside.clear()
+        if not batch:
+            return
         parts, shown_at = self._parts, batch[-1].letter.answers[0]
         run_id = new_id("run")
         run = Running(
@@ -274,8 +298,6 @@ class Actor:
                     failure = error
             group.cancel_scope.cancel()
         self.running = None
-        if run.bubble is not None:
-            run.bubble.freeze()
         await self._last_word(run, failure)
 
     def _announce(self, letter: Letter) -> None:
@@ -300,6 +322,7 @@ class Actor:
             passing("actor.between_steps")
             given, run.to_steer = run.to_steer, []
             run.heard += given
+            self._fresh -= {held.key for held in given}
             return [held.letter.user for held in given]
 
         def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
@@ -332,6 +355,8 @@ class Actor:
         text = run.last_words = last_words(ended, said, run.cause)
         if silence_of(text) is None:
             writes += self._end(run, text, bubble)
+        elif run.bubble is not None:
+            run.bubble.leave_as(SILENT)
         return writes
 
     def _end(self, run: Running, text: str, bubble: str | None = None) -> list[Write]:
@@ -346,6 +371,7 @@ class Actor:
 
     async def _last_word(self, run: Running, failure: Exception | None) -> None:
         """For a run that could not say one itself."""
+        bubble = run.bubble.freeze() if run.bubble is not None else None
         if isinstance(failure, StoreError):
             raise failure
         if failure is not None:
@@ -357,7 +383,7 @@ class Actor:
             return
         with anyio.CancelScope(shield=True):
             done = [Done(held.key) for held in run.batch]
-            await self._parts.store.commit(*done, *self._end(run, text.strip()))
+            await self._parts.store.commit(*done, *self._end(run, text.strip(), bubble))
         self._announce(run.batch[-1].letter)
 
     async def _attend(self, run: Running) -> None:
@@ -376,6 +402,10 @@ class Actor:
             self._waiting = [held for held in self._waiting if held.key not in run.keys]
 
     def _heed(self, run: Running, held: Held) -> None:
+        if not same_talk(held.letter, run.batch[0].letter):
+            # Nobody speaks into what is done in somebody else's name.
+            run.passed.add(held.key)
+            return
         match held.letter.manner or self._parts.rules.busy:
             case Busy.INTERRUPT:
                 run.cancel(Cause.INTERRUPTED)

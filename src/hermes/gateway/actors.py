@@ -27,10 +27,14 @@ EVERYTHING = 10_000
 
 
 class ActorLimits(Struct, frozen=True, kw_only=True):
-    """How many sessions are held in memory, and how many turns run, at the same time."""
+    """How many sessions are held in memory, and how many turns run, at the same time.
+
+    `park` sets aside, once, what an earlier process was interrupted in: it may be the cause.
+    """
 
     live: int = 512
     turns: int = 64
+    park: bool = False
 
 
 class Stopped(Struct, frozen=True):
@@ -64,6 +68,7 @@ class Actors:
         self._bubble: Callable[[Address, str], Bubble | None] = _no_bubble
         self._draining = False
         self._live: dict[str, Actor] = {}
+        self._suspects: set[str] = set()
         self._pending: dict[str, None] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._wanted = anyio.Event()
@@ -100,8 +105,10 @@ class Actors:
 
     async def run(self) -> None:
         """Until drained or cancelled; begins with what an earlier process left undone."""
-        left = [key for key in await self._store.lanes.topics(INBOX) if key.startswith(OURS)]
+        left = await self._left()
         self._pending |= dict.fromkeys(left)
+        if self._limits.park:
+            self._suspects |= set(left)
         try:
             async with anyio.create_task_group() as group:
                 self._group = group
@@ -113,11 +120,13 @@ class Actors:
         finally:
             self._group = None
 
+    async def _left(self) -> list[str]:
+        return [key for key in await self._store.lanes.topics(INBOX) if key.startswith(OURS)]
+
     async def look_again(self) -> None:
         """Wake whoever has something in the inbox that nobody told us of."""
-        for key in await self._store.lanes.topics(INBOX):
-            if key.startswith(OURS):
-                self.wake(key)
+        for key in await self._left():
+            self.wake(key)
 
     async def drain(self, seconds: float) -> bool:
         """Begin no turn any more and let the running ones end; then end them. True when all did.
@@ -149,6 +158,7 @@ class Actors:
         aside = [parcel.key for parcel in parcels if parcel.key not in kept]
         await self._store.commit(*[Done(one) for one in aside])
         if actor is not None:
+            actor.set_aside(aside)
             actor.wake()
         later = actor.running if actor else None
         if later is not None and later is not running and later.keys <= set(aside):
@@ -177,6 +187,11 @@ class Actors:
         self._parts = structs.replace(self._parts, rules=rules)
 
     @property
+    def draining(self) -> bool:
+        """Whether the house is closing."""
+        return self._draining
+
+    @property
     def live(self) -> int:
         """How many sessions are held in memory."""
         return len(self._live)
@@ -202,7 +217,8 @@ class Actors:
                 return
             key = next(iter(self._pending))
             del self._pending[key]
-            self._live[key] = Actor(key, self._parts)
+            self._live[key] = Actor(key, self._parts, suspect=key in self._suspects)
+            self._suspects.discard(key)
             self._group.start_soon(self._live_on, self._live[key])
 
     async def _live_on(self, actor: Actor) -> None:

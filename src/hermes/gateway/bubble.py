@@ -31,6 +31,7 @@ STRIKES = 3
 """After so many refused edits in a row the bubble is left alone; the answer still comes."""
 
 BELOW = "The answer is below."
+SILENT = "There is nothing to say to this."
 
 
 class Pace(Struct, frozen=True):
@@ -78,6 +79,7 @@ class Bubble:
         self._strikes = 0
         self._changed = anyio.Event()
         self._frozen = anyio.Event()
+        self._farewell = BELOW
 
     def is_watched_by(
         self, posted: Callable[[str], Awaitable[None]], over: Callable[[], Awaitable[None]]
@@ -115,6 +117,11 @@ class Bubble:
             self._given = self._receipt
         return self._given.id if self._given else None
 
+    def leave_as(self, farewell: str) -> None:
+        """Frozen, but it does not become the answer: the post ends with these words."""
+        self._given = None
+        self._farewell = farewell
+
     async def run(self) -> None:
         """Keep the post up to date until it is frozen."""
         async with anyio.create_task_group() as group:
@@ -127,7 +134,7 @@ class Bubble:
             channel = self._channel
             await self._quietly(lambda: channel.typing(self._address, False))
         if self._receipt is not None and self._given is None:
-            await self._quietly(lambda: self._show(BELOW))
+            await self._quietly(lambda: self._show(self._farewell))
         if self._receipt is not None:
             await self._over()
 

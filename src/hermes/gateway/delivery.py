@@ -1,7 +1,7 @@
 """From the outbox to people: in order for each address, until there is a receipt or a reason."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import anyio
@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.deadline import sleep_unless, within
+from hermes.gateway.deadline import within
 from hermes.gateway.letters import Reply, amended, as_spoken, outbox, read_reply
 from hermes.gateway.pacer import Pacer
 from hermes.kit.clock import Clock
@@ -30,6 +30,7 @@ from hermes.ports.channel import (
 from hermes.ports.store import Done, Parcel, Store, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
+from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,10 @@ class Delivery:
         self._wanted: dict[str, None] = {}
         self._serving: set[str] = set()
         self._woken = anyio.Event()
-        self._leaving = anyio.Event()
+        self._hands = anyio.Semaphore(self._rules.at_once)
+        """Whoever waits for a better moment lets others go first."""
+        self._leaving = False
+        self._waits: set[anyio.CancelScope] = set()
         self._calm = anyio.Event()
 
     def depends_on(self, online: Callable[[], bool]) -> None:
@@ -101,7 +105,9 @@ class Delivery:
 
     async def drain(self) -> None:
         """Deliver what can be delivered now; returns when nothing more is under way."""
-        self._leaving.set()
+        self._leaving = True
+        for wait in self._waits:
+            wait.cancel()
         self._calm = anyio.Event()
         if self.busy:
             await self._calm.wait()
@@ -122,8 +128,6 @@ class Delivery:
             while True:
                 self._woken = anyio.Event()
                 for topic in [one for one in self._wanted if one not in self._serving]:
-                    if len(self._serving) >= self._rules.at_once:
-                        break
                     del self._wanted[topic]
                     self._serving.add(topic)
                     group.start_soon(self._serve, topic)
@@ -139,7 +143,8 @@ class Delivery:
                         return
                     continue
                 try:
-                    wait = await self._next(topic)
+                    async with self._hands:
+                        wait = await self._next(topic)
                 except StoreError as error:
                     log.warning("the outbox cannot be used just now: %s", error)
                     failures += 1
@@ -157,7 +162,24 @@ class Delivery:
 
     async def _pause(self, seconds: float) -> bool:
         """Whether it is time to leave instead of trying again."""
-        return await sleep_unless(self._clock, seconds, self._leaving)
+        return not await self._waited(lambda: self._clock.sleep(seconds))
+
+    async def _waited(self, wait: Callable[[], Awaitable[None]]) -> bool:
+        """Whether the wait came to its end; when the house closes, it is given up."""
+        if self._leaving:
+            return False
+        with anyio.CancelScope() as scope:
+            self._waits.add(scope)
+            try:
+                await wait()
+                return True
+            finally:
+                self._waits.discard(scope)
+        return False
+
+    async def _have_room(self, to: Address) -> None:
+        if not await self._waited(lambda: self._pacer.room(to)):
+            raise Offline("The house is closing.")
 
     def _delay(self, failures: int) -> float:
         return self._rules.backoff.delay(failures)
@@ -238,7 +260,7 @@ class Delivery:
             (Text(MARK + text if marked else text),), reply.reply_to if place == 0 else None
         )
         to = as_spoken(reply.address)
-        await self._pacer.room(to)
+        await self._have_room(to)
         passing("delivery.before_send")
         receipt = await within(self._clock, self._rules.limit, lambda: self._channel.send(to, post))
         passing("delivery.after_send")
@@ -252,7 +274,7 @@ class Delivery:
             return False
         receipt = Receipt(as_spoken(reply.address), reply.bubble)
         post = Outgoing((Text(text),))
-        await self._pacer.room(receipt.address)
+        await self._have_room(receipt.address)
         try:
             passing("delivery.before_edit")
             await within(self._clock, self._rules.limit, lambda: channel.edit(receipt, post))

@@ -18,7 +18,7 @@ from hermes.gateway.authorize import (
 )
 from hermes.gateway.letters import TurnedAway, Welcome, platform_of
 from hermes.gateway.pairing import Issued, Pairing
-from hermes.gateway.roles import CommandAccess
+from hermes.gateway.roles import ALWAYS, CommandAccess
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Role
@@ -49,8 +49,12 @@ class PlatformRules(Struct, frozen=True, kw_only=True):
 
 
 class KeyRules(Struct, frozen=True, kw_only=True):
-    """How sessions are told apart where several people talk."""
+    """How sessions are told apart: by profile where several are served, and by person.
 
+    A profile that is served alone has no name in its keys, which is how existing homes have them.
+    """
+
+    space: str = ""
     per_user_in_groups: bool = True
     per_user_in_threads: bool = False
 
@@ -64,6 +68,7 @@ class ChatDoor:
         commands: Collection[str],
         keys: KeyRules | None = None,
     ) -> None:
+        """`profile` is whose door this is; its name is in session keys if `keys` say so."""
         self._profile = profile
         self._platforms = platforms
         self._pairing = pairing
@@ -71,10 +76,10 @@ class ChatDoor:
         self._keys = keys or KeyRules()
 
     async def __call__(self, inbound: Inbound) -> Welcome | TurnedAway:
-        return await self.welcome(inbound, self._profile)
+        return await self.welcome(inbound, self._keys.space)
 
-    async def welcome(self, inbound: Inbound, profile: str) -> Welcome | TurnedAway:
-        """`profile` is whom the message is for, which need not be the one whose door this is."""
+    async def welcome(self, inbound: Inbound, space: str) -> Welcome | TurnedAway:
+        """`space` is that of whom the message is for; it need not be the one whose door this is."""
         source = source_of(inbound)
         about = inbound.about
         rules = self._platforms.get(source.platform, PlatformRules())
@@ -93,22 +98,24 @@ class ChatDoor:
                 ):
                     return TurnedAway()
                 return Welcome(
-                    key=self._key(source, profile),
+                    key=self._key(source, space),
                     principal=principal_of(sender, role),
                     trust=_trust(role, rules),
                     role=role,
-                    commands=self._permitted(role, rules, source.chat_type),
+                    commands=self._permitted(role, rules, source),
                 )
 
-    def key_of(self, source: SessionSource) -> str:
-        return self._key(source, self._profile)
+    @property
+    def space(self) -> str:
+        """Under which name the sessions of this profile are kept."""
+        return self._keys.space
 
-    def _key(self, source: SessionSource, profile: str) -> str:
+    def _key(self, source: SessionSource, space: str) -> str:
         return build_session_key(
             source,
             group_sessions_per_user=self._keys.per_user_in_groups,
             thread_sessions_per_user=self._keys.per_user_in_threads,
-            profile=profile,
+            profile=space,
         )
 
     async def _verdict(self, sender: Sender, rules: PlatformRules) -> Verdict:
@@ -130,11 +137,22 @@ class ChatDoor:
             f"let you in with: hermes{profile} pairing approve {sender.platform} {issued.code}"
         )
 
-    def _permitted(self, role: Role, rules: PlatformRules, chat_type: str) -> frozenset[str] | None:
+    def _permitted(
+        self, role: Role, rules: PlatformRules, source: SessionSource
+    ) -> frozenset[str] | None:
         if role is Role.OWNER:
             return None
-        access = rules.direct_commands if chat_type == DIRECT else rules.group_commands
-        return frozenset(name for name in self._commands if access.may_run(role, name))
+        direct = source.chat_type == DIRECT
+        access = rules.direct_commands if direct else rules.group_commands
+        names = frozenset(name for name in self._commands if access.may_run(role, name))
+        if role is Role.GUEST and not direct and not self._is_own(source):
+            # What would be a guest's own business elsewhere is everybody's here.
+            return names & (ALWAYS | access.permitted)
+        return names
+
+    def _is_own(self, source: SessionSource) -> bool:
+        keys = self._keys
+        return keys.per_user_in_threads if source.thread_id else keys.per_user_in_groups
 
 
 def source_of(inbound: Inbound) -> SessionSource:

@@ -15,7 +15,7 @@ from hermes.gateway.actor import Surroundings
 from hermes.gateway.actors import ActorLimits, Actors
 from hermes.gateway.bubble import Bubble, Pace, Shows
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.deadline import sleep_unless, within
+from hermes.gateway.deadline import TooLong, sleep_unless, within
 from hermes.gateway.delivery import Delivery, DeliveryRules
 from hermes.gateway.desk import Desk, Urgent
 from hermes.gateway.hooks import Hooks, NoHooks
@@ -79,6 +79,10 @@ async def no_refusal(letter: Letter) -> str:
     return ""
 
 
+async def nobody_waits() -> None:
+    log.debug("nobody else speaks through these channels")
+
+
 def nobody_asks(inbound: Inbound) -> None:
     log.debug("met %s", inbound.address)
 
@@ -91,7 +95,8 @@ class House(Struct, frozen=True, kw_only=True):
     """What a gateway is built from; `context` gives a slash command its surroundings.
 
     `refusal` says why a turn may not begin, `places` what the names of targets mean, `met`
-    hears of everybody who was let in, and `mirror` of what was brought elsewhere.
+    hears of everybody who was let in, and `mirror` of what was brought elsewhere. `linger` waits
+    for those who still speak through these channels.
     """
 
     store: Store
@@ -110,6 +115,7 @@ class House(Struct, frozen=True, kw_only=True):
     met: Callable[[Inbound], None] = nobody_asks
     mirror: Mirror | None = None
     hooks: Hooks = NoHooks()
+    linger: Callable[[], Awaitable[None]] = nobody_waits
 
 
 class Gateway:
@@ -139,6 +145,8 @@ class Gateway:
         }
         self._group: anyio.abc.TaskGroup | None = None
         self._closing = anyio.Event()
+        self.delivered = anyio.Event()
+        """All that could be delivered before the end is."""
         self._poked = anyio.Event()
         self._connect()
 
@@ -162,6 +170,8 @@ class Gateway:
             if not await self.actors.drain(self._rules.drain):
                 log.warning("some turns did not end in time; they go on after the next start")
             await self._deliver_the_last()
+            self.delivered.set()
+            await self._house.linger()
             self.supervisor.close()
             group.cancel_scope.cancel()
 
@@ -182,10 +192,16 @@ class Gateway:
 
     async def _deliver_the_last(self) -> None:
         """What is being sent is sent to its end: cut off, it would have to be sent again."""
-        with anyio.move_on_after(self._rules.delivery.limit):
+
+        async def drain() -> None:
             async with anyio.create_task_group() as group:
                 for delivery in self.deliveries.values():
                     group.start_soon(delivery.drain)
+
+        try:
+            await within(self._house.clock, self._rules.delivery.limit, drain)
+        except TooLong:
+            log.warning("some deliveries were not settled; they are tried again at the next start")
 
     def look_again(self) -> None:
         """Another process may have put something into a lane."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeAlias
 
+import anyio
 import msgspec
 from msgspec import structs
 
@@ -29,8 +30,8 @@ from hermes.kit.holder import this_process
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.channel import Inbound
-from hermes.ports.store import Done, Parcel, Post, Store, Write
-from hermes.schema.errors import HermesError
+from hermes.ports.store import Done, Fate, Parcel, Post, Store, Write
+from hermes.schema.errors import HermesError, NotFound
 from hermes.schema.messages import Text, User, text_of
 from hermes.schema.scope import Address, Asker
 
@@ -58,6 +59,7 @@ class Intake:
         self._actors = actors
         self._desk = desk
         self._dead = dead
+        self._in_hand: set[str] = set()
         self._posted: Callable[[Address], None] = _nobody
         self._sign: Callable[[Inbound], None] = _no_sign
         self._met: Callable[[Inbound], None] = _no_sign
@@ -135,13 +137,29 @@ class Intake:
             await self._store.lanes.park(parcel.key, f"It cannot be read: {error}")
             return
         line = one_line(_line(letter) or "", 60)
-        text = f"Hermes was restarted before “{line}” was done. Send it again if you still want it."
+        text = f"“{line}” was cut off and may not be done. Send it again if you still want it."
         await self._reply(f"{parcel.key}:reply", letter.address, text, Done(parcel.key))
 
     async def _command(self, key: str, welcome: Welcome, letter: Letter, line: str) -> None:
+        """To its end once it is a row: whoever brought it may be cut off meanwhile."""
         parcel = letter_parcel(key, welcome.key, letter, COMMANDS)
-        if not await self._store.lanes.put(parcel):
-            return
+        with anyio.CancelScope(shield=True):
+            if await self._store.lanes.put(parcel):
+                self._in_hand.add(key)
+                try:
+                    await self._carry_out(key, welcome, letter, line)
+                finally:
+                    self._in_hand.discard(key)
+            elif key not in self._in_hand:
+                await self._give_back_open(key, letter)
+
+    async def _give_back_open(self, key: str, letter: Letter) -> None:
+        """It came again, nobody has it in hand, and it was never answered."""
+        fate, _ = await self._store.lanes.fate(key)
+        if fate is Fate.WAITING:
+            await self._give_back(letter_parcel(key, "", letter, COMMANDS))
+
+    async def _carry_out(self, key: str, welcome: Welcome, letter: Letter, line: str) -> None:
         passing("commands.put")
         try:
             answer = await self._desk.run(welcome, letter, line)
@@ -160,6 +178,7 @@ class Intake:
     async def _pass_on(self, key: str, letter: Letter) -> None:
         """Deliver what was said as it is. The parcels' keys let nothing through twice."""
         reply = Reply(address=letter.address, text=text_of(letter.user), at=self._clock.now())
+        new = await self._is_new(f"{key}:0")
         await self._store.commit(
             *(
                 post_reply(f"{key}:{place}", structs.replace(reply, address=address))
@@ -168,8 +187,15 @@ class Intake:
         )
         for address in letter.answers:
             self._posted(address)
-            if letter.answer_at:
+            if letter.answer_at and new:
                 self._brought(address, reply.text)
+
+    async def _is_new(self, key: str) -> bool:
+        try:
+            await self._store.lanes.fate(key)
+        except NotFound:
+            return True
+        return False
 
     async def _say(self, key: str, welcome: Welcome, letter: Letter, say: Say) -> None:
         user = User(letter.user.id, say.parts, letter.user.trust)

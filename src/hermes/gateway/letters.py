@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 from hermes.commands.surface import Busy
 from hermes.ports.store import Amend, Parcel, Post
 from hermes.schema.messages import Trust, User
-from hermes.schema.scope import OWNER, Address, Asker, Role
+from hermes.schema.scope import OWNER, Address, Asker, Role, platform_of
 
 INBOX = "inbox"
 COMMANDS = "commands"
@@ -74,11 +74,6 @@ class Reply(Struct, frozen=True, kw_only=True, tag="reply"):
     free: int = 0
     unsure: int = 0
     doubt: bool = False
-
-
-def platform_of(channel: str) -> str:
-    """The platform of a channel; one that is borrowed from another profile says whose it is."""
-    return channel.partition("@")[0]
 
 
 def as_spoken(address: Address) -> Address:

@@ -34,6 +34,9 @@ class Quotas:
         """The transcripts know when somebody's turns began, also those of an earlier process."""
         now = self._clock.now()
         turns = await self._store.seen_by(principal).turns(now - timedelta(seconds=DAY))
+        if self._meter.knows(principal):
+            # Meanwhile another chat of the same person was counted.
+            return
         self._meter.recall(principal, [(now - at).total_seconds() for at in turns])
 
 

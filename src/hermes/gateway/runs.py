@@ -95,6 +95,16 @@ class Begun(Struct, frozen=True):
         )
 
 
+def same_talk(one: Letter, other: Letter) -> bool:
+    """Whether both are of one person, in one place, for the same ears."""
+    return (one.principal, one.role, one.address, one.answer_at) == (
+        other.principal,
+        other.role,
+        other.address,
+        other.answer_at,
+    )
+
+
 def batch_of(waiting: Sequence[Held], rules: ActorRules) -> list[Held]:
     """What one turn answers: as a rule all that waits, of one person in one place."""
     first = waiting[0]
@@ -103,8 +113,7 @@ def batch_of(waiting: Sequence[Held], rules: ActorRules) -> list[Held]:
     batch: list[Held] = []
     for held in waiting:
         letter = held.letter
-        same = (letter.address, letter.principal) == (first.letter.address, first.letter.principal)
-        if not same or letter.manner is Busy.QUEUE:
+        if not same_talk(letter, first.letter) or letter.manner is Busy.QUEUE:
             break
         batch.append(held)
     return batch

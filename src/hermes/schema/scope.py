@@ -24,6 +24,11 @@ class Address(Struct, frozen=True):
     thread: str | None = None
 
 
+def platform_of(channel: str) -> str:
+    """The platform of a channel; one that is borrowed from another profile says whose it is."""
+    return channel.partition("@")[0]
+
+
 class Asker(Struct, frozen=True, kw_only=True):
     """Who wrote what a run answers, as the platform names them, their chat and their message."""
 
@@ -67,7 +72,8 @@ def variables(scope: Scope) -> dict[str, str]:
         "HERMES_SESSION_USER_NAME": asker.name,
         "HERMES_SESSION_CHAT_NAME": asker.chat_name,
         "HERMES_SESSION_MESSAGE_ID": asker.message,
-        "HERMES_SESSION_PLATFORM": address.channel if address else scope.source,
+        "HERMES_SESSION_PLATFORM": platform_of(address.channel) if address else scope.source,
+        "HERMES_SESSION_CHANNEL": address.channel if address else "",
         **_place("HERMES_SESSION_", address),
     }
     if scope.handed_on is not None:

@@ -11,8 +11,8 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.agent.plan import Plan, Steer, no_steering
-from hermes.agent.repair import History
+from hermes.agent.plan import Entrusted, Plan, Steer, no_steering
+from hermes.agent.repair import History, unanswered_calls
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
@@ -32,9 +32,10 @@ from hermes.ports.store import (
 )
 from hermes.schema.errors import SessionBusy, StoreError
 from hermes.schema.events import Outcome
-from hermes.schema.messages import Message, User
+from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import Address, Asker, Role, Scope
 from hermes.schema.sessions import Session, SessionChange, Stored
+from hermes.schema.tools import ToolSpec
 from hermes.session.context import mirrored
 from hermes.session.recall import Recall
 from hermes.session.recorder import Closing, Price, Recorder, nothing_more
@@ -49,8 +50,13 @@ WAITING = 100
 
 
 class Planner(Protocol):
-    async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
-        """Choose model, tools and prompt for one turn. Raises `ConfigError` when it cannot."""
+    async def plan(
+        self, session: Session, scope: Scope, history: Sequence[Message]
+    ) -> Plan | Entrusted:
+        """Choose model, tools and prompt for one turn, or who else is to run it.
+
+        Raises `ConfigError` when it cannot.
+        """
         ...
 
 
@@ -60,7 +66,10 @@ class Turn(Struct, frozen=True, kw_only=True):
     `replaces` takes back every message from that place on, once this one is accepted.
     `taken` are messages that are durable already and that `closing` settles; a `note` is the
     house's own, written before the turn begins, for one that goes on where a crash left it.
-    `principal` and `role` are those of who asks now, when it is not who began the session.
+    `principal` and `role` are those of who asks now, when it is not who began the session;
+    `source` is from where, when that is not where it began. `instructions` are for this turn
+    only. `handed` are tools that the asker runs: a call of one ends the turn, and the next one
+    may bring its `results`. `bare` leaves our own tools out.
     """
 
     session: Session
@@ -78,6 +87,11 @@ class Turn(Struct, frozen=True, kw_only=True):
     replaces: int | None = None
     steer: Steer = no_steering
     later: bool = True
+    source: str = ""
+    instructions: str = ""
+    handed: tuple[ToolSpec, ...] = ()
+    results: tuple[Result, ...] = ()
+    bare: bool = False
 
 
 class Runner:
@@ -138,7 +152,7 @@ class Runner:
             address=turn.address,
             later=turn.later,
             role=turn.role,
-            source=session.source,
+            source=turn.source or session.source,
             key=session.key,
             asker=turn.asker,
         )
@@ -147,7 +161,6 @@ class Runner:
         session = turn.session
         history, known = await self._history(turn, generation)
         plan = await self._planner.plan(session, scope, history)
-        plan = msgspec.structs.replace(plan, steer=turn.steer)
         passing("runner.planned")
         asked: list[User] = []
         # Once it is accepted the turn starts, and says how it ends: also if it is stopped now.
@@ -159,9 +172,10 @@ class Runner:
         recorder = Recorder(self._store, self._clock, self._price, scope, generation)
         emit = recorder.sink([user.id for user in asked], turn.listen, turn.closing)
         asked += [user for user in turn.taken if user.id not in known]
+        plan = _for_this_turn(plan, turn)
         outcome = await self._beating(session.id, generation, plan, asked, emit)
         passing("runner.ended")
-        if outcome is Outcome.DONE:
+        if outcome is Outcome.DONE and not turn.handed:
             # After trouble the transcript is read again: only the disk knows what is in it.
             self._recall.keep(session.id, generation, history)
         return outcome
@@ -170,14 +184,30 @@ class Runner:
         """What was said so far, with an end for every call, and the ids of all there is."""
         session = turn.session
         history = self._recall.take(session.id, generation)
-        if history is not None and turn.replaces is None:
+        if history is not None and turn.replaces is None and not turn.results:
             return history, {message.id for message in history}
         stored = await self._store.seen_by(session.principal).messages(session.id)
         kept = [row.message for row in stored if not _is_replaced(row, turn)]
+        kept += await self._take_results(turn, kept)
         whole = await close_lost_calls(self._store, self._clock, session.id, kept)
         return History(whole), {row.message.id for row in stored}
 
-    async def _accept(self, turn: Turn, plan: Plan, known: AbstractSet[str]) -> list[User]:
+    async def _take_results(self, turn: Turn, said: Sequence[Message]) -> Sequence[Result]:
+        """Write down what came of the calls that were handed out and that still wait."""
+        waiting = dict(unanswered_calls(said)) if turn.results else {}
+        taken: dict[str, Result] = {
+            result.call: result for result in turn.results if result.call in waiting
+        }
+        now, session = self._clock.now(), turn.session.id
+        if taken:
+            await self._store.commit(
+                *(Append(session, turn.run, one, now) for one in taken.values())
+            )
+        return list(taken.values())
+
+    async def _accept(
+        self, turn: Turn, plan: Plan | Entrusted, known: AbstractSet[str]
+    ) -> list[User]:
         """Make the message durable; with it come those that a crash kept from being heard."""
         session = turn.session
         writes: list[Write] = [
@@ -211,7 +241,12 @@ class Runner:
         return users
 
     async def _beating(
-        self, session: str, generation: int, plan: Plan, asked: Sequence[User], emit: Emit
+        self,
+        session: str,
+        generation: int,
+        plan: Plan | Entrusted,
+        asked: Sequence[User],
+        emit: Emit,
     ) -> Outcome:
         """Run the turn while renewing the lease; a lost lease ends the turn."""
         outcome = Outcome.CANCELLED
@@ -251,6 +286,20 @@ class Runner:
             return True
 
 
+def _for_this_turn(plan: Plan | Entrusted, turn: Turn) -> Plan | Entrusted:
+    """With what this turn alone is given: the session's own prompt stays as it is."""
+    system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
+    if isinstance(plan, Entrusted):
+        return msgspec.structs.replace(plan, steer=turn.steer, system=system)
+    return msgspec.structs.replace(
+        plan,
+        steer=turn.steer,
+        system=system,
+        tools={} if turn.bare else plan.tools,
+        handed=turn.handed,
+    )
+
+
 def _parcel(asked: User, session: Session) -> Parcel:
     body = Raw(msgspec.json.encode(asked))
     return Parcel(key=asked.id, lane="inbox", topic=session.id, body=body)
@@ -260,13 +309,19 @@ def _is_replaced(row: Stored, turn: Turn) -> bool:
     return turn.replaces is not None and row.seq >= turn.replaces
 
 
-def _changes(session: Session, plan: Plan) -> list[Write]:
-    """Remember prompt and model with the session, so that the next turn repeats their bytes."""
+def _changes(session: Session, plan: Plan | Entrusted) -> list[Write]:
+    """Remember prompt and model with the session, so that the next turn repeats their bytes.
+
+    A turn that is run elsewhere has a model and a prompt of which nothing is known here.
+    """
+    if isinstance(plan, Entrusted):
+        again = SessionChange(ended_at=None, end_reason="")
+        return [] if session.ended_at is None else [ChangeSession(session.id, again)]
     model, provider = plan.model.name, plan.model.provider
     same = (session.system, session.model, session.provider) == (plan.system, model, provider)
     if same and session.ended_at is None:
         return []
-    change = SessionChange(
-        system=plan.system, model=model, provider=provider, ended_at=None, end_reason=""
-    )
+    change = SessionChange(system=plan.system, model=model, provider=provider)
+    if session.ended_at is not None:
+        change = msgspec.structs.replace(change, ended_at=None, end_reason="")
     return [ChangeSession(session.id, change)]

@@ -3,20 +3,22 @@
 from datetime import timedelta
 from pathlib import Path
 
+import anyio
 import pytest
 from msgspec import Raw
 
-from gateways import Lobby, lobby, until
+from gateways import Lobby, key_of, lobby, until
 from hermes.agent.answers import nudge
 from hermes.gateway.actors import ActorLimits
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.letters import Busy, Letter, letter_parcel
+from hermes.gateway.letters import Busy, Letter, Welcome, letter_parcel
 from hermes.gateway.runs import ActorRules
+from hermes.ports.channel import Inbound
 from hermes.ports.store import Append, OpenSession, Parcel
 from hermes.schema.errors import Unauthorized
-from hermes.schema.messages import Text, User
-from hermes.schema.scope import OWNER, Address
-from hermes.schema.sessions import Session
+from hermes.schema.messages import Assistant, Stop, Text, User
+from hermes.schema.scope import OWNER, Address, Role
+from hermes.schema.sessions import Session, SessionFilter
 from hermes.session.runner import LEASE
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
@@ -268,13 +270,15 @@ async def test_draining_lets_a_turn_end_and_begins_none(tmp_path: Path) -> None:
         await busy_with_a_tool(one, gates)
         await one.channel.say("later")
         one.gateway.close()
-        await until(lambda: not one.gateway.supervisor.online("fake"))
+        await until(lambda: one.gateway.actors.draining)
         gates.open("a")
         await until(lambda: not one.gateway.actors.snapshot())
         assert await one.texts() == ["work", "", "through a", "done"]
         assert await one.open_rows() == ["fake:fake:2"]
+        await one.gateway.delivered.wait()
+        await one.sees("done")
     async with lobby(tmp_path, channel=RoughChannel(name="fake"), rules=mode) as two:
-        await two.sees("done", "re: later")
+        await two.sees("re: later")
 
 
 async def test_a_turn_cut_off_by_the_end_goes_on_after_the_start(tmp_path: Path) -> None:
@@ -283,7 +287,7 @@ async def test_a_turn_cut_off_by_the_end_goes_on_after_the_start(tmp_path: Path)
         await one.channel.say("work")
         await until(lambda: len(one.model.requests) == 1)
         one.gateway.close()
-        await until(lambda: not one.gateway.supervisor.online("fake"))
+        await until(lambda: one.gateway.actors.draining)
         await clock.advance(60)
         await until(lambda: not one.gateway.actors.snapshot())
     assert one.channel.seen_in("1") == []
@@ -371,3 +375,83 @@ async def test_stop_reaches_what_waits_for_its_turn(tmp_path: Path) -> None:
         await one.calm()
         await one.channel.say("now")
         await one.sees("Stopped. Set aside 1 waiting message.", "re: now")
+
+
+async def by_sender(inbound: Inbound) -> Welcome:
+    """A thread in which an owner and a guest share one session."""
+    role = Role.OWNER if inbound.sender == "me" else Role.GUEST
+    return Welcome(key=key_of(inbound), principal=inbound.sender, role=role)
+
+
+@pytest.mark.parametrize("mode", [Busy.STEER, Busy.INTERRUPT])
+async def test_nobody_speaks_into_somebody_elses_run(tmp_path: Path, mode: Busy) -> None:
+    gates, tool = gated()
+    async with lobby(
+        tmp_path, WAITS, says("done", id="a9"), tools=[tool], rules=rules(mode), door=by_sender
+    ) as one:
+        await one.channel.say("work", sender="me")
+        await gates.reached("a")
+        await one.channel.say("delete everything", sender="eve")
+        await until(lambda: len(one.channel.acknowledged) == 2)
+        gates.open("a")
+        await one.sees("done", "re: delete everything")
+        assert [scope.role for scope in one.planner.scopes] == [Role.OWNER, Role.GUEST]
+        assert await one.texts() == [
+            *("work", "", "through a", "done"),
+            *("delete everything", "re: delete everything"),
+        ]
+
+
+async def test_what_was_stopped_before_it_began_does_not_begin(tmp_path: Path) -> None:
+    held, asked = anyio.Event(), anyio.Event()
+
+    async def slowly(letter: Letter) -> str:
+        asked.set()
+        await held.wait()
+        return ""
+
+    async with lobby(tmp_path, refusal=slowly) as one:
+        await one.channel.say("work")
+        await asked.wait()
+        await one.channel.say("/stop")
+        await one.sees("Stopped. Set aside 1 waiting message.")
+        held.set()
+        await one.calm()
+        assert one.model.requests == []
+        assert one.channel.seen_in("1") == ["Stopped. Set aside 1 waiting message."]
+
+
+async def test_a_long_queue_does_not_make_deaf(tmp_path: Path) -> None:
+    gates, tool = gated()
+    mode = rules(Busy.STEER)
+    async with lobby(tmp_path, WAITS, says("done", id="a9"), tools=[tool], rules=mode) as one:
+        channel, address = one.channel, Address("fake", "1")
+        for number in range(120):
+            parcel = letter_parcel(
+                f"fake:early{number}",
+                "agent:main:fake:dm:1",
+                Letter(user=User(f"e{number}", (Text(f"{number}"),)), address=address),
+            )
+            await one.store.lanes.put(parcel)
+        await channel.say("/queue last")
+        await gates.reached("a")
+        await channel.say("one more")
+        run = one.gateway.actors.activity("agent:main:fake:dm:1")
+        assert run.run is not None
+        gates.open("a")
+        await until(lambda: "done" in channel.seen_in("1"))
+        assert "one more" in await one.texts()
+        await one.calm()
+
+
+async def test_what_was_brought_from_elsewhere_is_no_answer(tmp_path: Path) -> None:
+    async with lobby(tmp_path, HANGS) as one:
+        await one.channel.say("what now?")
+        await until(lambda: len(one.model.requests) == 1)
+    async with open_store(tmp_path / "state.db", FakeClock()) as store:
+        (found,) = await store.seen_by(OWNER).list(SessionFilter())
+        brought = Assistant("b1", (Text("Weather: rain"),), Stop.END)
+        await store.commit(Append(found.session.id, "", brought, FakeClock().now()))
+    async with lobby(tmp_path, says("this", id="a9")) as two:
+        await two.sees("this")
+        assert len(two.model.requests) == 1

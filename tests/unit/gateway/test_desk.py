@@ -178,6 +178,9 @@ async def test_who_am_i(tmp_path: Path) -> None:
         lines = (await last(one, "/whoami", sender="bob")).splitlines()
         facts = dict(line.split(maxsplit=1) for line in lines)
         assert (facts["id"], facts["platform"], facts["role"]) == ("bob", "fake", "member")
+        listed = (await last(one, "/help", sender="bob")).splitlines()
+        assert "/whoami: Show who you are here and what you may do." in listed
+        assert not any(line.startswith(("/restart", "/save")) for line in listed)
 
 
 async def test_sethome_and_restart(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from hermes.gateway.authorize import AccessRules
 from hermes.gateway.door import ChatDoor, GroupRules, KeyRules, PlatformRules
@@ -27,6 +28,8 @@ class Hall:
     def __init__(self, folder: Path, keys: KeyRules | None = None, **rules: object) -> None:
         self.pairing = Pairing(folder, FakeClock())
         platform = PlatformRules(**rules)  # type: ignore[arg-type]
+        keys = keys or KeyRules()
+        keys = structs.replace(keys, space="work")
         self.door = ChatDoor("work", {"chat": platform}, self.pairing, COMMANDS, keys)
 
 

@@ -165,7 +165,7 @@ async def test_a_command_cut_off_by_a_crash_is_told_of(tmp_path: Path) -> None:
         await store.lanes.put(letter_parcel("fake:c1", "agent:main:fake:dm:1", letter, COMMANDS))
     async with lobby(tmp_path, clock=clock) as one:
         await one.sees(
-            "Hermes was restarted before “/undo 3” was done. Send it again if you still want it."
+            "“/undo 3” was cut off and may not be done. Send it again if you still want it."
         )
         await one.calm()
         assert await one.open_rows(COMMANDS) == []

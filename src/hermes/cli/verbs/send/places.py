@@ -111,7 +111,8 @@ def _from_variables(env: Mapping[str, str]) -> Iterator[str]:
 
 def _origin(env: Mapping[str, str]) -> Address | None:
     """The chat of the turn that runs this command, if one does."""
-    platform, chat = env.get("HERMES_SESSION_PLATFORM", ""), env.get("HERMES_SESSION_CHAT_ID", "")
+    platform = env.get("HERMES_SESSION_CHANNEL", "") or env.get("HERMES_SESSION_PLATFORM", "")
+    chat = env.get("HERMES_SESSION_CHAT_ID", "")
     if not platform or not chat:
         return None
     return Address(platform, chat, env.get("HERMES_SESSION_THREAD_ID") or None)
