@@ -58,7 +58,7 @@ class Butler:
         self.paused: set[str] = set()
 
     def personalities(self) -> Mapping[str, str]:
-        return {"pirate": "Speak like a pirate.", "concise": "Be brief."}
+        return {"pirate": "Speak like a pirate.", "concise": "# How you speak\n\nBe brief."}
 
     def personality(self) -> str:
         return "concise"

@@ -33,7 +33,9 @@ def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
     turns = config.max_concurrent_sessions or ActorLimits().turns
     named = {*config.platforms, *config.display.platforms}
     return GatewayRules(
-        actors=ActorRules(busy=Busy(config.display.busy_input_mode)),
+        actors=ActorRules(
+            busy=Busy(config.display.busy_input_mode), debounce=config.gateway.debounce_seconds
+        ),
         limits=ActorLimits(turns=turns),
         pace=Pace(edit=max(config.streaming.edit_interval, 0.1)),
         shows={name: _shows(config, name) for name in named},

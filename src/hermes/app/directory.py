@@ -44,6 +44,9 @@ class Directory:
 
     def meet(self, inbound: Inbound) -> None:
         about, address = inbound.about, inbound.address
+        if platform_of(address.channel) != address.channel:
+            # Somebody else's account: by the platform's name alone it could not be reached.
+            return
         name = about.chat_name or (about.user_name if about.chat_type == "dm" else "")
         chat = Chat(address.chat, name, about.chat_type)
         known = self._chats.setdefault(platform_of(address.channel), {})

@@ -13,7 +13,7 @@ from hermes.models.build import build_model
 from hermes.models.discover import find_local, list_models
 from hermes.models.resilient import Resilient
 from hermes.models.resolve import ModelUnnamed, Resolved, resolve, resolve_live
-from hermes.models.settings import Flags, ModelSettings
+from hermes.models.settings import CustomProvider, Flags, ModelSettings
 from hermes.ports.blobs import Blobs
 from hermes.ports.model import Model
 from hermes.schema.errors import ConfigError
@@ -60,12 +60,21 @@ class ModelDesk:
         try:
             return await self._model(Flags(model=session.model, provider=session.provider))
         except ConfigError as error:
+            # An address that only the settings know has no name of its own.
+            usual = await self._model(structs.replace(self._given, model=session.model))
+            if usual.provider == session.provider:
+                return usual
             log.warning("session %s cannot keep its model: %s", session.id, error)
             return await self._model(self._given)
 
     async def choose(self, name: str, provider: str | None) -> Model:
         """The model of that name, ready to use. Raises `ConfigError` when there is none."""
         return await self._model(Flags(model=name, provider=provider or ""))
+
+    def learn(self, provider: CustomProvider) -> None:
+        """One more provider to choose from, for this process."""
+        known = (*self._settings.custom_providers, provider)
+        self._settings = structs.replace(self._settings, custom_providers=known)
 
     async def keep(self, model: Model) -> None:
         """Write it into the settings, for sessions of any later process."""

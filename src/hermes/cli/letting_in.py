@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from hermes.cli.context import CliContext
+from hermes.config.home import DEFAULT
 from hermes.gateway.pairing import Grant, Pairing, Refused, Request, Why
 from hermes.gateway.settings import canonical_id, listed, variable
 from hermes.kit.clock import Clock
@@ -66,11 +67,18 @@ def _approve(context: CliContext, pairing: Pairing, platform: str, code: str) ->
     if isinstance(answer, Refused):
         raise _refusal(platform, answer)
     name = f" ({flat(answer.name)})" if answer.name else ""
+    flag = _flag(context)
     context.stdout.write(
         f"{flat(answer.user)}{name} may talk to the agent on {answer.platform} from now on\n"
-        f"Undo it with: hermes pairing revoke {answer.platform} {flat(answer.user)}\n"
+        f"Undo it with: hermes{flag} pairing revoke {answer.platform} {flat(answer.user)}\n"
     )
     return 0
+
+
+def _flag(context: CliContext) -> str:
+    """What makes a command that we show mean this profile."""
+    profile = context.home().profile
+    return "" if profile == DEFAULT else f" -p {profile}"
 
 
 def _refusal(platform: str, answer: Refused) -> HermesError:
@@ -100,10 +108,11 @@ def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> 
     gone = pairing.revoke(platform, user)
     name = variable(platform.strip().lower(), "ALLOWED_USERS")
     if not gone:
-        also = f" To close {name} to somebody, change it with: hermes config set {name} IDS"
+        flag = _flag(context)
+        also = f" To close {name} to somebody, change it with: hermes{flag} config set {name} IDS"
         raise UsageError(
             f"Nobody with the id {user!r} was let in by a code on {platform}",
-            hint=f"See who was with: hermes pairing list {platform}.{also}",
+            hint=f"See who was with: hermes{flag} pairing list {platform}.{also}",
         )
     context.stdout.write(f"{user} is no longer let in on {platform}\n")
     _take_off_list(context, platform, user, name)

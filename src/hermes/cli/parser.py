@@ -2,7 +2,7 @@
 
 import os
 from argparse import ArgumentParser, HelpFormatter
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from hermes.schema.errors import UsageError
 
@@ -22,6 +22,15 @@ class Parser(ArgumentParser):
         if usage.count("\n") == 1:
             hint = f"{usage}  {hint}"
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", hint=hint)
+
+
+class _Actions(Protocol):
+    def add_parser(self, name: str, /, *, help: str, description: str) -> ArgumentParser: ...  # noqa: A002 - argparse's word
+
+
+def add_action(verbs: _Actions, name: str, what: str) -> ArgumentParser:
+    """One of a verb's actions; what it does stands in the verb's list and in its own help."""
+    return verbs.add_parser(name, help=what, description=f"{what[:1].upper()}{what[1:]}.")
 
 
 def _formatter(prog: str) -> HelpFormatter:

@@ -32,9 +32,16 @@ async def _call(url: str, route: Route, body: bytes, clock: Clock) -> tuple[int,
         raise HermesError(f"{url} did not answer within {_SECONDS:g} seconds") from error
     except (aiohttp.ClientError, OSError) as error:
         raise HermesError(
-            f"Nobody takes webhooks at {url}: {error}",
-            hint="The gateway must be running, with platforms.webhook.enabled set to true.",
+            f"Nobody takes webhooks at {url}: {_why(error)}",
+            hint="A gateway must be running that was started with platforms.webhook.enabled set to "
+            "true.",
         ) from error
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or str(error.os_error)
+    return str(error) or type(error).__name__
 
 
 def _signed(route: Route, body: bytes, clock: Clock) -> dict[str, str]:

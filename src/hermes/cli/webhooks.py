@@ -143,7 +143,8 @@ def _checked(name: str, entry: Table) -> Route:
 
 def _tell_subscribed(desk: _Desk, route: Route, *, made: bool) -> None:
     out, err = desk.context.stdout, desk.context.stderr
-    out.write(f"The route {route.name} is ready; a running gateway knows it from now on\n")
+    known = "; a running gateway knows it from now on" if desk.enabled else ""
+    out.write(f"The route {route.name} is made{known}\n")
     out.write(f"URL     {desk.url(route.name)}\n")
     if made:
         out.write(f"Secret  {route.secret}\n")
@@ -153,10 +154,12 @@ def _tell_subscribed(desk: _Desk, route: Route, *, made: bool) -> None:
     for note in route.notes:
         err.write(f"hermes: {note}\n")
     if not desk.enabled:
-        err.write(
-            "hermes: webhooks are turned off\n"
-            "  Turn them on with: hermes config set platforms.webhook.enabled true\n"
-        )
+        err.write(f"hermes: webhooks are turned off\n  Turn them on with: {_turn_on(desk)}\n")
+
+
+def _turn_on(desk: _Desk) -> str:
+    flag = "" if desk.home.profile == DEFAULT else f" -p {desk.home.profile}"
+    return f"hermes{flag} config set platforms.webhook.enabled true, then restart the gateway"
 
 
 def _list(desk: _Desk, *, as_json: bool) -> int:
@@ -180,7 +183,9 @@ def _list(desk: _Desk, *, as_json: bool) -> int:
         for problem in row.problems:
             desk.context.stderr.write(f"hermes: {row.name}: {flat(problem)}\n")
     if not desk.enabled:
-        desk.context.stderr.write("hermes: webhooks are turned off in the settings\n")
+        desk.context.stderr.write(
+            f"hermes: webhooks are turned off\n  Turn them on with: {_turn_on(desk)}\n"
+        )
     return 0
 
 

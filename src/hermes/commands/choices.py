@@ -118,8 +118,14 @@ def _personalities(context: Context, settings: Settings) -> str:
     known = settings.personalities()
     current = context.conversation.session.personality or settings.personality() or "none"
     width = max((len(name) for name in known), default=0)
-    lines = [f"  {name:<{width}}  {one_line(text, 60)}" for name, text in sorted(known.items())]
+    lines = [f"  {name:<{width}}  {_gist(text)}" for name, text in sorted(known.items())]
     return "\n".join([f"The personality is {current}. There are:", *lines, "  none"])
+
+
+def _gist(text: str) -> str:
+    """The beginning of what it says, without headings, which are much alike."""
+    said = [line for line in text.splitlines() if not line.startswith("#")]
+    return one_line(" ".join(said), 60)
 
 
 async def _busy(context: Context, words: str) -> Reply:
@@ -173,6 +179,7 @@ COMMANDS = (
         name="busy",
         usage="[interrupt|queue|steer|collect]",
         summary="Show or change what a message does while a turn is running.",
+        needs=lambda context: context.can_interject,
         run=_busy,
     ),
 )

@@ -63,6 +63,11 @@ class Context(Struct, frozen=True):
         return self.seat.archive or self.conversation.archive
 
     @property
+    def can_interject(self) -> bool:
+        """Whether something can be said here while a turn is running."""
+        return self.in_chat or self.work.manner() is not None
+
+    @property
     def in_chat(self) -> bool:
         return self.seat.surface is Surface.CHAT
 
@@ -79,8 +84,16 @@ class Where(Enum):
     BOTH = frozenset(Surface)
 
 
+def _anywhere(context: Context) -> bool:
+    return True
+
+
 class Command(Struct, frozen=True, kw_only=True):
-    """`owners` are the only ones who may use it when it is set."""
+    """`owners` are the only ones who may use it when it is set.
+
+    `needs` says whether what it acts on is there; where it is not, the command is not listed,
+    and says why when it is typed all the same.
+    """
 
     name: str
     summary: str
@@ -89,12 +102,14 @@ class Command(Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     where: Where = Where.BOTH
     owners: bool = False
+    needs: Callable[[Context], bool] = _anywhere
 
     def applies(self, context: Context) -> bool:
-        """Whether it makes sense there and the person may use it."""
+        """Whether it makes sense there, can work, and the person may use it."""
         permitted = context.seat.permitted
         return (
             context.seat.surface in self.where.value
             and (context.is_owner or not self.owners)
             and (permitted is None or self.name in permitted)
+            and self.needs(context)
         )

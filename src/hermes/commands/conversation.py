@@ -93,12 +93,14 @@ COMMANDS = (
         aliases=("q",),
         usage="<text>",
         summary="Say something for after the turn that is running.",
+        needs=lambda context: context.can_interject,
         run=_queue,
     ),
     Command(
         name="steer",
         usage="<text>",
         summary="Say something to the turn that is running.",
+        needs=lambda context: context.can_interject,
         run=_steer,
     ),
 )

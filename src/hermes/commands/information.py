@@ -106,7 +106,7 @@ async def _whoami(context: Context, words: str) -> Reply:
         ]
     facts.append(("may", _MAY[context.role]))
     if seat.permitted is not None:
-        facts.append(("commands", " ".join(f"/{name}" for name in sorted(seat.permitted))))
+        facts.append(("commands", "those that /help lists"))
     return Told(_facts(facts))
 
 

@@ -15,7 +15,9 @@ async def _sethome(context: Context, words: str) -> Reply:
 
 async def _restart(context: Context, words: str) -> Reply:
     if context.services.restart is None:
-        raise UsageError("There is nothing to restart here.")
+        raise UsageError(
+            "No gateway can be restarted from here.", hint="`hermes gateway restart` does that."
+        )
     context.services.restart()
     return Told("Restarting. Turns that run may end first, and nothing that waits is lost.")
 
@@ -75,7 +77,11 @@ COMMANDS = (
         run=_sethome,
     ),
     Command(
-        name="restart", summary="Restart the program in the background.", owners=True, run=_restart
+        name="restart",
+        summary="Restart the gateway.",
+        owners=True,
+        needs=lambda context: context.services.restart is not None,
+        run=_restart,
     ),
     Command(
         name="platform",
@@ -83,6 +89,7 @@ COMMANDS = (
         usage="[list | pause name | resume name]",
         summary="Show the messaging platforms, or pause one.",
         owners=True,
+        needs=lambda context: context.services.platforms is not None,
         run=_platform,
     ),
 )

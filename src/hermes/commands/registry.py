@@ -70,7 +70,7 @@ class Registry:
                 _check(command, context)
             also = ", ".join(f"/{alias}" for alias in command.aliases)
             return f"{_call(command)}{f' (also {also})' if also else ''}\n  {command.summary}"
-        return _table(self._applying(context))
+        return _table(self._applying(context), context)
 
     def _page(self, words: str, context: Context) -> str:
         commands = self._applying(context)
@@ -78,7 +78,7 @@ class Registry:
         number = counted(words or "1")
         if number is None or number > pages:
             raise UsageError(f"There are {pages} pages of commands.", hint="/commands shows one.")
-        shown = _table(commands[(number - 1) * _PAGE : number * _PAGE])
+        shown = _table(commands[(number - 1) * _PAGE : number * _PAGE], context)
         more = f"\nPage {number} of {pages}; /commands {number + 1} goes on."
         return shown + (more if number < pages else f"\nPage {number} of {pages}.")
 
@@ -125,8 +125,11 @@ def _by_name(commands: Sequence[Command]) -> dict[str, Command]:
     return found
 
 
-def _table(commands: Sequence[Command]) -> str:
+def _table(commands: Sequence[Command], context: Context | None) -> str:
     rows = [(_call(command), command.summary) for command in commands]
+    if context is not None and context.in_chat:
+        # Columns are none where letters have different widths.
+        return "\n".join(f"{left}: {right}" for left, right in rows)
     width = max((len(left) for left, _ in rows), default=0)
     return "\n".join(f"  {left:<{width}}  {right}" for left, right in rows)
 

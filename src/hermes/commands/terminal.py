@@ -138,6 +138,7 @@ COMMANDS = (
         usage="[title]",
         summary="Empty the screen and start anew.",
         where=Where.TERMINAL,
+        needs=lambda context: Ability.CLEAR in context.seat.abilities,
         run=_clear,
     ),
     Command(
@@ -145,6 +146,7 @@ COMMANDS = (
         usage="[number]",
         summary="Copy the last answer.",
         where=Where.TERMINAL,
+        needs=lambda context: Ability.COPY in context.seat.abilities,
         run=_copy,
     ),
     Command(
@@ -168,6 +170,7 @@ COMMANDS = (
         usage="[off|new|all|verbose]",
         summary="Change how much of the tools' work is shown.",
         where=Where.TERMINAL,
+        needs=lambda context: Ability.PROGRESS in context.seat.abilities,
         run=_verbose,
     ),
     Command(

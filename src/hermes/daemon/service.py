@@ -73,6 +73,7 @@ class Service:
             restart=self.restart,
             park=advice.park,
             multiplexed=multiplexed,
+            restarted=self._tenure.before is Ending.RESTART,
         )
         async with anyio.create_task_group() as group:
             group.start_soon(self._hear_signals, group.cancel_scope)
@@ -173,7 +174,7 @@ class Service:
             told = platforms_of(states) | _troubles(tenant)
             platforms |= {self._named(tenant, name): state for name, state in told.items()}
             phases.add(Phase.DEGRADED if tenant.failure or tenant.troubles else phase_of(states))
-            active += tenant.gateway.actors.running
+            active += tenant.running
         for profile, reason in self._absent.items():
             platforms[profile] = _fatal("profile_not_served", reason)
             phases.add(Phase.DEGRADED)

@@ -19,7 +19,9 @@ from hermes.config.home import Home, user_home
 from hermes.config.sections.chats import ProfileRoute
 from hermes.gateway.gateway import Gateway, Hear, Lent
 from hermes.gateway.hooks import Hooks
+from hermes.gateway.letters import Reply, post_reply
 from hermes.gateway.pacer import Pacer
+from hermes.gateway.targets import homes_from
 from hermes.kit.errors import ConfigError
 from hermes.kit.retry import Backoff
 from hermes.local.door import LocalDoor
@@ -31,6 +33,7 @@ from hermes.telemetry.logs import LogShare, at_work_for
 log = logging.getLogger(__name__)
 
 AGAIN = Backoff(base=1.0, cap=60.0)
+BACK = "Hermes is back."
 GOOD = 600.0
 """Seconds after which a gateway that breaks is not breaking over and over."""
 
@@ -49,6 +52,7 @@ class Lodging(Struct, frozen=True, kw_only=True):
     manifests: Mapping[str, Manifest] = {}
     park: bool = False
     multiplexed: bool = False
+    restarted: bool = False
 
 
 class Tenant:
@@ -119,6 +123,11 @@ class Tenant:
         self._hear = hear
         self._ready.set()
 
+    @property
+    def running(self) -> int:
+        """How many turns are going on, in chats and at the local door."""
+        return self.gateway.actors.running + (self._local.busy if self._local else 0)
+
     def close(self) -> None:
         """Begin nothing more, let what runs come to its end, then leave."""
         self.closing = True
@@ -131,6 +140,22 @@ class Tenant:
         with anyio.move_on_after(self.gateway.drain):
             for borrower in self.borrowers:
                 await borrower.gateway.delivered.wait()
+
+    async def _say_back(self) -> None:
+        """Somebody asked for the restart and may be waiting for its end."""
+        config = self.app.config
+        wanted = {
+            name: one for name, one in config.platforms.items() if one.gateway_restart_notification
+        }
+        now = self.app.clock.now()
+        homes = homes_from(self.app.env, wanted).values()
+        posts = [
+            post_reply(f"back:{now.timestamp()}:{place}", Reply(address=home, text=BACK, at=now))
+            for place, home in enumerate(homes)
+            if home.channel in self.channels
+        ]
+        await self.app.store.commit(*posts)
+        self.look_again()
 
     def look_again(self) -> None:
         """Another process has put something into the inbox or the outbox."""
@@ -164,6 +189,8 @@ class Tenant:
             self._local = local
             group.start_soon(Upkeep(self.app).run)
             group.start_soon(self._directory.run)
+            if self._lodging.restarted:
+                await self._say_back()
             await self.gateway.run(self._hear)
             with anyio.move_on_after(self.gateway.drain):
                 await local.idle()

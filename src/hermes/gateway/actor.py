@@ -80,7 +80,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """Whom an actor calls on.
 
     `posted` is told that an address has something to be delivered, `bubble` shows progress
-    there, `refusal` says why a turn may not begin, and `ended` hears how one came out.
+    there, `refusal` says why a turn may not begin, and `ended` hears how one came out. `later`
+    says whether a place can be told something after the turn.
     """
 
     posted: Callable[[Address], None]
@@ -88,6 +89,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     refusal: Callable[[Letter], Awaitable[str]]
     ended: Callable[[Letter, Outcome, str], None]
     hooks: Hooks = NoHooks()
+    later: Callable[[Address], bool] = lambda address: True
 
 
 class Actor:
@@ -340,6 +342,7 @@ class Actor:
             asker=last.asker,
             principal=last.principal,
             role=last.role,
+            later=all(map(self._parts.surroundings.later, last.answers)),
             closing=closing,
         )
 

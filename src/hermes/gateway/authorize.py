@@ -19,6 +19,12 @@ _NOBODY: Ids = frozenset()
 _VOUCHED = {"webhook": Role.GUEST, "homeassistant": Role.MEMBER}
 """Platforms whose messages carry a secret of their own."""
 
+
+def is_vouched(platform: str) -> bool:
+    """Whether its messages carry a secret of their own, so that nobody can pretend to send them."""
+    return platform in _VOUCHED
+
+
 _UNASKED = frozenset({"email"})
 """Platforms where strangers write all the time, and an answer would only tell them more."""
 

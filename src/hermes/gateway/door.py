@@ -1,5 +1,6 @@
 """The door of one profile: who may speak, in which session, as whom, with which commands."""
 
+import logging
 from collections.abc import Collection, Mapping
 
 from anyio.to_thread import run_sync
@@ -23,6 +24,8 @@ from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Role
 from hermes.session.keys import DIRECT, SessionSource, build_session_key
+
+log = logging.getLogger(__name__)
 
 
 class GroupRules(Struct, frozen=True, kw_only=True):
@@ -88,7 +91,8 @@ class ChatDoor:
         )
         verdict = await self._verdict(sender, rules)
         match verdict:
-            case Ignored():
+            case Ignored(reason=reason):
+                log.info("%s turned %s away: %s", source.platform, sender.ids[:1], reason)
                 return TurnedAway()
             case Pair():
                 return await self._pair(sender, about.user_name)

@@ -175,6 +175,10 @@ class Gateway:
             self.supervisor.close()
             group.cancel_scope.cancel()
 
+    def _can_later(self, address: Address) -> bool:
+        channel = self._channels.get(address.channel)
+        return channel is not None and channel.caps.later
+
     def _is_online(self, name: str) -> bool:
         lent = self._house.lent.get(name)
         return lent.online() if lent else self.supervisor.online(name)
@@ -236,6 +240,7 @@ class Gateway:
                 refusal=self._house.refusal,
                 ended=self._run_ended,
                 hooks=self._house.hooks,
+                later=self._can_later,
             )
         )
         self.intake.speaks_through(self.posted, self._sign)

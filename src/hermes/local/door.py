@@ -43,6 +43,11 @@ class LocalDoor:
         self._closing = anyio.CancelScope()
         self._idle = anyio.Event()
 
+    @property
+    def busy(self) -> int:
+        """For how many guests something is being done."""
+        return sum(guest.busy for guest in self._guests)
+
     def close(self) -> None:
         """Let nobody in any more."""
         self._closing.cancel()

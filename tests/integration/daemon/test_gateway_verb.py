@@ -186,6 +186,27 @@ def test_a_killed_one_is_told_and_leaves_nothing_in_the_way(person: Person) -> N
         gateway.hears("ready crashed park=False wait=0")
 
 
+def test_it_says_whom_it_serves_and_how_to_end_it(person: Person) -> None:
+    with person.running("gateway", "run") as gateway:
+        gateway.hears("ready first")
+        said = gateway.heard.decode()
+        assert f"serves the profile default (pid {gateway.process.pid}). Ctrl+C stops it." in said
+        assert "  telegram: connected\n" in said
+        assert "  discord: retrying (no route to host)\n" in said
+        assert str(person.home / "logs" / "agent.log") in said
+        gateway.told(signal.SIGTERM)
+    with person.running("gateway", "run", "-q") as gateway:
+        gateway.hears("ready")
+        assert gateway.heard.startswith(b"ready")
+
+
+def test_settings_that_it_has_not_read_are_told(person: Person) -> None:
+    person("gateway", "start")
+    assert "a restart reads it anew" not in person("gateway", "status").out
+    person("config", "set", "timezone", "Europe/Berlin")
+    assert "config.yaml changed since it started" in person("gateway", "status").out
+
+
 def test_a_wish_to_restart_is_fulfilled_in_place(person: Person) -> None:
     with person.running("gateway", "run") as gateway:
         gateway.hears("ready first")

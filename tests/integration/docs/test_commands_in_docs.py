@@ -27,7 +27,10 @@ def blocks() -> list[tuple[str, list[str]]]:
 
 @pytest.fixture
 def place(tmp_path, mock_model):
-    """A checkout to stand in, an empty home, a model that answers, and a session to go on with."""
+    """A checkout to stand in, an empty home, a model that answers, and a session to go on with.
+
+    A gateway that is left running is killed at the end.
+    """
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     (checkout / "examples").symlink_to(ROOT / "examples")
@@ -41,12 +44,15 @@ def place(tmp_path, mock_model):
         "HERMES_INFERENCE_PROVIDER": "openai",
         "HERMES_INFERENCE_MODEL": "mock",
         "TERM": "xterm",
+        "WEBHOOK_PORT": "0",
     }
     for command in ("git init -q", "hermes -z 'about that regex'"):
         subprocess.run(
             ["sh", "-c", command], cwd=checkout, env=env, check=True, capture_output=True
         )
-    return checkout, env
+    yield checkout, env
+    stop = [BIN / "hermes", "gateway", "stop", "--force"]
+    subprocess.run(stop, env=env, check=False, capture_output=True)
 
 
 @pytest.fixture(scope="module")

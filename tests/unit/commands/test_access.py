@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from commanding import typist
 from hermes.commands.command import Where
 from hermes.commands.registry import standard_commands
+from hermes.commands.services import Services
+from hermes.commands.surface import Seat
 from hermes.gateway.roles import ALWAYS, OWN_SESSION, CommandAccess
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.scope import Role
@@ -17,23 +20,37 @@ pytestmark = pytest.mark.anyio
 
 TERMINAL_ONLY = {"clear", "copy", "image", "save", "verbose", "quit"}
 CHAT_ONLY = {"start", "commands", "sethome"}
+MEANWHILE = {"busy", "queue", "steer"}
+"""What is of use only where something can be said while a turn is running."""
 OWNERS_ONLY = {"debug", "sethome", "restart", "platform", "image", "save"}
 
 
 def shown(text: str) -> set[str]:
-    return {line.split()[0].removeprefix("/") for line in text.splitlines() if "/" in line}
+    words = [line.split()[0] for line in text.splitlines() if "/" in line]
+    return {word.removeprefix("/").removesuffix(":") for word in words}
 
 
 async def test_help_lists_what_applies(tmp_path: Path) -> None:
     everything = {command.name for command in standard_commands().commands}
     async with typist(tmp_path) as at:
-        assert shown(await at.read("/help")) == everything - CHAT_ONLY
+        assert shown(await at.read("/help")) == everything - CHAT_ONLY - MEANWHILE
         at.chats()
         assert shown(await at.read("/help")) == everything - TERMINAL_ONLY
         at.chats(Role.MEMBER)
         assert shown(await at.read("/help")) == everything - TERMINAL_ONLY - OWNERS_ONLY
         at.chats(Role.GUEST, permitted=frozenset({"help", "new", "save", "debug"}))
         assert shown(await at.read("/help")) == {"help", "new"}
+
+
+async def test_what_cannot_work_is_not_listed_and_says_why(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        at.context = structs.replace(at.context, seat=Seat(), services=Services())
+        missing = {"clear", "copy", "verbose", "platform", "restart"} | MEANWHILE
+        assert shown(await at.read("/help")).isdisjoint(missing)
+        for name in sorted(missing):
+            with pytest.raises(UsageError) as wrong:
+                await at.type(f"/{name}")
+            assert str(wrong.value)
 
 
 async def test_pages(tmp_path: Path) -> None:

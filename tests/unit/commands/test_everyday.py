@@ -95,6 +95,7 @@ async def test_personality(tmp_path: Path) -> None:
     async with typist(tmp_path, says("1"), says("2")) as at:
         assert "is concise" in await at.read("/personality")
         assert "pirate   Speak like a pirate." in await at.read("/personality")
+        assert "concise  Be brief." in await at.read("/personality")
         await at.one.say("one")
         assert at.one.conversation.session.system
         assert (

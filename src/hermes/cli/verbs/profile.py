@@ -131,11 +131,23 @@ def _delete(context: CliContext, name: str, sure: bool) -> int:
     from hermes.config.profiles import delete_profile
 
     root = root_of(context.env)
+    _refuse_while_served(root, name)
     if name != DEFAULT and not sure:
         _ask(context, home_of(root, name))
     path = delete_profile(root, name)
     context.stdout.write(f"Profile {name} is deleted; {_plain(path)} is gone\n")
     return 0
+
+
+def _refuse_while_served(root: Path, name: str) -> None:
+    from hermes.daemon.lock import who_holds
+
+    served = None if name == DEFAULT else who_holds(home_of(root, name))
+    if served is not None:
+        raise UsageError(
+            f"Profile {name} is served by a gateway (pid {served.pid}).",
+            hint="Stop it first: hermes gateway stop",
+        )
 
 
 def _ask(context: CliContext, home: Home) -> None:
@@ -156,6 +168,7 @@ def _ask(context: CliContext, home: Home) -> None:
 def _rename(context: CliContext, name: str, new: str) -> int:
     from hermes.config.profiles import rename_profile
 
+    _refuse_while_served(root_of(context.env), name)
     home = rename_profile(root_of(context.env), name, new)
     context.stdout.write(f"Profile {name} is now {home.profile} in {_plain(home.path)}\n")
     return 0

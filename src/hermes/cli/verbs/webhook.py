@@ -3,11 +3,12 @@
 from argparse import ArgumentParser, Namespace
 
 from hermes.cli.context import CliContext
+from hermes.cli.parser import add_action
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    subscribe = verbs.add_parser("subscribe", help="make a new route; its secret is shown once")
+    subscribe = add_action(verbs, "subscribe", "make a new route; its secret is shown once")
     subscribe.add_argument("name", help="letters, digits, dots, - and _; a part of the URL")
     subscribe.add_argument(
         "--prompt",
@@ -37,11 +38,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="ask no agent: the filled prompt itself is delivered",
     )
     subscribe.add_argument("--description", metavar="TEXT", default="", help="a note for yourself")
-    show = verbs.add_parser("list", help="list all routes, secrets masked")
+    show = add_action(verbs, "list", "list all routes, secrets masked")
     show.add_argument("--json", action="store_true", help="for programs: one line for each route")
-    remove = verbs.add_parser("remove", help="no longer take calls of a subscription")
+    remove = add_action(verbs, "remove", "no longer take calls of a subscription")
     remove.add_argument("name")
-    test = verbs.add_parser("test", help="call a route of the running gateway, signed")
+    test = add_action(verbs, "test", "call a route of the running gateway, signed")
     test.add_argument("name")
     test.add_argument("--payload", metavar="JSON", help="what to send (default: a short example)")
 

@@ -78,6 +78,7 @@ class Gateway(Struct, Open, frozen=True, kw_only=True):
     relay_url: str = ""
     multiplex_profiles: bool = False
     served_profiles: Names = ()
+    debounce_seconds: Seconds = 0.0
     profile_routes: tuple[ProfileRoute, ...] = ()
 
 

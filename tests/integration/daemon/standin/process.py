@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Callable
 
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -17,7 +18,9 @@ from hermes.kit.errors import ConfigError
 HEARD = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
 
 
-def run_gateway(home: Home, env: Env, options: RunOptions) -> int:
+def run_gateway(
+    home: Home, env: Env, options: RunOptions, *, tell: Callable[[Snapshot], None]
+) -> int:
     """STANDIN says what is peculiar: `fails`, `crashes`, `all` profiles, or `stubborn`."""
     manner = env.get("STANDIN", "")
     signal.pthread_sigmask(signal.SIG_BLOCK, {*HEARD, signal.SIGUSR2})
@@ -45,6 +48,7 @@ def run_gateway(home: Home, env: Env, options: RunOptions) -> int:
             active_agents=int(manner == "stubborn"),
         )
         tenure.state.write(running)
+        tell(running)
         notifier.ready("2 platforms")
         _say(f"ready {tenure.before or 'first'} park={advice.park} wait={advice.wait:g}")
         number = signal.sigwait(HEARD)

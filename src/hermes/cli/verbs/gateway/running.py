@@ -3,15 +3,20 @@
 import os
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 
 from hermes.cli.context import CliContext
-from hermes.config.home import Home, ensure_home
+from hermes.config.env import Env
+from hermes.config.home import Home, ensure_home, home_of
 from hermes.daemon.launch import gateway_command
 from hermes.daemon.options import ExitCode, RunOptions
-from hermes.schema.errors import UsageError
+from hermes.daemon.state import Snapshot
+from hermes.kit.redact import Redactor
+from hermes.schema.errors import HermesError, UsageError
 
 
 def run(args: Namespace, context: CliContext) -> int:
+    from hermes.cli.verbs.gateway.foreground import Foreground, logging_to
     from hermes.daemon.process import run_gateway
 
     options = _options(args)
@@ -19,10 +24,36 @@ def run(args: Namespace, context: CliContext) -> int:
     ensure_home(home)
     if options.replace:
         _stop_service(home, context)
-    code = run_gateway(home, context.env, options)
+    with ExitStack() as stack:
+        if options.verbose:
+            stack.enter_context(logging_to(context.stderr, _redactor(home, context.env)))
+        tell = _nothing if options.quiet else Foreground(context.stdout, home)
+        code = run_gateway(home, context.env, options, tell=tell)
     if code == ExitCode.RESTART and not (args.external_supervisor or _is_supervised(context.env)):
         _start_anew(home, context, options)
     return code
+
+
+def _nothing(snapshot: Snapshot) -> None:
+    """Whoever wants quiet is told nothing."""
+
+
+def _redactor(home: Home, env: Env) -> Redactor:
+    """Hides the secrets of every profile, for all of them may be served."""
+    from hermes.config.dotenv import env_of
+    from hermes.config.load import load_config
+    from hermes.config.masking import secrets_in
+    from hermes.config.profiles import profiles_to_serve
+    from hermes.config.variables import secret_values
+
+    secrets: list[str] = []
+    for name, _ in profiles_to_serve(True, home):
+        one = home_of(home.root, name)
+        own = env_of(one.dotenv, env)
+        secrets += secret_values(own)
+        with suppress(HermesError):
+            secrets += secrets_in(load_config(one, own).raw)
+    return Redactor(secrets)
 
 
 def _options(args: Namespace) -> RunOptions:

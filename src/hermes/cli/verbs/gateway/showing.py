@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
@@ -38,7 +39,8 @@ def status(args: Namespace, context: CliContext) -> int:
     if standing.record is not None and standing.state is not None:
         _platforms(paper, standing, standing.state, now)
     if standing.record is None:
-        context.stderr.write("Start it with: hermes gateway start\n")
+        flag = "" if context.profile is None else f" -p {standing.home.profile}"
+        context.stderr.write(f"Start it with: hermes{flag} gateway start\n")
     return code
 
 
@@ -89,19 +91,41 @@ def _process(record: Record, now: datetime) -> str:
 
 def _told(standing: Standing, state: GatewayState) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
-    if len(state.served_profiles) > 1:
-        rows.append(("serves", flat(", ".join(state.served_profiles))))
     if standing.record is not None:
+        if len(state.served_profiles) > 1:
+            rows.append(("serves", flat(", ".join(state.served_profiles))))
         rows.append(("turns", f"{state.active_agents} running"))
+        if changed := _changed_since(standing, standing.record):
+            rows.append(("settings", changed))
     if state.restart_requested:
         rows.append(("restart", "was asked for"))
     return rows
 
 
+def _changed_since(standing: Standing, record: Record) -> str:
+    """What the gateway has not read yet: settings are taken up when it starts."""
+    begun, home = record.started_at, standing.home
+    if begun is None:
+        return ""
+    changed = [
+        path.name for path in (home.config, home.dotenv) if _written(path) > begun.timestamp()
+    ]
+    if not changed:
+        return ""
+    return f"{' and '.join(changed)} changed since it started; a restart reads it anew"
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def _platforms(paper: Paper, standing: Standing, state: GatewayState, now: datetime) -> None:
     shown = state.platforms if standing.served_by is None else standing.platforms
     if not shown:
-        paper.line("It listens on no platform.")
+        paper.line("It listens on no platform, only for `hermes` on this machine.")
         return
     rows = [("PLATFORM", "STATE", "SINCE", "REASON")]
     for name, one in sorted(shown.items()):

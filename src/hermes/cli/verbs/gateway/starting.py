@@ -46,7 +46,7 @@ def start_detached(context: CliContext, home: Home, command: Sequence[str]) -> i
         return error.ended_with
     context.stdout.write(
         f"The gateway of profile {home.profile} is running (pid {launched.pid})\n"
-        f"What it says is in {home.logs / 'gateway.log'}\n"
+        f"What it does is logged in {home.logs / 'agent.log'}\n"
     )
     return 0
 
@@ -55,6 +55,6 @@ def _by_systemd(context: CliContext, home: Home, service: Service) -> int:
     service.start()
     context.stdout.write(
         f"The gateway of profile {home.profile} is running (pid {service.main_pid}, "
-        f"{service.name})\nWhat it says: journalctl --user -u {service.name}\n"
+        f"{service.name})\nWhat it does is logged in {home.logs / 'agent.log'}\n"
     )
     return 0

@@ -8,7 +8,6 @@ from hermes.cli.verbs.gateway.service import Service, active_service, patience
 from hermes.cli.verbs.gateway.starting import begin
 from hermes.config.home import Home, ensure_home
 from hermes.daemon.control import Manner, end_gateway, process_of
-from hermes.daemon.lock import AlreadyRunning
 from hermes.daemon.marks import announce_stop
 from hermes.daemon.record import Record
 from hermes.daemon.standing import Standing, look
@@ -48,10 +47,15 @@ def restart(args: Namespace, context: CliContext) -> int:
 
 
 def _own(home: Home) -> Standing:
-    """Raises `AlreadyRunning` when another profile's gateway serves this home: it is not ours."""
+    """Raises `HermesError` when another profile's gateway serves this home: it is not ours."""
     standing = look(home)
     if standing.record is not None and standing.served_by is not None:
-        raise AlreadyRunning(home, standing.record)
+        raise HermesError(
+            f"Profile {home.profile} has no gateway of its own; that of profile "
+            f"{standing.served_by} serves it (pid {standing.record.pid})",
+            hint="It is stopped and restarted for all its profiles together, with: hermes -p "
+            f"{standing.served_by} gateway stop (or restart)",
+        )
     return standing
 
 

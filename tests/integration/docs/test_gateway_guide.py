@@ -1,0 +1,95 @@
+"""The guide to the gateway, followed from the first command to the last, in one home."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from processes import PATIENCE, Running
+
+ROOT = Path(__file__).parents[3]
+GUIDE = (ROOT / "docs" / "gateway.md").read_text()
+BIN = Path(sys.executable).parent
+PORT = "8644"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An empty home and a model that answers; whatever gateway is left at the end is killed."""
+    command = [sys.executable, "-m", "hermes.testing.mock_openai", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        given = {
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "HOME": str(tmp_path),
+            "HERMES_HOME": str(tmp_path / "home"),
+            "OPENAI_BASE_URL": server.stdout.readline().strip(),
+            "OPENAI_API_KEY": "not-a-real-key",
+            "HERMES_INFERENCE_PROVIDER": "openai",
+            "HERMES_INFERENCE_MODEL": "mock",
+            "WEBHOOK_PORT": free_port(),
+        }
+        yield given
+        follow("hermes gateway stop --force", given)
+        server.terminate()
+
+
+def free_port() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+def follow(script: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """A block is one script, so that a later line may use what an earlier one has set."""
+    return subprocess.run(
+        ["sh", "-e", "-c", script],
+        env=env,
+        cwd=env["HOME"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+def test_the_guide_can_be_followed(env: dict[str, str]) -> None:
+    said = ""
+    for script in blocks("sh"):
+        done = follow(script.replace(PORT, env["WEBHOOK_PORT"]), env)
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
+        said += done.stdout
+    assert "serves   default, work" in said
+    assert said.count('"status":"accepted","route":"build"') == 2
+    assert '"delivery_id":"build-7"' in said
+
+
+@pytest.mark.parametrize("number", range(len(blocks("yaml"))))
+def test_the_settings_in_it_are_right(number: int, env: dict[str, str]) -> None:
+    home = Path(env["HERMES_HOME"])
+    home.mkdir()
+    (home / "config.yaml").write_text(blocks("yaml")[number])
+    checked = follow("hermes config check", env)
+    assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
+
+
+def test_the_foreground_says_what_the_guide_says(env: dict[str, str]) -> None:
+    command = [str(BIN / "hermes"), "gateway", "run"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
+        gateway = Running(one)
+        gateway.hears("Ctrl+C stops it.")
+        gateway.hears("It listens on no platform")
+        gateway.hears("agent.log")
+        ended = gateway.told(2)
+    assert ended.out.endswith("Stopping; Ctrl+C once more does not wait.\n")
+    assert ended.code == 130
