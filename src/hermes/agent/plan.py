@@ -7,9 +7,11 @@ from msgspec import Struct
 from hermes.agent.guard import GuardLimits
 from hermes.kit.clock import Clock
 from hermes.ports.model import Model
+from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Scope
+from hermes.schema.tools import ToolSpec
 
 Steer = Callable[[], Awaitable[Sequence[User]]]
 """What people said while the turn was running, each message given out once."""
@@ -20,7 +22,10 @@ async def no_steering() -> Sequence[User]:
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Chosen once and frozen: a setting changed meanwhile counts from the next turn."""
+    """Chosen once and frozen: a setting changed meanwhile counts from the next turn.
+
+    `handed` are tools that whoever asks runs: a call of one of them ends the turn.
+    """
 
     scope: Scope
     model: Model
@@ -32,3 +37,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     guard: GuardLimits = GuardLimits()
     clock: Clock
     effort: str | None = None
+    handed: Sequence[ToolSpec] = ()
+
+
+class Entrusted(Struct, frozen=True, kw_only=True):
+    """A plan for a turn that is run elsewhere, from the question to the answer."""
+
+    scope: Scope
+    runtime: Runtime
+    system: str
+    history: Sequence[Message] = ()
+    steer: Steer = no_steering

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 
 import anyio
 import anyio.lowlevel
-from msgspec import Struct
 
 from hermes.agent.answers import PATIENCE, Verdict, judge, nudge, runnable_calls
 from hermes.agent.calls import Calls, Ended, failed
 from hermes.agent.cancelling import cancelled_from_outside
+from hermes.agent.entrusted import EntrustedTurn
 from hermes.agent.guard import LoopGuard
-from hermes.agent.plan import Plan
+from hermes.agent.plan import Entrusted, Plan
 from hermes.agent.repair import History, says_something, with_own_call_ids
 from hermes.agent.stream import AnswerStream
 from hermes.ports.model import Request
+from hermes.ports.runtime import Ending
 from hermes.ports.sink import Emit
 from hermes.schema.errors import HermesError, ModelError, PolicyRefused, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said
@@ -27,27 +28,24 @@ from hermes.schema.tools import ToolSpec
 
 log = logging.getLogger(__name__)
 
-
-class _Ending(Struct, frozen=True):
-    outcome: Outcome
-    reason: str = ""
-    code: str = ""
+HANDED = "handed"
+"""The code of an end that leaves calls to whoever asked: their results begin the next turn."""
 
 
-async def run_turn(plan: Plan, asked: Sequence[User], emit: Emit) -> Outcome:
+async def run_turn(plan: Plan | Entrusted, asked: Sequence[User], emit: Emit) -> Outcome:
     """Run to an end and say so exactly once, even when cancelled.
 
     What was asked is told before anything can go wrong with answering it.
     """
-    turn = _Turn(plan, emit)
-    ending = _Ending(Outcome.FAILED, "Something broke inside Hermes; the log has it.", "internal")
+    turn = _Turn(plan, emit) if isinstance(plan, Plan) else EntrustedTurn(plan, emit)
+    ending = Ending(Outcome.FAILED, "Something broke inside Hermes; the log has it.", "internal")
     try:
         ending = await turn.run(asked)
     except HermesError as error:
-        ending = _Ending(Outcome.FAILED, error.sentence, error.code)
+        ending = Ending(Outcome.FAILED, error.sentence, error.code)
     except anyio.get_cancelled_exc_class():
         if cancelled_from_outside():
-            ending = _Ending(Outcome.CANCELLED, "Interrupted.", "cancelled")
+            ending = Ending(Outcome.CANCELLED, "Interrupted.", "cancelled")
             raise
         log.exception("the turn was cancelled by its own doing")
     finally:
@@ -65,11 +63,13 @@ class _Turn:
         self._history.valid()
         self._guard = LoopGuard(plan.guard)
         # A steady order keeps the beginning of each request the same for the provider's cache.
-        self._specs = [plan.tools[name].spec for name in sorted(plan.tools)]
+        self._handed = {spec.name for spec in plan.handed}
+        self._specs = [plan.tools[name].spec for name in sorted(plan.tools.keys() - self._handed)]
+        self._specs += plan.handed
         self.usage = Usage()
         self.steps = 0
 
-    async def run(self, asked: Sequence[User]) -> _Ending:
+    async def run(self, asked: Sequence[User]) -> Ending:
         await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
         for message in asked:
             await self._say(message)
@@ -90,11 +90,15 @@ class _Turn:
         with anyio.CancelScope(shield=True):
             await self._emit(event)
 
-    async def _follow_up(self, verdict: Verdict, answer: Assistant) -> _Ending | None:
+    async def _follow_up(self, verdict: Verdict, answer: Assistant) -> Ending | None:
         """Do what the answer asks for; an ending, when there is nothing more to do."""
         match verdict:
             case Verdict.CALLS:
-                await self._run_calls(runnable_calls(answer))
+                calls = runnable_calls(answer)
+                own = [call for call in calls if call.broken or call.name not in self._handed]
+                await self._run_calls(own)
+                if len(own) < len(calls):
+                    return Ending(Outcome.DONE, code=HANDED)
                 return await self._after_calls()
             case Verdict.EMPTY:
                 await self._say(nudge("empty"))
@@ -106,22 +110,22 @@ class _Turn:
                     "The provider declined to answer this.",
                     hint="Put it in other words, or use another model.",
                 )
-                return _Ending(Outcome.FAILED, error.sentence, error.code)
+                return Ending(Outcome.FAILED, error.sentence, error.code)
             case Verdict.FINAL:
                 if not await self._hear():
-                    return _Ending(Outcome.DONE)
+                    return Ending(Outcome.DONE)
         return None
 
-    async def _after_calls(self) -> _Ending | None:
+    async def _after_calls(self) -> Ending | None:
         """A word from a person is a new start, even for an agent that ran in circles."""
         if await self._hear():
             self._guard = LoopGuard(self._plan.guard)
         elif self._guard.verdict:
             reason = f"Stopped, because {self._guard.verdict}. Say how to go on."
-            return _Ending(Outcome.FAILED, reason, "loop")
+            return Ending(Outcome.FAILED, reason, "loop")
         return None
 
-    async def _summarize(self) -> _Ending:
+    async def _summarize(self) -> Ending:
         """The budget is used up: one more call, without tools, to say where things stand."""
         reason = f"The limit of {self._plan.steps} steps was reached."
         await self._say(nudge("exhausted"))
@@ -131,7 +135,7 @@ class _Turn:
             reason = f"{reason} The closing summary failed: {error.sentence}"
         else:
             await self._leave(answer.calls, "the turn has used all its steps")
-        return _Ending(Outcome.EXHAUSTED, reason, "steps")
+        return Ending(Outcome.EXHAUSTED, reason, "steps")
 
     async def _say(self, message: Message) -> None:
         await self.tell(Said(message))
@@ -181,9 +185,9 @@ class _Turn:
         return answer
 
 
-def _gave_up(verdict: Verdict) -> _Ending:
+def _gave_up(verdict: Verdict) -> Ending:
     what = "was empty" if verdict is Verdict.EMPTY else "was cut off"
-    return _Ending(
+    return Ending(
         Outcome.FAILED,
         f"The model's answer {what} {PATIENCE + 1} times in a row. Try again or another model.",
         "empty" if verdict is Verdict.EMPTY else "truncated",

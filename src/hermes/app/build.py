@@ -13,6 +13,7 @@ from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
 from hermes.app.personalities import personality_words
 from hermes.app.planner import StandardPlanner, TurnSettings
+from hermes.app.proxying import proxied
 from hermes.app.toolbox import Toolbox, Workbench
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
@@ -140,7 +141,7 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         planner = StandardPlanner(
             desk, toolbox, chats, _turn_settings(loaded.config, env, choices), home.soul, clock
         )
-        runner = Runner(store, clock, planner, price, home.profile)
+        runner = Runner(store, clock, proxied(planner, loaded.config, env), price, home.profile)
         parts = _Parts(
             blobs=blobs,
             clock=clock,

@@ -80,6 +80,11 @@ class WrittenSettings:
 
     async def keep_home(self, address: Address, name: str) -> None:
         platform = platform_of(address.channel)
+        if platform != address.channel:
+            raise UsageError(
+                "This chat is reached through the account of another profile.",
+                hint="A home is a chat of the profile's own account.",
+            )
         for variable in home_variables(platform):
             if self._app.env.get(variable):
                 raise UsageError(

@@ -21,6 +21,8 @@ MOST = 500
 
 PACE = 30.0
 
+_DIRECT = "dm"
+
 
 class Chat(Struct, frozen=True):
     id: str
@@ -47,8 +49,7 @@ class Directory:
         if platform_of(address.channel) != address.channel:
             # Somebody else's account: by the platform's name alone it could not be reached.
             return
-        name = about.chat_name or (about.user_name if about.chat_type == "dm" else "")
-        chat = Chat(address.chat, name, about.chat_type)
+        chat = _named(address.chat, about.chat_name, about.chat_type)
         known = self._chats.setdefault(platform_of(address.channel), {})
         if known.pop(chat.id, None) != chat:
             self._changed.set()
@@ -60,13 +61,14 @@ class Directory:
         """Until cancelled; begins with what an earlier process knew."""
         for platform, chats in (await run_sync(self._read)).items():
             met = self._chats.get(platform, {})
-            self._chats[platform] = {chat.id: chat for chat in chats} | met
+            known = (_named(chat.id, chat.name, chat.type) for chat in chats)
+            self._chats[platform] = {chat.id: chat for chat in known} | met
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
             try:
-                await run_sync(self._write)
-            except OSError as error:
+                await run_sync(self._write, self._whole())
+            except (OSError, ValueError) as error:
                 log.warning("%s cannot be written: %s", self._path, error)
             await self._clock.sleep(PACE)
 
@@ -75,10 +77,24 @@ class Directory:
             return msgspec.json.decode(
                 read_ordinary(self._path), type=_File, strict=False
             ).platforms
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except (OSError, msgspec.DecodeError, ValueError, RecursionError):
             return {}
 
-    def _write(self) -> None:
+    def _whole(self) -> _File:
+        """A copy, because chats are met while a thread writes."""
         platforms = {name: list(chats.values()) for name, chats in self._chats.items()}
-        whole = _File(self._clock.now().isoformat(), platforms)
+        return _File(self._clock.now().isoformat(), platforms)
+
+    def _write(self, whole: _File) -> None:
         write_atomic(self._path, msgspec.json.encode(whole), mode=0o600)
+
+
+def _named(chat: str, name: str, kind: str) -> Chat:
+    """A direct chat is named by whoever is in it, as they please: nobody is found by such a name."""
+    name = "" if kind == _DIRECT else name
+    return Chat(_encodable(chat), _encodable(name), _encodable(kind))
+
+
+def _encodable(text: str) -> str:
+    """Half a character, as some platforms let through, fits into no file."""
+    return text.encode(errors="replace").decode()

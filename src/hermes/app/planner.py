@@ -109,11 +109,12 @@ class StandardPlanner:
                 model=model.name,
                 provider=model.provider,
                 profile=scope.profile,
-                extra=self._extra(session, scope),
+                extra=self.told_here(session, scope),
             )
         )
 
-    def _extra(self, session: Session, scope: Scope) -> str:
+    def told_here(self, session: Session, scope: Scope) -> str:
+        """What the settings say to the model about this place and this session."""
         parts = [
             self._settings.extra_prompt,
             self._chats.prompt(scope),

@@ -16,6 +16,14 @@ FIRST_AFTER = 300.0
 REMEMBERED = timedelta(days=7)
 """How long it is known that something was done: platforms repeat themselves for less."""
 
+RUNS = timedelta(hours=24)
+RUN_BYTES = 200 * 1024 * 1024
+"""How long the events of ended runs are kept for readers, and how much of them."""
+
+RESPONSES = timedelta(days=30)
+RESPONSE_BYTES = 200 * 1024 * 1024
+"""How long responses can be gone on from, and how much of them is kept."""
+
 AT_ONCE = 200
 
 
@@ -37,13 +45,22 @@ class Upkeep:
     async def once(self) -> None:
         store, sessions = self._app.store, self._app.config.sessions
         forgotten = await store.lanes.forget(self._app.clock.now() - REMEMBERED)
+        now = self._app.clock.now()
+        runs = await store.journal.forget(now - RUNS, RUN_BYTES)
+        responses = await store.responses.forget(now - RESPONSES, RESPONSE_BYTES)
         pruned = 0
         if sessions.auto_prune:
             pruned = await self._prune(timedelta(days=sessions.retention_days))
             if pruned and sessions.vacuum_after_prune:
                 await store.vacuum()
         await store.optimize()
-        log.info("upkeep: forgot %d settled parcels, pruned %d sessions", forgotten, pruned)
+        log.info(
+            "upkeep: forgot %d settled parcels, %d runs and %d responses, pruned %d sessions",
+            forgotten,
+            runs,
+            responses,
+            pruned,
+        )
 
     async def _prune(self, age: timedelta) -> int:
         """Sessions that ended, or were last used, before that; the oldest go first."""

@@ -5,7 +5,8 @@ from hermes.commands.numbers import counted
 from hermes.commands.surface import Busy
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Text, text_of
+from hermes.schema.messages import Text, Trust, text_of
+from hermes.schema.scope import Role
 from hermes.schema.sessions import SessionChange
 
 
@@ -19,11 +20,14 @@ async def _new(context: Context, words: str) -> Reply:
 
 
 async def _retry(context: Context, words: str) -> Reply:
+    question = await context.conversation.again()
     if context.in_chat:
+        own = Trust.OWNER if context.role is Role.OWNER else Trust.GUEST
+        if question.trust is not own:
+            # Asked again, it would be done in the name of whoever types this.
+            raise UsageError("The last question was somebody else's.", hint="Write it yourself.")
         # What is said in a chat goes through its inbox, and so cannot take a place of its own.
         (question,) = await context.conversation.undo(1)
-    else:
-        question = await context.conversation.again()
     return Ask(question.parts)
 
 

@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from hermes.config.load import config_of
 from hermes.config.platforms import PLATFORMS
+from hermes.config.sections.chats import Streaming as StreamingConfig
+
+__all__ = ["GatewayConfig", "Platform", "StreamingConfig"]
 
 Platform = StrEnum(
     "Platform",

@@ -12,15 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from hermes.app.build import App, Choices, open_app
+from hermes.compat.shapes import Json, messages_of, plain
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.library import Answer, collect
-from hermes.schema.chat_api import WireMessage, from_wire, to_wire
-from hermes.schema.errors import HermesError, UsageError
+from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, TextDelta
 from hermes.schema.messages import Assistant, Message, Reasoning, Text, Usage
-
-Json = dict[str, Any]
 
 
 class _Given(Struct, frozen=True, kw_only=True):
@@ -170,7 +168,7 @@ class AIAgent:
         if self.session_id and await app.conversation.exists(self.session_id):
             await app.conversation.resume(self.session_id)
             return
-        await app.conversation.begin_with(_messages(app, history), self.session_id)
+        await app.conversation.begin_with(messages_of(history, app.clock.now()), self.session_id)
 
     async def _result(self, app: App, answer: Answer) -> Json:
         session = app.conversation.session
@@ -181,7 +179,7 @@ class AIAgent:
         return {
             "final_response": answer.text or (ended.reason if failed else ""),
             "last_reasoning": _last_reasoning(answer.messages),
-            "messages": [_plain(to_wire(row)) for row in rows],
+            "messages": [plain(row) for row in rows],
             "api_calls": ended.steps,
             "completed": ended.outcome is Outcome.DONE,
             "partial": ended.outcome is not Outcome.DONE,
@@ -250,21 +248,3 @@ def _tell(callback: Callable[[str], None] | None) -> Callable[[Event], None]:
             callback(event.text)
 
     return tell
-
-
-def _messages(app: App, history: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Messages of the chat API as ours; a system prompt is not part of the talk."""
-    try:
-        wires = msgspec.convert(list(history), list[WireMessage])
-    except msgspec.ValidationError as error:
-        raise UsageError(f"conversation_history is not as the chat API has it: {error}") from error
-    stored = [from_wire(wire, app.clock.now()) for wire in wires]
-    return [row.message for row in stored if row is not None]
-
-
-def _plain(wire: WireMessage) -> Json:
-    """As the chat API has it, without our own additions."""
-    fields = msgspec.to_builtins(wire)
-    fields.pop("hermes", None)
-    fields.setdefault("content", None)
-    return fields

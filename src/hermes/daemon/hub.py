@@ -9,11 +9,14 @@ from msgspec import structs
 from hermes.daemon.tenant import Tenant
 from hermes.gateway.door import source_of
 from hermes.gateway.gateway import Hear, Lent
+from hermes.gateway.letters import TurnedAway, Welcome
 from hermes.gateway.routes import profile_for
 from hermes.ports.channel import Inbound
 from hermes.telemetry.logs import at_work_for
 
 log = logging.getLogger(__name__)
+
+NOT_SERVED = "The agent of this chat is not running just now. Try again later."
 
 
 class Hub:
@@ -47,6 +50,9 @@ class Hub:
             if target is tenant:
                 await tenant.gateway.intake.deliver(inbound)
                 return
+            if target is None:
+                await tenant.gateway.intake.deliver(inbound, partial(_declined, tenant))
+                return
             channel = lent_name(inbound.address.channel, tenant.profile)
             address = structs.replace(inbound.address, channel=channel)
             door = partial(tenant.door.welcome, space=target.door.space)
@@ -56,15 +62,22 @@ class Hub:
 
         return hear
 
-    def _target(self, tenant: Tenant, inbound: Inbound) -> Tenant:
+    def _target(self, tenant: Tenant, inbound: Inbound) -> Tenant | None:
+        """None when it is for somebody who is not served: nobody else may answer for them."""
         profile = profile_for(source_of(inbound), tenant.routes)
         if profile is None or profile == tenant.profile:
             return tenant
         target = self._tenants.get(profile)
         if target is None or target.ended.is_set():
-            log.warning("the profile %s of a route is not served; its message stays here", profile)
-            return tenant
+            log.warning("a message is for the profile %s, which is not served", profile)
+            return None
         return target
+
+
+async def _declined(tenant: Tenant, inbound: Inbound) -> Welcome | TurnedAway:
+    """Whoever may not speak at all hears nothing, as always."""
+    welcome = await tenant.door(inbound)
+    return TurnedAway(NOT_SERVED) if isinstance(welcome, Welcome) else welcome
 
 
 def lent_name(channel: str, lender: str) -> str:

@@ -34,6 +34,7 @@ from hermes.gateway.runs import (
 )
 from hermes.gateway.sessions import ChatSessions, Opened
 from hermes.gateway.silence import silence_of
+from hermes.gateway.slots import Slots
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.ids import new_id
@@ -71,7 +72,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     sessions: ChatSessions
     rules: ActorRules
     holder: str
-    slots: anyio.CapacityLimiter
+    slots: Slots
     surroundings: "Surroundings"
     draining: Callable[[], bool]
 
@@ -135,7 +136,10 @@ class Actor:
             return not self._woken.is_set()
         passing("actor.claimed")
         await self._let_burst_end()
-        async with self._parts.slots:
+        if not self._waiting:
+            return False
+        first = self._waiting[0].letter
+        async with self._parts.slots.one(first.principal, first.role):
             if self._woken.is_set():
                 self._woken = anyio.Event()
                 await self._look()
@@ -201,6 +205,8 @@ class Actor:
             return
         if begun is not None:
             batch = begun.batch
+        elif not fresh and await self._is_refused(batch):
+            return
         passing("actor.before_run")
         await self._run(session, batch, again=begun is not None)
         passing("actor.after_run")
@@ -230,8 +236,10 @@ class Actor:
     async def _is_refused(self, batch: Sequence[Held]) -> bool:
         refusal = await self._parts.surroundings.refusal(batch[-1].letter)
         if refusal:
-            await self._settle(batch, f"{batch[0].key}:refused", refusal)
-            self._waiting = [held for held in self._waiting if held not in batch]
+            last = batch[-1].letter
+            theirs = [held for held in self._waiting if same_talk(held.letter, last)]
+            await self._settle(theirs, f"{batch[0].key}:refused", refusal)
+            self._waiting = [held for held in self._waiting if held not in theirs]
         return bool(refusal)
 
     async def _begun(self, session: Session) -> Begun | None:

@@ -13,6 +13,7 @@ from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.letters import INBOX, OURS, Busy, Letter
 from hermes.gateway.runs import ActorRules, Cause
 from hermes.gateway.sessions import ChatSessions
+from hermes.gateway.slots import Slots
 from hermes.kit.clock import Clock
 from hermes.kit.holder import this_process
 from hermes.ports.store import Done, Store
@@ -81,7 +82,7 @@ class Actors:
             sessions=sessions,
             rules=rules or ActorRules(),
             holder=this_process(),
-            slots=anyio.CapacityLimiter(self._limits.turns),
+            slots=Slots(self._limits.turns),
             surroundings=Surroundings(
                 posted=_nobody, bubble=_no_bubble, refusal=_no_refusal, ended=_no_matter
             ),

@@ -194,7 +194,7 @@ class Bubble:
             await within(self._clock, self._pace.limit, work)
         except Throttled as error:
             self._strikes += 1
-            self._pacer.hush(error.wait)
+            self._pacer.hush(error, self._address)
             return error.wait
         except (NotSent, TooLong, OSError) as error:
             self._strikes += 1

@@ -12,7 +12,7 @@ from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.deadline import within
 from hermes.gateway.letters import Reply, amended, as_spoken, outbox, read_reply
-from hermes.gateway.pacer import Pacer
+from hermes.gateway.pacer import LONGEST, Pacer
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
@@ -301,8 +301,8 @@ class Delivery:
         await self._insist(amended(pending.parcel.key, reply))
         log.info("%s was not sent: %s", pending.parcel.key, error)
         if isinstance(error, Throttled):
-            self._pacer.hush(error.wait)
-            return max(error.wait, 0.1)
+            self._pacer.hush(error, pending.reply.address)
+            return min(max(error.wait, 0.1), LONGEST)
         delay = self._delay(pending.parcel.attempts + 1)
         return min(delay, OFFLINE_CAP) if free else delay
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from anyio.to_thread import run_sync
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.gateway.authorize import (
     AccessRules,
@@ -101,9 +101,11 @@ class ChatDoor:
                     source, mentioned=about.mentions
                 ):
                     return TurnedAway()
+                # Chats of one id, heard by two accounts, are two chats; so are their people.
+                channel = inbound.address.channel
                 return Welcome(
-                    key=self._key(source, space),
-                    principal=principal_of(sender, role),
+                    key=self._key(structs.replace(source, platform=channel), space),
+                    principal=principal_of(structs.replace(sender, platform=channel), role),
                     trust=_trust(role, rules),
                     role=role,
                     commands=self._permitted(role, rules, source),

@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 Hear: TypeAlias = Callable[[Inbound], Awaitable[None]]
 
 SEEN = "👀"
+SIGNS = 8
+"""How many reactions may be under way; more are left out."""
+
 ENDS = {Outcome.DONE: "✅", Outcome.FAILED: "❌", Outcome.EXHAUSTED: "❌"}
 
 
@@ -148,6 +151,7 @@ class Gateway:
         self.delivered = anyio.Event()
         """All that could be delivered before the end is."""
         self._poked = anyio.Event()
+        self._signing = 0
         self._connect()
 
     async def run(self, hear: Hear | None = None) -> None:
@@ -291,7 +295,10 @@ class Gateway:
         channel = self._channels.get(address.channel)
         if platform_of(address.channel) in self._rules.unsigned or self._group is None:
             return
+        if self._signing >= SIGNS or not self.pacers[address.channel].spare(as_spoken(address)):
+            return
         if isinstance(channel, Reacts):
+            self._signing += 1
             self._group.start_soon(self._react, channel, as_spoken(address), message, sign)
 
     async def _react(self, channel: Reacts, address: Address, message: str, sign: str) -> None:
@@ -300,3 +307,5 @@ class Gateway:
             await within(self._house.clock, limit, lambda: channel.react(address, message, sign))
         except Exception as error:  # noqa: BLE001 - a sign is a comfort, whatever a channel raises
             log.info("no sign could be given in %s: %r", address, error)
+        finally:
+            self._signing -= 1

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import anyio
 import msgspec
@@ -13,6 +13,7 @@ from hermes.commands.registry import is_command
 from hermes.gateway.actors import Actors
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.desk import Desk, Say
+from hermes.gateway.flood import Flood
 from hermes.gateway.letters import (
     COMMANDS,
     Letter,
@@ -60,6 +61,7 @@ class Intake:
         self._desk = desk
         self._dead = dead
         self._in_hand: set[str] = set()
+        self._flood = Flood(clock)
         self._posted: Callable[[Address], None] = _nobody
         self._sign: Callable[[Inbound], None] = _no_sign
         self._met: Callable[[Inbound], None] = _no_sign
@@ -89,12 +91,17 @@ class Intake:
 
         `door` is that of whoever heard it, when it was not one of our own channels.
         """
+        inbound = writable(inbound)
         key = f"{inbound.address.channel}:{inbound.key}"
         passing("intake.before_door")
         welcome = await (door or self._door)(inbound)
         if isinstance(welcome, TurnedAway):
             if welcome.reply:
                 await self._reply(f"{key}:reply", inbound.address, welcome.reply)
+            return
+        too_fast = self._flood.refusal(welcome.principal, welcome.role)
+        if too_fast is not None:
+            await self._reply(f"{key}:reply", inbound.address, too_fast)
             return
         await self._dead.revive(inbound.address)
         self._met(inbound)
@@ -209,6 +216,28 @@ class Intake:
         more = [post_reply(key, reply)] if text.strip() else []
         await self._store.commit(*writes, *more)
         self._posted(address)
+
+
+def writable(inbound: Inbound) -> Inbound:
+    """The same, with a mark in place of characters that no file can hold."""
+    try:
+        msgspec.json.encode(inbound)
+    except UnicodeEncodeError:
+        return msgspec.convert(_replaced(msgspec.to_builtins(inbound)), Inbound)
+    return inbound
+
+
+def _replaced(value: object) -> object:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [_replaced(one) for one in cast("list[object]", value)]
+        case dict():
+            pairs = cast("dict[str, object]", value).items()
+            return {name: _replaced(one) for name, one in pairs}
+        case _:
+            return value
 
 
 def _line(letter: Letter) -> str | None:

@@ -1,15 +1,17 @@
 """What was brought to a chat from elsewhere is told to the session there, to be asked about."""
 
 import logging
+import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import cache
+from pathlib import Path
 
-from hermes.gateway.letters import platform_of
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.ports.store import Append, Fence, Store
 from hermes.schema.errors import SessionBusy
-from hermes.schema.messages import Assistant, Stop, Text
+from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
 from hermes.session.keys import SessionSource, build_session_key
@@ -38,7 +40,10 @@ class Mirror:
         self._holding = holding
 
     async def add(self, address: Address, text: str, tries: int = TRIES) -> bool:
-        """As if the agent had said it there. False when no session is open there, or it is busy."""
+        """As something to know of, which neither the agent nor its owner has said there.
+
+        False when no session is open there, or it is busy.
+        """
         session = await self._session_at(address)
         if session is None:
             return False
@@ -54,7 +59,7 @@ class Mirror:
         return False
 
     async def _append(self, session: Session, text: str) -> None:
-        said = Assistant(new_id("msg"), (Text(text),), Stop.END)
+        said = User(new_id("msg"), (Text(_framed(text)),), Trust.DATA)
         async with self._holding(session.id) as generation:
             fence = Fence(session.id, generation)
             await self._store.commit(Append(session.id, "", said, self._clock.now()), fence=fence)
@@ -64,7 +69,7 @@ class Mirror:
         archive = self._store.seen_by(OWNER)
         for kind in KINDS:
             source = SessionSource(
-                platform=platform_of(address.channel),
+                platform=address.channel,
                 chat_id=address.chat,
                 thread_id=address.thread,
                 chat_type=kind,
@@ -73,3 +78,16 @@ class Mirror:
             if found is not None:
                 return found
         return None
+
+
+def _framed(text: str) -> str:
+    """The marks have a name that nobody outside can know, so no text can end them early."""
+    mark = secrets.token_hex(4)
+    opened, closed = f"<data-{mark}>", f"</data-{mark}>"
+    frame = _frame().replace("@open@", opened).replace("@close@", closed)
+    return f"{frame}\n{opened}{text}{closed}"
+
+
+@cache
+def _frame() -> str:
+    return (Path(__file__).parent / "mirror.md").read_text(encoding="utf-8").strip()

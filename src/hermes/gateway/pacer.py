@@ -3,10 +3,13 @@
 from collections import OrderedDict
 
 from hermes.kit.clock import Clock
-from hermes.ports.channel import Caps
+from hermes.ports.channel import Caps, Throttled
 from hermes.schema.scope import Address
 
 CHATS = 10_000
+LONGEST = 3600.0
+"""Seconds; whoever asks for more is asked again after that."""
+
 SPARE = 0.5
 """The part of the room that is kept for answers."""
 
@@ -37,13 +40,14 @@ class Pacer:
         self._all = _Bucket(caps.rate) if caps.rate else None
         self._chats: OrderedDict[str, _Bucket] = OrderedDict()
         self._quiet_until = float("-inf")
+        self._quiet_chats: OrderedDict[str, float] = OrderedDict()
 
     async def room(self, to: Address) -> None:
         """Wait until an answer may be sent there, and count it."""
         while True:
             now = self._clock.monotonic()
             buckets = self._buckets(to)
-            wait = max([self._quiet_until - now, *(one.wait(now) for one in buckets)])
+            wait = max([self._quiet(to) - now, *(one.wait(now) for one in buckets)])
             if wait <= 0:
                 break
             await self._clock.sleep(wait)
@@ -54,15 +58,24 @@ class Pacer:
         """Whether there is room for something that may be left out; it is then counted."""
         now = self._clock.monotonic()
         buckets = self._buckets(to)
-        if self._quiet_until > now or any(one.wait(now, SPARE) > 0 for one in buckets):
+        if self._quiet(to) > now or any(one.wait(now, SPARE) > 0 for one in buckets):
             return False
         for one in buckets:
             one.take(now)
         return True
 
-    def hush(self, seconds: float) -> None:
-        """The platform wants to hear nothing for so long."""
-        self._quiet_until = max(self._quiet_until, self._clock.monotonic() + seconds)
+    def hush(self, error: Throttled, to: Address) -> None:
+        """The platform wants to hear nothing for so long: in that chat, or at all."""
+        until = self._clock.monotonic() + min(error.wait, LONGEST)
+        if error.everywhere:
+            self._quiet_until = max(self._quiet_until, until)
+            return
+        self._quiet_chats[to.chat] = max(self._quiet_chats.pop(to.chat, until), until)
+        while len(self._quiet_chats) > CHATS:
+            self._quiet_chats.popitem(last=False)
+
+    def _quiet(self, to: Address) -> float:
+        return max(self._quiet_until, self._quiet_chats.get(to.chat, float("-inf")))
 
     def _buckets(self, to: Address) -> list[_Bucket]:
         buckets = [self._all] if self._all else []

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import logging
 import secrets
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -12,14 +13,19 @@ from msgspec import Struct
 from hermes.gateway.pairing_files import PairingFiles, Table, as_entry, checked_platform
 from hermes.gateway.settings import canonical_id
 from hermes.kit.clock import Clock
-from hermes.kit.errors import UsageError
+from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.text import one_line
+
+log = logging.getLogger(__name__)
 
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODE_LENGTH = 8
 CODE_LIFETIME = 3600.0
 BETWEEN_REQUESTS = 600.0
 MOST_PENDING = 3
+UNDISTURBED = 1200.0
+"""Seconds for which a request keeps its place when others want it, counted from the first code."""
+
 MOST_FAILURES = 5
 LOCKOUT = 3600.0
 
@@ -37,6 +43,8 @@ class Why(StrEnum):
     TOO_MANY_PENDING = "too_many_pending"
     LOCKED = "locked"
     UNKNOWN_CODE = "unknown_code"
+    UNUSABLE = "unusable"
+    """The files of pairing cannot be read or written; the log says why."""
 
 
 class Issued(Struct, frozen=True):
@@ -76,27 +84,22 @@ class Pairing:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._files = PairingFiles(folder)
         self._clock = clock
+        self._faults: dict[str, str] = {}
 
     def request(self, platform: str, user: str, name: str = "") -> Issued | Refused:
-        """A code for somebody who is not known; a newer one takes the place of an older."""
+        """A code for somebody who is not known; a newer one takes the place of an older.
+
+        Files that cannot be used are for the log: a stranger is turned away, and nothing else.
+        """
         platform = checked_platform(platform)
-        user = canonical_id(platform, user)
+        user = _encodable(canonical_id(platform, user))
         if not user:
             raise ValueError("Pairing needs the stable id of a person.")
-        with self._files.changing():
-            now = self._now()
-            pending = _live(self._files.pending(platform), now)
-            if refusal := self._refusal(platform, user, pending, now):
-                return refusal
-            code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
-            others = {key: entry for key, entry in pending.items() if not _is_from(entry, user)}
-            others[secrets.token_hex(8)] = _new_entry(
-                code, user, one_line(name, _LONGEST_NAME), now
-            )
-            self._files.keep_pending(platform, others)
-            limits = _recent(self._files.limits(), now)
-            self._files.keep_limits({**limits, f"{platform}:{user}": now})
-        return Issued(code, _moment(now + CODE_LIFETIME))
+        try:
+            return self._issue(platform, user, _encodable(one_line(name, _LONGEST_NAME)))
+        except ConfigError as error:
+            self._tell(platform, error)
+            return Refused(Why.UNUSABLE)
 
     def approve(self, platform: str, code: str) -> Grant | Refused:
         """Let in whoever was given this code. Raises `UsageError` for what can be no code."""
@@ -141,8 +144,17 @@ class Pairing:
         return sum(counts)
 
     def approved(self, platform: str) -> frozenset[str]:
-        """The ids of all who were let in, for the rules of access."""
-        return frozenset(grant.user for grant in self.grants(platform))
+        """The ids of all who were let in, for the rules of access.
+
+        While the file cannot be used these are none, so that those whom the settings name are heard.
+        """
+        try:
+            grants = self.grants(platform)
+        except ConfigError as error:
+            self._tell(platform, error)
+            return frozenset()
+        self._faults.pop(platform, None)
+        return frozenset(grant.user for grant in grants)
 
     def grants(self, platform: str | None = None) -> list[Grant]:
         return [
@@ -164,13 +176,38 @@ class Pairing:
             if (entry := as_entry(value)) and (asked_at := _at(entry, "created_at"))
         ]
 
+    def _issue(self, platform: str, user: str, name: str) -> Issued | Refused:
+        with self._files.changing():
+            now = self._now()
+            pending = _live(self._files.pending(platform), now)
+            own = {key: entry for key, entry in pending.items() if _is_from(entry, user)}
+            others = {key: entry for key, entry in pending.items() if key not in own}
+            if refusal := self._refusal(platform, user, others, now):
+                return refusal
+            if len(_begun(others)) >= MOST_PENDING:
+                del others[_oldest(others)]
+            code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
+            entry = _new_entry(code, user, name, now)
+            # The first request counts, or whoever asks again and again would keep a place for good.
+            entry["created_at"] = min([now, *_begun(own).values()])
+            self._files.keep_pending(platform, {**others, secrets.token_hex(8): entry})
+            limits = _recent(self._files.limits(), now)
+            self._files.keep_limits({**limits, f"{platform}:{user}": now})
+        return Issued(code, _moment(now + CODE_LIFETIME))
+
+    def _tell(self, platform: str, error: ConfigError) -> None:
+        """Once for each fault, not for each message."""
+        if self._faults.get(platform) != error.sentence:
+            self._faults[platform] = error.sentence
+            log.error("Nobody on %s is let in by pairing: %s", platform, error.sentence)
+
     def _now(self) -> float:
         return self._clock.now().timestamp()
 
     def _named(self, platform: str | None, kind: str) -> list[str]:
         return self._files.platforms(kind) if platform is None else [checked_platform(platform)]
 
-    def _refusal(self, platform: str, user: str, pending: Table, now: float) -> Refused | None:
+    def _refusal(self, platform: str, user: str, others: Table, now: float) -> Refused | None:
         limits = self._files.limits()
         if wait := _locked(limits, platform, now):
             return Refused(Why.LOCKED, wait=wait)
@@ -179,13 +216,9 @@ class Pairing:
         since = now - (_number(limits.get(f"{platform}:{user}")) or 0.0)
         if 0 <= since < BETWEEN_REQUESTS:
             return Refused(Why.TOO_SOON, wait=BETWEEN_REQUESTS - since)
-        begun = sorted(
-            asked
-            for entry in pending.values()
-            if (asked := _asked(entry)) is not None and not _is_from(entry, user)
-        )
-        if len(begun) >= MOST_PENDING:
-            return Refused(Why.TOO_MANY_PENDING, wait=begun[0] + CODE_LIFETIME - now)
+        begun = _begun(others)
+        if len(begun) >= MOST_PENDING and now - min(begun.values()) <= UNDISTURBED:
+            return Refused(Why.TOO_MANY_PENDING, wait=min(begun.values()) + UNDISTURBED - now)
         return None
 
     def _failed(self, platform: str, limits: Table, now: float) -> Refused:
@@ -220,6 +253,7 @@ def _new_entry(code: str, user: str, name: str, now: float) -> Table:
         "user_id": user,
         "user_name": name,
         "created_at": now,
+        "renewed_at": now,
     }
 
 
@@ -261,7 +295,7 @@ def _live(pending: Table, now: float) -> Table:
     return {
         key: entry
         for key, entry in pending.items()
-        if (asked := _asked(entry)) is None or 0 <= now - asked <= CODE_LIFETIME
+        if (given := _given(entry)) is None or 0 <= now - given <= CODE_LIFETIME
     }
 
 
@@ -284,7 +318,29 @@ def _is_from(value: object, user: str) -> bool:
 
 
 def _asked(value: object) -> float | None:
+    """When somebody asked for the first time."""
     return _number((as_entry(value) or {}).get("created_at"))
+
+
+def _given(value: object) -> float | None:
+    """When the code was given out that counts; it lives from then on."""
+    renewed = _number((as_entry(value) or {}).get("renewed_at"))
+    return _asked(value) if renewed is None else renewed
+
+
+def _begun(pending: Table) -> dict[str, float]:
+    dated = ((key, _asked(entry)) for key, entry in pending.items())
+    return {key: asked for key, asked in dated if asked is not None}
+
+
+def _oldest(pending: Table) -> str:
+    begun = _begun(pending)
+    return min(begun, key=begun.__getitem__)
+
+
+def _encodable(text: str) -> str:
+    """Half a character, as some platforms let through, fits into no file."""
+    return text.encode(errors="replace").decode()
 
 
 def _at(entry: Table, name: str) -> datetime | None:

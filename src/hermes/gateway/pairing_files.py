@@ -101,7 +101,7 @@ def _read(path: Path) -> Table:
         raise _unusable(path, error) from error
     try:
         return msgspec.json.decode(data, type=dict[str, object]) if data.strip() else {}
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is damaged: {error}",
             hint="Repair the file, or move it away and pair again; nothing was changed in it.",

@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hermes.config.sections.chats import SessionReset
+from hermes.schema.scope import platform_of
 
 
 class ResetReason(StrEnum):
@@ -60,7 +61,7 @@ class ResetPolicy(Struct, frozen=True, kw_only=True):
 def _place(key: str) -> tuple[str, str]:
     """Platform and kind of chat are the third and fourth part of a session key."""
     parts = key.split(":")
-    return (parts[2], parts[3]) if len(parts) > 3 else ("", "")
+    return (platform_of(parts[2]), parts[3]) if len(parts) > 3 else ("", "")
 
 
 def _length(minutes: int) -> str:

@@ -30,13 +30,16 @@ class Offline(NotSent):
 
 
 class Throttled(NotSent):
-    """Too much at once; `wait` says for how many seconds to be quiet."""
+    """Too much at once; `wait` says for how many seconds to be quiet, there or `everywhere`."""
 
     code = "throttled"
 
-    def __init__(self, message: str, *, wait: float, hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, wait: float, hint: str = "", everywhere: bool = False
+    ) -> None:
         super().__init__(message, hint=hint)
         self.wait = wait
+        self.everywhere = everywhere
 
 
 class TargetGone(NotSent):

@@ -1,31 +1,54 @@
-"""A mind that runs whole turns by itself, tools included, as the codex app-server does."""
+"""A mind that runs whole turns by itself, tools included: another gateway, a coding agent."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from hermes.ports.sink import Emit
-from hermes.schema.events import Outcome
-from hermes.schema.messages import Message, User
+from hermes.schema.events import Delta, Outcome, Said, ToolStarted
+from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
 
 
 class Errand(Struct, frozen=True):
-    """All a foreign runtime is given for one turn."""
+    """All a runtime is given for one turn.
+
+    `messages` are what was said so far, as it was said; the last of them are to be answered.
+    """
 
     scope: Scope
     system: str
-    history: Sequence[Message]
-    asked: User
+    messages: Sequence[Message]
+
+
+class Ending(Struct, frozen=True):
+    """How a turn came out; `reason` is a sentence for people, `code` an error's code."""
+
+    outcome: Outcome
+    reason: str = ""
+    code: str = ""
+
+
+Heard: TypeAlias = Delta | ToolStarted | Said
+"""What a runtime has to tell. That the run began and ended is told by who runs it."""
+
+
+class Tell(Protocol):
+    async def __call__(self, event: Heard, /) -> None:
+        """A fact is told to the end, also when somebody interrupts just now."""
+        ...
 
 
 class Runtime(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def run(self, errand: Errand, emit: Emit) -> Outcome:
-        """Emits what `agent.run_turn` would: every message as a fact, one `RunEnded`."""
+    async def run(self, errand: Errand, tell: Tell) -> Ending:
+        """Tells every message as a fact; the last one is the answer.
+
+        Raises `ModelError` when there is none, after telling as a message what was heard of
+        it; so it does when it is cancelled.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
+from hermes.ports.journal import Journal, KeepResponse, NoteRun, Responses
 from hermes.schema.messages import Message, Usage
 from hermes.schema.sessions import (
     Digest,
@@ -138,7 +139,18 @@ class Fence(Struct, frozen=True):
 
 
 Write: TypeAlias = (
-    OpenSession | ChangeSession | Append | Hide | Begin | Settle | Meter | Post | Done | Amend
+    OpenSession
+    | ChangeSession
+    | Append
+    | Hide
+    | Begin
+    | Settle
+    | Meter
+    | Post
+    | Done
+    | Amend
+    | NoteRun
+    | KeepResponse
 )
 
 
@@ -249,6 +261,10 @@ class Store(Protocol):
     def lanes(self) -> Lanes: ...
     @property
     def leases(self) -> Leases: ...
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def responses(self) -> Responses: ...
 
     def seen_by(self, principal: str) -> Archive:
         """The owner sees everything; anybody else only what is theirs."""

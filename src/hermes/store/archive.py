@@ -27,7 +27,10 @@ from hermes.store.writes import no_session
 
 _THEIRS = load("archive")
 _ALL = unwalled(_THEIRS)
-_DELETING = ("unindex words", "unindex grams", "keep generation", "forget lease", "delete")
+_DELETING = (
+    "unindex words", "unindex grams", "keep generation", "forget lease", "forget runs",
+    "forget responses", "delete",
+)  # fmt: skip
 _DELETE_AT_ONCE = 50
 """Sessions per transaction, so that a great clear-out does not keep other writes waiting."""
 

@@ -84,6 +84,12 @@ ON CONFLICT (session) DO UPDATE SET generation = max(generation, excluded.genera
 -- name: forget lease
 DELETE FROM leases WHERE session = :id;
 
+-- name: forget runs
+DELETE FROM runs WHERE session = :id;
+
+-- name: forget responses
+DELETE FROM responses WHERE session = :id;
+
 -- name: forget parcels
 DELETE FROM parcels WHERE topic IN (SELECT value FROM json_each(:ids));
 

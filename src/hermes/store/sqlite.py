@@ -13,6 +13,7 @@ from hermes.store.archive import SqliteArchive
 from hermes.store.connect import open_writer
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
+from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.lanes import SqliteLanes
 from hermes.store.leases import SqliteLeases, check
 from hermes.store.rows import IntentRow, all_of, micros
@@ -34,6 +35,8 @@ class SqliteStore:
         self._upkeep = Upkeep(engine)
         self._lanes = SqliteLanes(engine, clock)
         self._leases = SqliteLeases(engine, clock)
+        self._journal = SqliteJournal(engine)
+        self._responses = SqliteResponses(engine)
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> "SqliteStore":
@@ -56,6 +59,14 @@ class SqliteStore:
     @property
     def leases(self) -> SqliteLeases:
         return self._leases
+
+    @property
+    def journal(self) -> SqliteJournal:
+        return self._journal
+
+    @property
+    def responses(self) -> SqliteResponses:
+        return self._responses
 
     def seen_by(self, principal: str) -> SqliteArchive:
         return SqliteArchive(self._engine, principal)

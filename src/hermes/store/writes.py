@@ -8,6 +8,7 @@ import apsw
 from msgspec import UNSET, Struct
 
 from hermes.kit.text import one_line
+from hermes.ports.journal import KeepResponse, NoteRun
 from hermes.ports.store import (
     Amend,
     Append,
@@ -27,6 +28,7 @@ from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.messages import Assistant, Message, Result, Trust, User, text_of
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection
+from hermes.store.journal import keep, note
 from hermes.store.rows import encode, micros, number_of, number_or_none, one_of
 from hermes.store.statements import load
 
@@ -65,8 +67,17 @@ def _apply(connection: Connection, write: Write, now: int) -> None:
             _meter(connection, write)
         case Post() | Done() | Amend():
             _move(connection, write, now)
+        case NoteRun() | KeepResponse():
+            _keep(connection, write)
         case _:
             assert_never(write)
+
+
+def _keep(connection: Connection, write: NoteRun | KeepResponse) -> None:
+    if isinstance(write, NoteRun):
+        note(connection, write)
+    else:
+        keep(connection, write.response)
 
 
 def _move(connection: Connection, write: Post | Done | Amend, now: int) -> None:

@@ -159,14 +159,14 @@ async def main(folder: Path, stop: Stop) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(gateway.run)
             changed = store.changed
-            while not await _is_over(folder, store, wanted):
+            while not await is_over(folder, store, wanted):
                 await changed.wait()
                 changed = store.changed
             stop.tell()
             group.cancel_scope.cancel()
 
 
-async def _is_over(folder: Path, store: SqliteStore, wanted: int) -> bool:
+async def is_over(folder: Path, store: SqliteStore, wanted: int) -> bool:
     acks = folder / "acks"
     if not acks.exists() or len(acks.read_text().split()) < wanted:
         return False

@@ -112,7 +112,7 @@ async def test_a_message_for_another_profile_gets_a_session_there(tmp_path: Path
     hall = Hall(tmp_path, access=AccessRules(users=frozenset({"1"})))
     welcome = await hall.door.welcome(said(channel="chat@work"), "play")
     assert isinstance(welcome, Welcome)
-    assert welcome.key == "agent:play:chat:dm:c"
+    assert (welcome.key, welcome.principal) == ("agent:play:chat@work:dm:c", "chat@work:1")
 
 
 async def test_people_share_a_group_when_the_settings_say_so(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from hermes.gateway.pacer import Pacer
-from hermes.ports.channel import Caps
+from hermes.ports.channel import Caps, Throttled
 from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
 
@@ -66,7 +66,9 @@ async def test_progress_is_left_out_when_room_is_scarce() -> None:
 async def test_a_platform_that_wants_quiet_gets_it() -> None:
     clock = FakeClock()
     pacer = Pacer(clock, Caps(100))
-    pacer.hush(7.0)
-    assert not pacer.spare(A)
+    pacer.hush(Throttled("Too many posts.", wait=7.0), A)
+    assert (pacer.spare(A), pacer.spare(B)) == (False, True)
+    assert [round(one) for one in await moments(pacer, clock, A, B)] == [0, 7]
+    pacer.hush(Throttled("Too many posts.", wait=7.0, everywhere=True), A)
     assert [round(one) for one in await moments(pacer, clock, A, B)] == [7, 7]
     assert pacer.spare(A)

@@ -8,7 +8,7 @@ from datetime import datetime
 from hashlib import sha256
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.channels.webhook.book import RouteBook
 from hermes.channels.webhook.calls import Answer, Call, Place, Refused
@@ -17,7 +17,7 @@ from hermes.channels.webhook.memory import Recent, Window
 from hermes.channels.webhook.payload import Event, Payload, event_of, read_payload
 from hermes.channels.webhook.routes import Route
 from hermes.channels.webhook.settings import PER_MINUTE
-from hermes.channels.webhook.signatures import Proof, verify
+from hermes.channels.webhook.signatures import BODY_ONLY, Proof, verify
 from hermes.channels.webhook.template import plain_text, prompt_parts
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 NAME = "webhook"
 REMEMBERED = 4096
-REPLAY = 3600.0
-"""Seconds for which the same signed words are known again under another, unsigned id."""
 
 _MAX_TEXT = 16_000
 _IDS = ("x-github-delivery", "svix-id", "webhook-id", "idempotency-key", "x-request-id")
@@ -46,12 +44,20 @@ Deliver = Callable[[Inbound], Awaitable[None]]
 
 
 class _Taken(Struct, frozen=True):
-    """A call that counts: what to hand on, and what must not be handed on again."""
+    """A call that counts: what to hand on, and what must not be handed on again.
+
+    The inbound's key is kept for good. `name` is the key by the id that came with the call: a sender
+    who signs anew to try again is known by it, but only until the next start where it is not signed.
+    """
 
     route: Route
     inbound: Inbound
     delivery: str
-    once: str
+    name: str
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset({self.inbound.key, self.name})
 
 
 class WebhookChannel:
@@ -65,8 +71,7 @@ class WebhookChannel:
         self._place: Place | None = None
         self._heard: datetime | None = None
         self._windows: dict[str, Window] = {}
-        self._accepted = Recent(REMEMBERED)
-        self._signed = Recent(REMEMBERED, REPLAY)
+        self._accepted = Recent(2 * REMEMBERED)
         self._pending: dict[str, anyio.Event] = {}
 
     @property
@@ -118,16 +123,18 @@ class WebhookChannel:
     async def _receive(self, call: Call) -> Answer:
         route = self._route(call.route)
         proof = self._proof(route, call)
-        payload = read_payload(call.headers.get("content-type", ""), call.body)
+        forms = route.form or proof is None or proof.scheme not in BODY_ONLY
+        payload = read_payload(call.headers.get("content-type", ""), call.body, forms=forms)
         event = event_of(call.headers, payload.value)
         if not route.wants(event.names):
             return _ignored("event", event)
         if not holds(route.filters, Facts(event.name, call.headers, payload.value)):
             return _ignored("filter", event)
         delivery = _delivery(call, proof)
+        name = f"{route.name}:{delivery}"
         inbound = _inbound(route, delivery, event, payload)
-        once = f"{route.name}:{proof.once}" if proof is not None and proof.once else ""
-        return await self._take(_Taken(route, inbound, delivery, once))
+        inbound = structs.replace(inbound, key=_signed_key(route, proof) or name)
+        return await self._take(_Taken(route, inbound, delivery, name))
 
     def _route(self, name: str) -> Route:
         route = self._book.routes().get(name)
@@ -150,15 +157,17 @@ class WebhookChannel:
         return None
 
     async def _take(self, taken: _Taken) -> Answer:
-        """One at a time for each key, so that a repetition hears what became of the first."""
-        key = taken.inbound.key
-        while (other := self._pending.get(key)) is not None:
-            await other.wait()
-        self._pending[key] = anyio.Event()
+        """One at a time for each name, so that a repetition hears what became of the first."""
+        while others := [self._pending[name] for name in taken.names if name in self._pending]:
+            await others[0].wait()
+        done = anyio.Event()
+        self._pending.update(dict.fromkeys(taken.names, done))
         try:
             return await self._hand_on(taken)
         finally:
-            self._pending.pop(key).set()
+            for name in taken.names:
+                del self._pending[name]
+            done.set()
 
     async def _hand_on(self, taken: _Taken) -> Answer:
         if why := self._known(taken):
@@ -180,22 +189,24 @@ class WebhookChannel:
 
     def _known(self, taken: _Taken) -> str:
         now = self._clock.monotonic()
-        if self._accepted.recall(taken.inbound.key, now) is not None:
+        if self._accepted.recall(taken.name, now) is not None:
             return "This call was taken before."
-        if taken.once and self._signed.recall(taken.once, now) is not None:
+        if self._accepted.recall(taken.inbound.key, now) is not None:
             log.warning(
                 "webhook %s: words that were signed before came again as %s",
                 taken.route.name,
                 taken.delivery,
             )
-            return "The same signed words were taken before; sign a time or an id with them."
+            return (
+                "The same signed words were taken before. Sign a time or an id with them, or set "
+                "allow_repeats for this route."
+            )
         return ""
 
     def _remember(self, taken: _Taken) -> None:
         now = self._clock.monotonic()
-        self._accepted.remember(taken.inbound.key, "", now)
-        if taken.once:
-            self._signed.remember(taken.once, "", now)
+        for name in taken.names:
+            self._accepted.remember(name, "", now)
 
     def _window(self, route: str) -> Window:
         if route not in self._windows:
@@ -218,6 +229,18 @@ def _delivery(call: Call, proof: Proof | None) -> str:
     if proof is None:
         return new_id("call")
     return proof.once[:32] or _hash(call.body)
+
+
+def _signed_key(route: Route, proof: Proof | None) -> str:
+    """Made of what is signed, so that no copy under another id is a new call, whenever it comes.
+
+    Empty where the id is to be believed: it is signed, nothing is, or the route's owner says so.
+    """
+    if proof is None or proof.id or not proof.once:
+        return ""
+    if route.repeats and proof.scheme in BODY_ONLY:
+        return ""
+    return f"{route.name}:{proof.once}"
 
 
 def _hash(data: bytes) -> str:

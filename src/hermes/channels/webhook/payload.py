@@ -31,10 +31,14 @@ class Event(Struct, frozen=True):
     names: frozenset[str]
 
 
-def read_payload(content_type: str, body: bytes) -> Payload:
-    """Raises `Refused` for what is neither JSON nor a form."""
+def read_payload(content_type: str, body: bytes, *, forms: bool = True) -> Payload:
+    """Raises `Refused` for what is neither JSON nor a form, and for forms where none are taken."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == _FORM and not body.lstrip().startswith(b"{"):
+        if not forms:
+            raise Refused(
+                415, "content_type", "Send JSON: with this signature, forms need `form: true`."
+            )
         return _form(body)
     if kind in {"", _FORM, "application/octet-stream"} or kind.endswith(("/json", "+json")):
         return _json(body)

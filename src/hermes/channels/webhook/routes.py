@@ -25,7 +25,9 @@ _PLACES = ("chat_id", "thread_id", "message_thread_id")
 class Route(Struct, frozen=True, kw_only=True):
     """`answer_to` are targets for the answer; without any it is only logged.
 
-    `unserved` says why calls are turned away, `notes` what else its owner should know.
+    `unserved` says why calls are turned away, `notes` what else its owner should know. Where only
+    the body is signed, `form` takes forms as well as JSON, and `repeats` believes the unsigned id of
+    a call: equal bodies count again under another id, and so does a replay by a stranger.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Route(Struct, frozen=True, kw_only=True):
     events: frozenset[str] = frozenset()
     filters: tuple[Filter, ...] = ()
     scheme: Scheme | None = None
+    form: bool = False
+    repeats: bool = False
     answer_to: str = ""
     verbatim: bool = False
     enabled: bool = True
@@ -57,6 +61,8 @@ class _Written(Struct, frozen=True, kw_only=True):
     events: tuple[str, ...] | str = ()
     filters: object = ()
     signature: Scheme | None = None
+    form: bool = False
+    allow_repeats: bool = False
     deliver: str = LOG
     deliver_extra: Mapping[str, object] = {}
     deliver_only: bool = False
@@ -93,6 +99,8 @@ def read_route(name: str, value: object, default_secret: str = "") -> Route:
         events=frozenset(event.strip().lower() for event in events if event.strip()),
         filters=read_filters(written.filters),
         scheme=written.signature,
+        form=written.form,
+        repeats=written.allow_repeats,
         answer_to=answer_to,
         verbatim=written.deliver_only,
         enabled=written.enabled,

@@ -2,10 +2,14 @@
 
 Only what is signed can be believed. `Proof.once` is a digest of all that is, so that the same
 signed words are known again, whatever unsigned headers come with them.
+
+All schemes share one secret, and some sign a time or an id before the body. What one of them signed
+must not be taken for the body of another, so no body may begin as such a prefix does.
 """
 
 import binascii
 import hmac
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -22,6 +26,8 @@ TOLERANCE = 300
 
 _PREFIX = "whsec_"
 _MOST_SIGNATURES = 16
+_PREFIXED = re.compile(rb"\d+\.|[^{\[&][^&]{0,511}?\.\d{9,}\.")
+"""How `TIME.BODY` and `ID.TIME.BODY` begin; neither does JSON, nor a form of any sense."""
 
 
 class Scheme(StrEnum):
@@ -35,8 +41,16 @@ class Scheme(StrEnum):
     GITLAB = "gitlab"
 
 
+BODY_ONLY = frozenset({Scheme.GITHUB, Scheme.LEGACY})
+"""These sign neither a time nor an id: two equal bodies cannot be told from a replay."""
+
+
 class Proof(Struct, frozen=True):
-    """`id` names the delivery where the name is signed, `once` is empty where nothing is."""
+    """`id` names the delivery where the name is signed, `once` is empty where nothing is.
+
+    `once` is made of the signed bytes and not of the scheme: the same signature fits the headers of
+    GitHub and of the legacy scheme, and would else be good for one call under each.
+    """
 
     scheme: Scheme
     id: str = ""
@@ -79,6 +93,8 @@ def verify(
     if not wanted:
         raise _missing(only)
     scheme = wanted[0]
+    if scheme is not Scheme.GITLAB and _PREFIXED.match(body.lstrip()):
+        raise Refused(401, "signature", "The body begins with what looks like a signed time or id.")
     return _CHECKS[scheme](_Signed(secret, headers, body, now.timestamp()))
 
 

@@ -24,6 +24,7 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, SessionChange, SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.journal import JournalContract, ResponsesContract
 from hermes.testing.contracts.lanes import LanesContract
 from hermes.testing.contracts.leases import FencesContract, LeasesContract
 from hermes.testing.contracts.samples import asked, calling, result_of, session
@@ -338,5 +339,7 @@ class StoreContract(
     LanesContract,
     LeasesContract,
     FencesContract,
+    JournalContract,
+    ResponsesContract,
 ):
     """All of it."""

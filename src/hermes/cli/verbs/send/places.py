@@ -20,6 +20,10 @@ _NAMES = {"QQ": "qqbot", "HASS": "homeassistant", "MSGRAPH": "msgraph_webhook", 
 """Platforms whose variables begin with another word than their name."""
 
 
+_MARK = "#"
+_DIRECT = "dm"
+
+
 class Known(Struct, frozen=True):
     """A chat that the gateway has met."""
 
@@ -69,7 +73,10 @@ def read_directory(home: Home) -> list[Known]:
 
 
 def by_name(targets: Sequence[Target], chats: Sequence[Known]) -> tuple[Target, ...]:
-    """The same targets, with names of chats turned into their ids."""
+    """The same targets, with names of chats turned into their ids.
+
+    Anybody may name a chat as they like, also by another one's id: a name is one only after a `#`.
+    """
     return tuple(_by_name(one, chats) if isinstance(one, Place) else one for one in targets)
 
 
@@ -85,10 +92,12 @@ class _Entry(Struct):
 
 def _by_name(place: Place, chats: Sequence[Known]) -> Place:
     here = [chat for chat in chats if chat.platform == place.platform]
-    if any(chat.id == place.chat for chat in here):
+    if not place.chat.startswith(_MARK) or any(chat.id == place.chat for chat in here):
         return place
     wanted = _bare(place.chat)
-    ids = {chat.id for chat in here if _bare(chat.name) == wanted}
+    ids = {
+        chat.id for chat in here if wanted and chat.type != _DIRECT and _bare(chat.name) == wanted
+    }
     if len(ids) > 1:
         raise UsageError(
             f"{len(ids)} chats of {place.platform} are named {place.chat!r}: "
@@ -99,7 +108,7 @@ def _by_name(place: Place, chats: Sequence[Known]) -> Place:
 
 
 def _bare(name: str) -> str:
-    return name.strip().lstrip("#@").casefold()
+    return name.strip().lstrip(_MARK).casefold()
 
 
 def _from_variables(env: Mapping[str, str]) -> Iterator[str]:

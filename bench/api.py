@@ -1,0 +1,186 @@
+"""The API server: streamed chat completions by many clients at once, over a mock model."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
+import anyio
+from msgspec import Struct
+
+from bench.api_process import KEY
+from bench.processes import ENV, mock_server
+from bench.report import Number
+
+CROWDS = ((1, 200), (32, 30), (128, 8), (512, 3))
+"""How many clients at once, and how many turns each."""
+PACED = {"text": "word " * 50, "chunk": 5, "first_byte": 0.5, "pace": 0.02}
+"""Half a second of thought, then fifty tokens, one after the other."""
+MANY = 512
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class _Heard(Struct):
+    """What the clients saw: seconds to the first words, and turns that went wrong."""
+
+    first: list[float]
+    took: float = 0.0
+    errors: int = 0
+
+
+def measure() -> Iterator[Number]:
+    for script, run in (({}, _crowds), ({"default": PACED}, _paced)):
+        with tempfile.TemporaryDirectory() as folder, _mock(Path(folder), script) as url:
+            home = Path(folder) / "home"
+            home.mkdir()
+            with _serving(home, url) as (server, port):
+                yield from anyio.run(run, f"http://127.0.0.1:{port}/v1", server, url)
+
+
+@contextmanager
+def _mock(folder: Path, script: object) -> Generator[str]:
+    path = folder / "script.json"
+    path.write_text(json.dumps(script))
+    with mock_server(script=path) as url:
+        yield url
+
+
+@contextmanager
+def _serving(home: Path, url: str) -> Generator[tuple[int, int]]:
+    env = ENV | {
+        "HERMES_HOME": str(home),
+        "HOME": str(home.parent),
+        "OPENAI_BASE_URL": url,
+        "OPENAI_API_KEY": "bench",
+        "HERMES_INFERENCE_MODEL": "mock",
+        "HERMES_INFERENCE_PROVIDER": "openai",
+    }
+    command = [sys.executable, "-m", "bench.api_process"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            yield child.pid, int(child.stdout.readline())
+        finally:
+            child.stdin.close()
+
+
+async def _crowds(url: str, server: int, mock: str) -> list[Number]:
+    numbers: list[Number] = []
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        await _crowd(http, url, 4, 10)
+        idle = _memory(server)
+        for clients, turns in CROWDS:
+            direct = await _crowd(http, mock, clients, turns)
+            before = _cpu(server)
+            heard = await _crowd(http, url, clients, turns)
+            spent = (_cpu(server) - before) / (clients * turns)
+            numbers += _numbers(clients, turns, heard, direct, spent)
+        grown = (_memory(server) - idle) / 1000
+    return [*numbers, Number(name="API: memory grown after 512 at once", value=grown, unit="MB")]
+
+
+async def _paced(url: str, server: int, mock: str) -> list[Number]:
+    """Many slow answers at once: the server must not be what they wait for."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        await _crowd(http, url, 4, 1)
+        direct = await _crowd(http, mock, MANY, 1)
+        idle = _memory(server)
+        peaks: list[int] = []
+        heard = _Heard([])
+        async with anyio.create_task_group() as group:
+
+            async def watch() -> None:
+                while True:
+                    peaks.append(_memory(server))
+                    await anyio.sleep(0.2)
+
+            group.start_soon(watch)
+            heard = await _crowd(http, url, MANY, 1)
+            group.cancel_scope.cancel()
+    name = f"API, {MANY} paced streams"
+    grown = (max(peaks) - idle) / MANY
+    rate = direct.took / heard.took
+    return [
+        Number(name=f"{name} / directly", value=rate, unit="x", bar=0.8, sense="least"),
+        Number(name=f"{name}: memory each", value=grown, unit="KB", bar=60),
+        Number(name=f"{name}: errors", value=heard.errors, bar=0),
+    ]
+
+
+def _numbers(
+    clients: int, turns: int, heard: _Heard, direct: _Heard, spent: float
+) -> Iterator[Number]:
+    name = f"API, {clients} at once"
+    yield Number(
+        name=f"{name}: turns a second",
+        value=clients * turns / heard.took,
+        unit="turns/s",
+        bar=400 if clients > 1 else None,
+        sense="least",
+    )
+    added = statistics.median(heard.first) - statistics.median(direct.first)
+    bars = {1: 8.0, 32: 40.0}
+    yield Number(
+        name=f"{name}: added time to the first words",
+        value=added * 1000,
+        unit="ms",
+        bar=bars.get(clients),
+    )
+    yield Number(name=f"{name}: CPU a turn", value=spent * 1000, unit="ms", bar=2.2)
+    yield Number(name=f"{name}: errors", value=heard.errors, bar=0)
+
+
+async def _crowd(http: aiohttp.ClientSession, url: str, clients: int, turns: int) -> _Heard:
+    heard = _Heard([])
+
+    async def client(number: int) -> None:
+        for turn in range(turns):
+            await _ask(http, url, f"hello {clients} {number} {turn}", heard)
+
+    begun = time.perf_counter()
+    async with anyio.create_task_group() as group:
+        for number in range(clients):
+            group.start_soon(client, number)
+    heard.took = time.perf_counter() - begun
+    return heard
+
+
+async def _ask(http: aiohttp.ClientSession, url: str, text: str, heard: _Heard) -> None:
+    body = {
+        "model": "hermes-agent",
+        "stream": True,
+        "messages": [{"role": "user", "content": text}],
+    }
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    begun = time.perf_counter()
+    first = 0.0
+    rest = b""
+    async with http.post(
+        f"{url}/chat/completions", data=json.dumps(body).encode(), headers=headers
+    ) as response:
+        async for chunk in response.content.iter_any():
+            rest = rest[-200:] + chunk
+            if not first and b'"content":"' in chunk.replace(b'"content":""', b""):
+                first = time.perf_counter() - begun
+    if response.status != 200 or b"[DONE]" not in rest or not first:
+        heard.errors += 1
+    heard.first.append(first)
+
+
+def _cpu(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _memory(process: int) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))

@@ -1,0 +1,75 @@
+"""A turn that a runtime runs: tell what was asked, entrust it, and pass on what comes back."""
+
+from collections.abc import Sequence
+
+import anyio
+import anyio.lowlevel
+
+from hermes.agent.plan import Entrusted
+from hermes.agent.repair import History, says_something
+from hermes.ports.runtime import Ending, Errand, Heard
+from hermes.ports.sink import Emit
+from hermes.schema.errors import ModelError, UsageError
+from hermes.schema.events import Event, Outcome, RunStarted, Said, ToolStarted
+from hermes.schema.messages import Assistant, Message, Usage, User
+
+
+class EntrustedTurn:
+    """What people say meanwhile makes a new errand, once the answer is there."""
+
+    def __init__(self, plan: Entrusted, emit: Emit) -> None:
+        self._plan = plan
+        self._emit = emit
+        past = plan.history
+        self._history = past if isinstance(past, History) else History(past)
+        self.usage = Usage()
+        self.steps = 0
+
+    async def run(self, asked: Sequence[User]) -> Ending:
+        await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
+        for message in asked:
+            await self._say(message)
+        ending = await self._entrust()
+        while ending.outcome is Outcome.DONE and await self._hear():
+            ending = await self._entrust()
+        return ending
+
+    async def tell(self, event: Event) -> None:
+        """Facts are told to the end, also when somebody interrupts just now."""
+        with anyio.CancelScope(shield=True):
+            await self._emit(event)
+
+    async def _entrust(self) -> Ending:
+        # Shielded work may have hidden that somebody wants an end: nothing is begun then.
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        plan = self._plan
+        said = list(self._history)
+        if not said or isinstance(said[-1], Assistant):
+            raise UsageError("There is nothing to answer.", hint="Say something first.")
+        ending = await plan.runtime.run(Errand(plan.scope, plan.system, said), self._pass_on)
+        if ending.outcome is Outcome.DONE and not isinstance(self._history[-1], Assistant):
+            raise ModelError(f"{plan.runtime.name} came back without an answer.", hint="Try again.")
+        return ending
+
+    async def _pass_on(self, event: Heard) -> None:
+        match event:
+            case Said(message=message):
+                await self._say(message)
+            case ToolStarted():
+                await self.tell(event)
+            case _:
+                await self._emit(event)
+
+    async def _say(self, message: Message) -> None:
+        await self.tell(Said(message))
+        self._history.add(message)
+        if isinstance(message, Assistant):
+            self.usage += message.usage
+            self.steps += 1
+
+    async def _hear(self) -> bool:
+        """Take in what people said meanwhile."""
+        heard = [message for message in await self._plan.steer() if says_something(message)]
+        for message in heard:
+            await self._say(message)
+        return bool(heard)

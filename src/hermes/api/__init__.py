@@ -1,0 +1,1 @@
+"""The API server: the door for programs, in the shape of the OpenAI API."""

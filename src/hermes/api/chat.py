@@ -1,0 +1,322 @@
+"""`POST /v1/chat/completions`: one turn of the agent, whole or as it grows."""
+
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from hermes.api.chat_wire import ChatCompletion, ChatRequest
+from hermes.api.completion import (
+    Chunks,
+    Finished,
+    Label,
+    as_object,
+    failure_of,
+    finished,
+    headers_of,
+)
+from hermes.api.desk import Desk, Route, answer, decode
+from hermes.api.entry import Ask, Slot
+from hermes.api.errors import ApiError, from_hermes, invalid
+from hermes.api.naming import model_names, route_for
+from hermes.api.prompts import Draft, Prompt, handed_tools
+from hermes.api.replies import HEADER, Claim, Replies
+from hermes.api.settings import ModelRoute
+from hermes.api.sse import EventStream
+from hermes.api.talks import Place, Talks, header_name, settle
+from hermes.api.words import Stream
+from hermes.app.build import App
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.kit.sse import frame
+from hermes.ports.store import Write
+from hermes.schema.errors import HermesError
+from hermes.schema.events import (
+    Event,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Said,
+    StreamReset,
+    TextDelta,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text
+from hermes.schema.tools import ToolSpec
+
+SESSION_ID = "X-Hermes-Session-Id"
+SESSION_KEY = "X-Hermes-Session-Key"
+RESTARTED = (
+    "The model broke off and gave another answer than the one that was begun here. "
+    "Discard this text and ask again; with an Idempotency-Key you then get the other answer."
+)
+
+
+class _Job(Struct, frozen=True, kw_only=True):
+    """One request, checked; nothing is written yet."""
+
+    app: App
+    draft: Draft
+    handed: tuple[ToolSpec, ...]
+    bare: bool
+    route: ModelRoute | None
+    model: str
+    named: str
+    key: str
+    streams: bool
+    usage_apart: bool
+
+
+def routes(desk: Desk) -> list[Route]:
+    chat = Chat(desk)
+    return [
+        Route(
+            method="POST",
+            path="/v1/chat/completions",
+            handler=chat.complete,
+            summary="One turn of the agent, as a chat completion.",
+            body=ChatRequest,
+            answer=ChatCompletion,
+            streams=True,
+            answers={
+                409: "Another turn of this session goes on.",
+                422: "The Idempotency-Key was used for another request.",
+                429: "Too many turns go on.",
+                502: "The agent gave no answer.",
+                503: "The gateway is about to end, or its settings or its disk are in trouble.",
+            },
+        )
+    ]
+
+
+class Chat:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._talks = Talks(desk.settings.key)
+        self._replies = Replies(desk.clock)
+        self._decoder = msgspec.json.Decoder(ChatRequest)
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        app = self._desk.app(request)
+        body = await self._desk.bytes_of(request)
+        job = self._job(app, request, decode(body, self._decoder))
+        key = request.headers.get(HEADER)
+        if not key:
+            return await self._run(request, job, None)
+        marks = f"{request.path}\0{job.named}\0{job.key}\0".encode()
+        claim = self._replies.claim(app, key, marks + body)
+        known = await self._replies.begin(app, claim)
+        if known is not None:
+            return await self._again(request, job, known)
+        try:
+            return await self._run(request, job, claim)
+        finally:
+            self._replies.end(claim)
+
+    def _job(self, app: App, request: web.Request, body: ChatRequest) -> _Job:
+        if body.n not in {None, 1}:
+            raise invalid("Only one answer is given: n must be 1.", param="n")
+        handed, bare = _offered(body)
+        settings = self._desk.settings
+        apart = body.stream_options is not None and bool(body.stream_options.include_usage)
+        return _Job(
+            app=app,
+            draft=Draft(body.messages),
+            handed=handed,
+            bare=bare,
+            route=route_for(settings, app, body.model),
+            model=body.model or model_names(settings, app)[0],
+            named=header_name(request.headers.get(SESSION_ID), SESSION_ID),
+            key=header_name(request.headers.get(SESSION_KEY), SESSION_KEY),
+            streams=bool(body.stream),
+            usage_apart=apart,
+        )
+
+    async def _run(
+        self, request: web.Request, job: _Job, claim: Claim | None
+    ) -> web.StreamResponse:
+        with self._desk.entry.slot() as slot:
+            prompt = await job.draft.keep(job.app.blobs)
+            place = await self._talks.find(job.app, prompt, job.named, job.key)
+            try:
+                place = await settle(job.app, place, job.route)
+                turn = _Turn(job, prompt, place, claim, self._desk.clock)
+                if job.streams:
+                    response = await self._stream(request, turn, slot)
+                else:
+                    response = await self._whole(turn, slot)
+                self._remember(turn)
+                return response
+            finally:
+                self._talks.leave(place)
+
+    async def _whole(self, turn: "_Turn", slot: Slot) -> web.Response:
+        await self._desk.entry.enter(turn.job.app, turn.ask(), turn.hear, slot)
+        result = turn.result()
+        if failure := failure_of(result):
+            raise failure
+        return answer(as_object(result), headers=turn.headers | headers_of(result))
+
+    async def _stream(self, request: web.Request, turn: "_Turn", slot: Slot) -> web.StreamResponse:
+        stream = EventStream(request, self._desk.limits, turn.headers)
+        telling = _Telling(turn, stream)
+        failure: ApiError | None = None
+        async with anyio.create_task_group() as group:
+
+            async def listen(event: Event) -> None:
+                if isinstance(event, RunStarted):
+                    await stream.open()
+                    group.start_soon(stream.pump, group.cancel_scope)
+                await telling.hear(event)
+
+            try:
+                await self._desk.entry.enter(turn.job.app, turn.ask(), listen, slot)
+            except ApiError as error:
+                failure = error
+            except HermesError as error:
+                failure = from_hermes(error)
+            group.cancel_scope.cancel()
+        if failure is not None and not stream.opened:
+            raise failure
+        telling.end(failure)
+        await stream.close()
+        return stream.response
+
+    async def _again(self, request: web.Request, job: _Job, known: Finished) -> web.StreamResponse:
+        headers = {SESSION_ID: known.label.session, "X-Hermes-Replayed": "true"}
+        if not job.streams:
+            return answer(as_object(known), headers=headers | headers_of(known))
+        stream = EventStream(request, self._desk.limits, headers)
+        await stream.open()
+        for one in Chunks(known.label).whole(known, usage_apart=job.usage_apart):
+            stream.send(one)
+        await stream.close()
+        return stream.response
+
+    def _remember(self, turn: "_Turn") -> None:
+        ended = turn.ended
+        if turn.job.named or ended is None or ended.outcome is not Outcome.DONE:
+            return
+        prompt = turn.prompt
+        spoken = Assistant("", (Text(turn.result().text),), Stop.END)
+        asked = [prompt.asked] if prompt.asked else []
+        past = [*prompt.past, *asked, spoken]
+        self._talks.remember(turn.job.app, past, turn.place.session.id)
+
+
+class _Turn:
+    """One turn of a chat completion, and what was heard of it."""
+
+    def __init__(
+        self, job: _Job, prompt: Prompt, place: Place, claim: Claim | None, clock: Clock
+    ) -> None:
+        self.job = job
+        self.prompt = prompt
+        self.place = place
+        self._claim = claim
+        self._clock = clock
+        self._said: list[Message] = []
+        self.ended: RunEnded | None = None
+        self.run = new_id("run")
+        created = int(clock.now().timestamp())
+        self.label = Label(f"chatcmpl-{self.run[4:]}", created, job.model, place.session.id)
+        self.headers = {SESSION_ID: place.session.id, "X-Hermes-Run-Id": self.run}
+        if job.key:
+            self.headers[SESSION_KEY] = job.key
+
+    def ask(self) -> Ask:
+        return Ask(
+            session=self.place.session,
+            asked=self.prompt.asked,
+            new=self.place.new,
+            results=self.prompt.results,
+            instructions=self.prompt.instructions,
+            handed=self.job.handed,
+            bare=self.job.bare,
+            run=self.run,
+            closing=self._closing,
+        )
+
+    async def hear(self, event: Event) -> None:
+        if isinstance(event, Said):
+            self._said.append(event.message)
+        elif isinstance(event, RunEnded):
+            self.ended = event
+
+    def result(self) -> Finished:
+        ended = self.ended or RunEnded(self.run, Outcome.FAILED, "The turn had no end.", "internal")
+        return finished(self.label, self.job.handed, ended, self._said)
+
+    def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+        if self._claim is None:
+            return ()
+        result = finished(self.label, self.job.handed, ended, said)
+        return [self._claim.post(result, self._clock.now())] if result.is_kept else ()
+
+
+class _Telling:
+    """Brings the events of a turn to its stream."""
+
+    def __init__(self, turn: _Turn, stream: EventStream) -> None:
+        self._turn = turn
+        self._stream = stream
+        self._chunks = Chunks(turn.label)
+        self._words = Stream()
+        self._tools: dict[str, str] = {}
+
+    async def hear(self, event: Event) -> None:
+        await self._turn.hear(event)
+        match event:
+            case RunStarted():
+                self._stream.send(self._chunks.role(), at_once=False)
+            case TextDelta(text=text):
+                self._tell(self._words.delta(text))
+            case StreamReset():
+                self._words.reset()
+            case Said(message=Assistant() as message):
+                self._tell(self._words.said(message))
+            case Said(message=Result() as message) if message.call in self._tools:
+                self._stream.send(self._chunks.ended(message, self._tools.pop(message.call)))
+            case ToolStarted(call=call):
+                self._tools[call.id] = call.name
+                self._stream.send(self._chunks.started(event))
+            case _:
+                pass
+
+    def end(self, failure: ApiError | None) -> None:
+        result = self._turn.result()
+        trouble = failure or failure_of(result)
+        if trouble is None and self._words.broken:
+            trouble = ApiError(502, "answer_restarted", RESTARTED)
+        if trouble is not None:
+            self._stream.send(frame(trouble.body))
+            self._stream.send(frame(b"[DONE]"))
+            return
+        for one in self._chunks.end(result, usage_apart=self._turn.job.usage_apart):
+            self._stream.send(one)
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self._stream.send(self._chunks.content(text))
+
+
+def _offered(body: ChatRequest) -> tuple[tuple[ToolSpec, ...], bool]:
+    """The asker's tools, and whether they alone are offered: a choice that names one says so."""
+    handed = handed_tools(body.tools)
+    match body.tool_choice:
+        case None | "auto":
+            return handed, False
+        case "none":
+            return (), True
+        case "required":
+            return handed, bool(handed)
+        case {"type": "function", "function": {"name": str(name)}}:
+            chosen = tuple(spec for spec in handed if spec.name == name)
+            if not chosen:
+                raise invalid("tool_choice names no tool of this request.", param="tool_choice")
+            return chosen, True
+        case _:
+            told = "tool_choice is auto, none, required, or names a function."
+            raise invalid(told, param="tool_choice")

@@ -1,0 +1,147 @@
+"""The one way in: every route that starts a turn does it here, counted and non-delivering."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import anyio
+from msgspec import Struct
+
+from hermes.agent.plan import Steer, no_steering
+from hermes.api.errors import ApiError
+from hermes.api.tally import Tally
+from hermes.app.build import App
+from hermes.ports.sink import Emit
+from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.messages import Result, User
+from hermes.schema.scope import Role
+from hermes.schema.sessions import Session
+from hermes.schema.tools import ToolSpec
+from hermes.session.recorder import Closing, nothing_more
+from hermes.session.runner import Turn
+
+SOURCE = "api_server"
+BACK_IN = 1
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """One turn that a program asks for.
+
+    `results` answer calls that were handed to the asker; `handed` are tools that the asker
+    runs. `instructions` are for this turn only; `bare` leaves our own tools out.
+    `later` is only for a route that really can deliver after the turn.
+    """
+
+    session: Session
+    asked: User | None
+    new: bool = False
+    results: tuple[Result, ...] = ()
+    instructions: str = ""
+    handed: tuple[ToolSpec, ...] = ()
+    bare: bool = False
+    run: str = ""
+    steer: Steer = no_steering
+    closing: Closing = nothing_more
+    later: bool = False
+
+
+class Slot:
+    """The right to run one turn; giving it back twice is no harm."""
+
+    def __init__(self, entry: "Entry") -> None:
+        self._entry = entry
+        self._held = True
+
+    def release(self) -> None:
+        if self._held:
+            self._held = False
+            self._entry.leave()
+
+
+class Entry:
+    """Counts the turns that go on, and lets no more in than there is room for."""
+
+    def __init__(self, most: int, tally: Tally) -> None:
+        self._most = most
+        self.tally = tally
+        self._draining = False
+        self._idle = anyio.Event()
+        self._idle.set()
+
+    @property
+    def active(self) -> int:
+        return self.tally.active
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    def drain(self) -> None:
+        """Nothing new is begun from now on."""
+        self._draining = True
+
+    async def idle(self) -> None:
+        """Until no turn goes on."""
+        await self._idle.wait()
+
+    def take(self) -> Slot:
+        """Raises `ApiError` when there is no room, before anything was written."""
+        if self._draining:
+            told = "The gateway is about to end. Try again in a moment."
+            raise ApiError(503, "gateway_draining", told, wait=BACK_IN)
+        if self._most and self.tally.active >= self._most:
+            told = f"{self._most} turns are going on already. Try again in a moment."
+            raise ApiError(429, "rate_limit_exceeded", told, wait=BACK_IN)
+        self.tally.active += 1
+        self._idle = anyio.Event() if self._idle.is_set() else self._idle
+        return Slot(self)
+
+    def leave(self) -> None:
+        self.tally.active -= 1
+        if not self.tally.active:
+            self._idle.set()
+
+    @contextmanager
+    def slot(self) -> Generator[Slot]:
+        taken = self.take()
+        try:
+            yield taken
+        finally:
+            taken.release()
+
+    async def enter(self, app: App, ask: Ask, listen: Emit, slot: Slot | None = None) -> Outcome:
+        """Run the turn; a slot that was taken before is used up.
+
+        Raises `SessionBusy`, and `ConfigError` when there is no model.
+        """
+        taken = slot or self.take()
+
+        async def counted(event: Event) -> None:
+            if isinstance(event, RunEnded):
+                self.tally.ended(event)
+                # Whoever hears of the end may ask for the next turn at once.
+                taken.release()
+            await listen(event)
+
+        try:
+            return await app.runner.run(_turn(ask, counted))
+        finally:
+            taken.release()
+
+
+def _turn(ask: Ask, listen: Emit) -> Turn:
+    return Turn(
+        session=ask.session,
+        asked=ask.asked,
+        listen=listen,
+        run=ask.run,
+        role=Role.OWNER,
+        closing=ask.closing,
+        new=ask.new,
+        steer=ask.steer,
+        later=ask.later,
+        source=SOURCE,
+        results=ask.results,
+        instructions=ask.instructions,
+        handed=ask.handed,
+        bare=ask.bare,
+    )

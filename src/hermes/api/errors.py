@@ -1,0 +1,119 @@
+"""One shape for every refusal: `{"error": {"message", "type", "param", "code"}}`."""
+
+from collections.abc import Mapping
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from hermes.schema.errors import (
+    ConfigError,
+    HermesError,
+    ModelError,
+    NotFound,
+    RateLimited,
+    SessionBusy,
+    StoreError,
+    UsageError,
+)
+
+INVALID = "invalid_request_error"
+SERVER = "server_error"
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """What went wrong, for people and for programs; `param` is the field that caused it."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class Envelope(Struct, frozen=True):
+    error: Problem
+
+
+class ApiError(Exception):
+    """A request that is refused. `wait` is after how many seconds it may be tried again."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        wait: int = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+        if wait:
+            self.headers["Retry-After"] = str(wait)
+
+    @property
+    def body(self) -> bytes:
+        return msgspec.json.encode(self.envelope)
+
+    @property
+    def envelope(self) -> Envelope:
+        kind = _KINDS.get(self.status) or (INVALID if self.status < 500 else SERVER)
+        return Envelope(Problem(message=str(self), type=kind, param=self.param, code=self.code))
+
+    def response(self) -> web.Response:
+        return web.Response(
+            status=self.status,
+            body=self.body,
+            content_type="application/json",
+            headers=self.headers,
+        )
+
+
+_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def invalid(message: str, *, param: str | None = None, code: str = "invalid_request") -> ApiError:
+    return ApiError(400, code, message, param=param)
+
+
+def missing(what: str, code: str = "not_found") -> ApiError:
+    return ApiError(404, code, what)
+
+
+def from_http(error: web.HTTPException) -> ApiError:
+    """What the router says about an address or a method, in our shape."""
+    if allowed := error.headers.get("Allow"):
+        told = f"Only {allowed} is understood here."
+        return ApiError(405, "method_not_allowed", told, headers={"Allow": allowed})
+    if error.status == 404:
+        return missing("There is nothing at this address.")
+    return ApiError(error.status, "http_error", error.reason or "The request was refused.")
+
+
+def from_hermes(error: HermesError) -> ApiError:
+    """An error of ours that ended a request before there was an answer."""
+    status, wait = _status(error), 0
+    if isinstance(error, RateLimited):
+        wait = max(1, round(error.wait or 1))
+    if isinstance(error, SessionBusy):
+        wait = 1
+    return ApiError(status, error.code, error.sentence, wait=wait)
+
+
+_STATUSES: tuple[tuple[type[HermesError], int], ...] = (
+    (UsageError, 400),
+    (NotFound, 404),
+    (SessionBusy, 409),
+    (RateLimited, 429),
+    (ModelError, 502),
+    (ConfigError, 503),
+    (StoreError, 503),
+)
+
+
+def _status(error: HermesError) -> int:
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)

@@ -1,0 +1,166 @@
+"""What can be asked for here: models, toolsets, skills, and what the server is able to do."""
+
+from aiohttp import web
+from msgspec import Struct
+
+from hermes import __version__
+from hermes.api.desk import Desk, Handler, Route, answer
+from hermes.api.entry import SOURCE
+from hermes.api.naming import model_names
+from hermes.app.build import App
+from hermes.config.sections.words import Table
+from hermes.tools.toolsets import known_toolsets, tools_of
+
+
+class ModelCard(Struct, frozen=True, kw_only=True):
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str = "hermes"
+    permission: list[str] = []
+    root: str
+    parent: str | None = None
+
+
+class ModelList(Struct, frozen=True):
+    data: list[ModelCard]
+    object: str = "list"
+
+
+class Toolset(Struct, frozen=True, kw_only=True):
+    name: str
+    label: str
+    description: str
+    enabled: bool
+    configured: bool
+    tools: list[str]
+
+
+class Toolsets(Struct, frozen=True):
+    data: list[Toolset]
+    object: str = "list"
+
+
+class Skills(Struct, frozen=True):
+    data: list[dict[str, object]]
+    object: str = "list"
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    object: str = "hermes.api_server.capabilities"
+    platform: str = "hermes-agent"
+    version: str
+    model: str
+    auth: Table
+    runtime: Table
+    features: dict[str, bool]
+    endpoints: dict[str, dict[str, str]]
+
+
+FEATURES = {
+    "chat_completions": True,
+    "chat_completions_streaming": True,
+    "client_tools": True,
+    "idempotency_keys": True,
+    "image_input": True,
+    "session_continuity_header": True,
+    "session_key_header": True,
+    "tool_progress_events": True,
+    "cors": True,
+    "metrics": True,
+    "openapi": True,
+}
+"""What this module's neighbours can do; a feature with routes of its own is told by them."""
+
+_BY_ROUTE = {
+    "responses_api": "/v1/responses",
+    "run_submission": "/v1/runs",
+    "run_status": "/v1/runs/{run_id}",
+    "run_events_sse": "/v1/runs/{run_id}/events",
+    "run_stop": "/v1/runs/{run_id}/stop",
+    "run_steer": "/v1/runs/{run_id}/steer",
+    "run_approval_response": "/v1/runs/{run_id}/approval",
+    "session_resources": "/api/sessions",
+    "jobs_api": "/api/jobs",
+}
+
+
+def routes(desk: Desk) -> list[Route]:
+    async def models(request: web.Request) -> web.Response:
+        return answer(_models(desk, desk.app(request)))
+
+    async def toolsets(request: web.Request) -> web.Response:
+        return answer(_toolsets(desk.app(request)))
+
+    async def skills(request: web.Request) -> web.Response:
+        desk.app(request)
+        return answer(Skills([]))
+
+    async def capabilities(request: web.Request) -> web.Response:
+        served = {resource.canonical for resource in request.app.router.resources()}
+        return answer(_capabilities(desk, desk.app(request), served))
+
+    models_told = "The names that `model` may have."
+    toolsets_told = "What the agent may do when it is asked from here."
+    skills_told = "What the agent has learned to do."
+    able_told = "What this server is able to do."
+    return [
+        _get("/v1/models", models, models_told, ModelList),
+        _get("/v1/toolsets", toolsets, toolsets_told, Toolsets),
+        _get("/v1/skills", skills, skills_told, Skills),
+        _get("/v1/capabilities", capabilities, able_told, Capabilities),
+    ]
+
+
+def _get(path: str, handler: Handler, summary: str, given: object) -> Route:
+    return Route(method="GET", path=path, handler=handler, summary=summary, answer=given)
+
+
+def _models(desk: Desk, app: App) -> ModelList:
+    created = int(desk.started_at.timestamp())
+    own, *others = model_names(desk.settings, app)
+    cards = [ModelCard(id=own, created=created, root=own)]
+    cards += [
+        ModelCard(id=name, created=created, root=desk.settings.model_routes[name].model, parent=own)
+        for name in others
+    ]
+    return ModelList(cards)
+
+
+def _toolsets(app: App) -> Toolsets:
+    offered = set(app.toolbox.on(SOURCE))
+    found: list[Toolset] = []
+    for name in known_toolsets():
+        tools = sorted(tools_of([name]))
+        here = [tool for tool in tools if tool in offered]
+        found.append(
+            Toolset(
+                name=name,
+                label=name.replace("_", " ").replace("-", " ").capitalize(),
+                description=f"Tools: {', '.join(tools) or 'none'}.",
+                enabled=bool(here),
+                configured=bool(here),
+                tools=here or tools,
+            )
+        )
+    return Toolsets(found)
+
+
+def _capabilities(desk: Desk, app: App, served: set[str]) -> Capabilities:
+    by_route = {name: path in served for name, path in _BY_ROUTE.items()}
+    paths = sorted(path for path in served if not path.startswith("/p/"))
+    return Capabilities(
+        version=__version__,
+        model=model_names(desk.settings, app)[0],
+        auth={"type": "bearer", "required": True},
+        runtime={
+            "mode": "server_agent",
+            "tool_execution": "server",
+            "split_runtime": False,
+            "max_concurrent_runs": desk.settings.most,
+            "profile": app.home.profile,
+            "async_delivery": False,
+        },
+        features=FEATURES | by_route,
+        endpoints={path.strip("/").replace("/", "_") or "root": {"path": path} for path in paths},
+    )

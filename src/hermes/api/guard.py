@@ -1,0 +1,157 @@
+"""Who may come in: the key, where the request comes from, and what every answer carries."""
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from ipaddress import ip_address
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from hermes.api.errors import ApiError, from_hermes, from_http
+from hermes.api.settings import ApiSettings, check_key
+from hermes.api.tally import Tally
+from hermes.schema.errors import HermesError
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+SECURITY = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Strict-Transport-Security": "max-age=31536000",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Cache-Control": "no-store",
+}
+METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
+HEADERS = (
+    "Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID",
+    "X-Hermes-Session-Id", "X-Hermes-Session-Key",
+)  # fmt: skip
+SHOWN = (
+    "X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Completed, X-Hermes-Partial, "
+    "X-Hermes-Error, X-Hermes-Run-Id, Retry-After"
+)
+KEPT = "600"
+_CLIENT_HEADERS = "x-stainless-"
+"""What official clients add by themselves, and a browser then asks about."""
+
+
+class Guard:
+    """`free` are the paths that need no key, as they were given to the router.
+
+    `spoken` are the connections that have sent a request.
+    """
+
+    def __init__(self, settings: ApiSettings, tally: Tally, free: Collection[str]) -> None:
+        check_key(settings.key)
+        self._key = settings.key.encode()
+        self._origins = frozenset(settings.cors_origins)
+        self._tally = tally
+        self._free = free
+        self._hosts: frozenset[str] | None = None
+        self.spoken: set[RequestHandler] = set()
+
+    def stands_at(self, host: str, *, loopback: bool) -> None:
+        """On this machine only its own names are served, whatever a web page's name resolves to."""
+        own = {"localhost", "127.0.0.1", "::1", host.lower()}
+        self._hosts = frozenset(own) if loopback else None
+
+    @web.middleware
+    async def watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The boundary of a request: whatever happens, one shape of answer."""
+        self.spoken.add(request.protocol)
+        response = await self._answered(request, handler)
+        self._tally.answered(response.status)
+        return response
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._check_host(request)
+            self._check_origin(request)
+            if request.method == "OPTIONS":
+                return self._preflight(request)
+            self._check_key(request)
+            return await handler(request)
+        except ApiError as error:
+            return error.response()
+        except web.HTTPException as error:
+            return from_http(error).response()
+        except HermesError as error:
+            return from_hermes(error).response()
+        except Exception:
+            log.exception("a request broke: %s %s", request.method, request.path)
+            told = "Something broke inside Hermes; the log has it."
+            return ApiError(500, "internal", told).response()
+
+    async def dress(self, request: web.Request, response: web.StreamResponse) -> None:
+        """The headers that every answer has, refusals and streams too."""
+        headers = response.headers
+        headers.update(SECURITY)
+        origin = request.headers.get("Origin")
+        if self._origins:
+            headers["Vary"] = "Origin"
+        if origin is not None and self._allows(origin):
+            headers["Access-Control-Allow-Origin"] = "*" if "*" in self._origins else origin
+            headers["Access-Control-Expose-Headers"] = SHOWN
+
+    def _check_host(self, request: web.Request) -> None:
+        if self._hosts is None:
+            return
+        if host_name(request.headers.get("Host", "")) not in self._hosts:
+            told = "This server answers only to the names of its own machine."
+            raise ApiError(403, "host_not_allowed", told)
+
+    def _check_origin(self, request: web.Request) -> None:
+        origin = request.headers.get("Origin")
+        if origin is not None and not self._allows(origin):
+            told = "Web pages of this origin may not call this server (API_SERVER_CORS_ORIGINS)."
+            raise ApiError(403, "origin_not_allowed", told)
+
+    def _allows(self, origin: str) -> bool:
+        return "*" in self._origins or origin.lower() in self._origins
+
+    def _preflight(self, request: web.Request) -> web.Response:
+        asked = request.headers.get("Access-Control-Request-Headers", "")[:2000].split(",")
+        extra = [name.strip() for name in asked if _is_client_header(name.strip().lower())]
+        allowed = {
+            "Access-Control-Allow-Methods": METHODS,
+            "Access-Control-Allow-Headers": ", ".join([*HEADERS, *extra]),
+            "Access-Control-Max-Age": KEPT,
+        }
+        return web.Response(
+            status=204, headers=allowed if "Origin" in request.headers else {"Allow": METHODS}
+        )
+
+    def _check_key(self, request: web.Request) -> None:
+        resource = request.match_info.route.resource
+        if resource is not None and resource.canonical in self._free:
+            return
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        key = given.strip().encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(key, self._key) or scheme.lower() != "bearer":
+            told = "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
+            raise ApiError(401, "invalid_api_key", told, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _is_client_header(name: str) -> bool:
+    rest = name.removeprefix(_CLIENT_HEADERS)
+    return rest != name and rest.replace("-", "").isalnum() and rest.isascii()
+
+
+def host_name(host: str) -> str:
+    """Without the port, and without the brackets of an IPv6 address."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].rstrip(".")
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"

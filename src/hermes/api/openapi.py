@@ -1,0 +1,122 @@
+"""The OpenAPI document, from the same routes and Structs that the server runs with."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+import msgspec
+from aiohttp import web
+
+from hermes import __version__
+from hermes.api.desk import JSON, Route, answer
+from hermes.api.errors import Envelope
+
+Table: TypeAlias = dict[str, Any]
+
+_REFS = "#/components/schemas/{name}"
+_REFUSALS = {
+    "400": "The request is not as it must be.",
+    "401": "The key is missing or wrong.",
+    "403": "This origin or host may not ask here.",
+    "404": "There is no such thing here.",
+    "405": "This method is not understood here.",
+    "408": "The body did not come in time.",
+    "413": "The body is too large.",
+    "415": "The body is compressed.",
+}
+_PARAMETER = re.compile(r"\{(\w+)[^}]*\}")
+
+
+def document_route(routes: Sequence[Route]) -> Route:
+    """`GET /openapi.json`, about all the others and itself."""
+    summary = "This document."
+
+    async def document(request: web.Request) -> web.Response:
+        return answer(whole())
+
+    own = Route(method="GET", path="/openapi.json", handler=document, summary=summary)
+
+    @cache
+    def whole() -> Table:
+        return openapi([*routes, own])
+
+    return own
+
+
+def openapi(routes: Sequence[Route]) -> Table:
+    kinds = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]
+    unique = list(dict.fromkeys([Envelope, *kinds]))
+    shapes, components = msgspec.json.schema_components(
+        unique, schema_hook=_anything, ref_template=_REFS
+    )
+    schema = dict(zip(unique, shapes, strict=True))
+    paths: dict[str, Table] = {}
+    for route in routes:
+        path = _PARAMETER.sub(r"{\1}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, schema)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Hermes",
+            "version": __version__,
+            "description": "Every path is also there under /p/{profile}, for one profile.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"key": []}],
+    }
+
+
+def _anything(kind: type) -> Table:
+    if kind is object:
+        return {"description": "Any JSON."}
+    raise NotImplementedError
+
+
+def _operation(route: Route, schema: dict[Any, Table]) -> Table:
+    operation: Table = {
+        "summary": route.summary,
+        "operationId": _identity(route),
+        "responses": _responses(route, schema),
+    }
+    if names := _PARAMETER.findall(route.path):
+        operation["parameters"] = list(_parameters(names))
+    if route.body is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {JSON: {"schema": schema[route.body]}},
+        }
+    if route.free:
+        operation["security"] = []
+    return operation
+
+
+def _identity(route: Route) -> str:
+    words = re.sub(r"\W+", "_", route.path).strip("_")
+    return f"{route.method.lower()}_{words}"
+
+
+def _responses(route: Route, schema: dict[Any, Table]) -> Table:
+    content: Table = {}
+    if route.answer is not None:
+        content[JSON] = {"schema": schema[route.answer]}
+    if route.streams:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    good: Table = {"description": route.summary}
+    if content:
+        good["content"] = content
+    refused = {JSON: {"schema": schema[Envelope]}}
+    told = _REFUSALS | {str(status): words for status, words in route.answers.items()}
+    refusals = {
+        status: {"description": words, "content": refused} for status, words in told.items()
+    }
+    return {str(route.status): good} | refusals
+
+
+def _parameters(names: Iterable[str]) -> Iterable[Table]:
+    for name in names:
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}

@@ -1,0 +1,220 @@
+"""From the messages of a body to what a turn is asked: instructions, past, words and results."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.agent.repair import join_users
+from hermes.api.chat_wire import AskedCall, ChatMessage, ChatTool
+from hermes.api.errors import ApiError, invalid
+from hermes.kit.ids import new_id
+from hermes.kit.pictures import picture_kind
+from hermes.kit.text import one_line
+from hermes.ports.blobs import Blobs
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    User,
+)
+from hermes.schema.tools import ToolSpec
+
+MAX_PICTURES = 50
+
+_TEXTS = frozenset({"text", "input_text", "output_text"})
+_PICTURES = frozenset({"image_url", "input_image"})
+
+
+class Picture(Struct, frozen=True):
+    """One that came with the request and is not kept yet."""
+
+    data: bytes
+    kind: str
+
+
+class _Draft(Struct):
+    """A message whose pictures are not kept yet."""
+
+    role: str
+    parts: list[Text | Picture]
+    calls: tuple[ToolCall, ...] = ()
+    call: str = ""
+
+
+class Prompt(Struct, frozen=True):
+    """`past` is what was said before; `asked` and `results` are what the turn begins with."""
+
+    instructions: str
+    past: tuple[Message, ...]
+    asked: User | None
+    results: tuple[Result, ...]
+
+
+class Draft:
+    """The messages of a body, checked. Nothing is written before `keep`."""
+
+    def __init__(self, messages: Sequence[ChatMessage]) -> None:
+        self._system: list[str] = []
+        self._said: list[_Draft] = []
+        for number, message in enumerate(messages):
+            self._read(message, f"messages[{number}]")
+        begin = _last_answer(self._said) + 1
+        self._past, tail = self._said[:begin], self._said[begin:]
+        self._results = [one for one in tail if one.role == "tool"]
+        self._users = [one for one in tail if one.role == "user"]
+        if not self._results and not any(one.parts for one in self._users):
+            told = "The last message must be one of the user, or the result of a call."
+            raise invalid(told, param="messages")
+        known = {call.id for one in self._past for call in one.calls}
+        for one in self._results:
+            if one.call not in known:
+                told = f"No message before it made the call {one_line(one.call, 100)!r}."
+                raise invalid(told, param="messages", code="unknown_tool_call")
+
+    @property
+    def instructions(self) -> str:
+        return "\n\n".join(self._system)
+
+    async def keep(self, blobs: Blobs) -> Prompt:
+        """The messages, with their pictures in the blob store."""
+        past = [await _message(one, blobs) for one in self._past]
+        users = [User(new_id("msg"), await _parts(one.parts, blobs)) for one in self._users]
+        said = [one for one in users if one.parts]
+        asked = reduce(join_users, said) if said else None
+        results: list[Result] = []
+        for one in self._results:
+            parts = await _parts(one.parts, blobs)
+            results.append(Result(new_id("msg"), one.call, parts))
+        return Prompt(self.instructions, tuple(past), asked, tuple(results))
+
+    def _read(self, message: ChatMessage, place: str) -> None:
+        parts = _content(message.content, f"{place}.content")
+        match message.role:
+            case "system" | "developer":
+                text = "".join(part.text for part in parts if isinstance(part, Text))
+                self._system += [text] if text.strip() else []
+            case "user":
+                self._said.append(_Draft("user", parts))
+            case "assistant":
+                calls = tuple(
+                    _call(call, f"{place}.tool_calls[{number}]")
+                    for number, call in enumerate(message.tool_calls or ())
+                )
+                if parts or calls:
+                    self._said.append(_Draft("assistant", parts, calls))
+            case "tool" | "function":
+                if not message.tool_call_id:
+                    raise invalid(
+                        "The result of a call must name it.", param=f"{place}.tool_call_id"
+                    )
+                self._said.append(_Draft("tool", parts, call=message.tool_call_id))
+
+
+def handed_tools(tools: Sequence[ChatTool] | None) -> tuple[ToolSpec, ...]:
+    """The asker's tools, as the model is offered them."""
+    found: dict[str, ToolSpec] = {}
+    for number, tool in enumerate(tools or ()):
+        one = tool.function
+        if one.name in found:
+            told = f"There are two tools named {one.name!r}."
+            raise invalid(told, param=f"tools[{number}].function.name")
+        schema = one.parameters or {"type": "object", "properties": {}}
+        found[one.name] = ToolSpec(one.name, one.description or "", schema)
+    return tuple(found.values())
+
+
+def _last_answer(said: Sequence[_Draft]) -> int:
+    places = [place for place, one in enumerate(said) if one.role == "assistant"]
+    return places[-1] if places else -1
+
+
+def _content(content: str | Sequence[dict[str, Any]] | None, place: str) -> list[Text | Picture]:
+    if content is None or isinstance(content, str):
+        return [Text(content)] if content else []
+    parts = [_part(part, f"{place}[{number}]") for number, part in enumerate(content)]
+    if sum(isinstance(part, Picture) for part in parts) > MAX_PICTURES:
+        told = f"There are more than {MAX_PICTURES} pictures in one message."
+        raise invalid(told, param=place, code="too_many_images")
+    return [part for part in parts if not isinstance(part, Text) or part.text]
+
+
+def _part(part: dict[str, Any], place: str) -> Text | Picture:
+    kind: object = part.get("type")
+    if not isinstance(kind, str):
+        raise invalid("A part must have a type.", param=place)
+    if kind in _TEXTS and isinstance(text := part.get("text"), str):
+        return Text(text)
+    if kind in _PICTURES:
+        return _picture(part.get("image_url"), place)
+    if kind not in _TEXTS:
+        told = f"A part of the type {one_line(kind, 60)!r} is not understood: send text or images."
+        raise invalid(told, param=place, code="unsupported_content_type")
+    raise invalid("A part of text must have a text.", param=place)
+
+
+def _picture(given: object, place: str) -> Picture:
+    url: object = given.get("url") if isinstance(given, dict) else given  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not isinstance(url, str) or not url:
+        raise invalid("The image has no URL.", param=place, code="invalid_image_url")
+    if not url.lower().startswith("data:"):
+        told = "Images are not fetched from elsewhere: send this one as a data: URL."
+        raise invalid(told, param=place, code="unsupported_image_url")
+    head, comma, body = url.partition(",")
+    if not comma or not head.lower().endswith(";base64"):
+        raise invalid("The data: URL must be in base64.", param=place, code="invalid_image_url")
+    try:
+        data = base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        told = "The data: URL is not valid base64."
+        raise invalid(told, param=place, code="invalid_image_url") from error
+    kind = picture_kind(data)
+    if kind is None:
+        told = "This is no image that is understood: PNG, JPEG, GIF and WebP are."
+        raise invalid(told, param=place, code="unsupported_content_type")
+    return Picture(data, kind)
+
+
+def _call(call: AskedCall, place: str) -> ToolCall:
+    if not call.id or not call.function.name:
+        raise invalid("A call must have an id and a name.", param=place)
+    text = call.function.arguments.strip() or "{}"
+    try:
+        msgspec.json.decode(text, type=dict[str, Raw])
+    except msgspec.MsgspecError:
+        return ToolCall(call.id, call.function.name, Raw(b"{}"), text)
+    return ToolCall(call.id, call.function.name, Raw(text.encode()))
+
+
+async def _parts(parts: Sequence[Text | Picture], blobs: Blobs) -> tuple[Text | Media, ...]:
+    kept: list[Text | Media] = []
+    for part in parts:
+        if isinstance(part, Picture):
+            kept.append(await blobs.put(part.data, part.kind, "image"))
+        else:
+            kept.append(part)
+    return tuple(kept)
+
+
+async def _message(one: _Draft, blobs: Blobs) -> Message:
+    parts = await _parts(one.parts, blobs)
+    identity = new_id("msg")
+    match one.role:
+        case "user":
+            return User(identity, parts)
+        case "tool":
+            return Result(identity, one.call, parts)
+        case "assistant":
+            words = tuple(part for part in parts if isinstance(part, Text))
+            stop = Stop.TOOLS if one.calls else Stop.END
+            return Assistant(identity, (*words, *one.calls), stop)
+        case _:
+            raise ApiError(400, "invalid_request", f"There is no role {one.role!r}.")

@@ -1,0 +1,266 @@
+"""Runs: work that is begun with a request and goes on without it, followed on a durable journal."""
+
+import secrets
+from collections.abc import AsyncGenerator
+from typing import Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct, structs
+
+from hermes.api.desk import Desk, Route, answer, decode
+from hermes.api.entry import Ask
+from hermes.api.errors import ApiError, invalid, missing
+from hermes.api.naming import model_names, route_for
+from hermes.api.run_events_stream import stream_events
+from hermes.api.runs_desk import PREFIX, Runs
+from hermes.api.runs_talk import (
+    History,
+    Identity,
+    Input,
+    Question,
+    Talk,
+    Wanted,
+    idempotency,
+    key_reused,
+)
+from hermes.api.runs_wire import RunState, frame, state_of
+from hermes.api.talks import settle
+from hermes.app.build import App
+from hermes.kit.text import one_line
+from hermes.ports.journal import RunRecord, RunStatus
+from hermes.schema.errors import NotFound
+from hermes.schema.scope import OWNER
+
+CLOSED = b": stream closed\n\n"
+
+
+class RunRequest(Struct, frozen=True, kw_only=True):
+    """`session_id` names a session to go on in; a history is for one that is new."""
+
+    input: Input
+    instructions: str | None = None
+    conversation_history: History | None = None
+    previous_response_id: Identity | None = None
+    session_id: Identity | None = None
+    model: Identity | None = None
+
+
+class RunBegun(Struct, frozen=True, kw_only=True):
+    run_id: str
+    session_id: str
+    status: str = "started"
+
+
+class RunStopped(Struct, frozen=True, kw_only=True):
+    run_id: str
+    status: RunStatus
+
+
+class SteerRequest(Struct, frozen=True, kw_only=True):
+    input: Input
+
+
+class RunSteered(Struct, frozen=True, kw_only=True):
+    run_id: str
+    status: str = "accepted"
+
+
+class ApprovalRequest(Struct, frozen=True, kw_only=True):
+    choice: Literal["once", "session", "always", "deny", "approve", "allow"]
+    all: bool = False
+    resolve_all: bool = False
+
+
+class ApprovalAnswer(Struct, frozen=True, kw_only=True):
+    object: str = "hermes.run.approval_response"
+    run_id: str
+    choice: str
+    resolved: int
+
+
+_RUN = msgspec.json.Decoder(RunRequest)
+_STEER = msgspec.json.Decoder(SteerRequest)
+_APPROVAL = msgspec.json.Decoder(ApprovalRequest)
+
+
+def routes(desk: Desk) -> list[Route]:
+    door = _Door(desk)
+    busy = {
+        409: "The session is in the middle of a turn.",
+        429: "There is no room.",
+        503: "Ending.",
+    }
+    not_now = {409: "It is not the time for this."}
+    return [
+        Route(
+            method="POST",
+            path="/v1/runs",
+            handler=door.start,
+            body=RunRequest,
+            answer=RunBegun,
+            status=202,
+            answers=busy,
+            summary="Begin a run, which goes on by itself.",
+        ),
+        Route(
+            method="GET",
+            path="/v1/runs/{run_id}",
+            handler=door.state,
+            answer=RunState,
+            summary="How a run stands.",
+        ),
+        Route(
+            method="GET",
+            path="/v1/runs/{run_id}/events",
+            handler=door.events,
+            streams=True,
+            summary="Follow a run from any event on (Last-Event-ID or ?after=n).",
+        ),
+        Route(
+            method="POST",
+            path="/v1/runs/{run_id}/stop",
+            handler=door.stop,
+            answer=RunStopped,
+            answers=not_now,
+            summary="Stop a run at once.",
+        ),
+        Route(
+            method="POST",
+            path="/v1/runs/{run_id}/steer",
+            handler=door.steer,
+            body=SteerRequest,
+            answer=RunSteered,
+            status=202,
+            answers=not_now | {429: "Too much waits already."},
+            summary="Say something to a run that goes on.",
+        ),
+        Route(
+            method="POST",
+            path="/v1/runs/{run_id}/approval",
+            handler=door.approve,
+            body=ApprovalRequest,
+            answer=ApprovalAnswer,
+            answers=not_now,
+            summary="Answer what a run asks leave for.",
+        ),
+    ]
+
+
+class _Door:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._runs = Runs(desk)
+
+    async def start(self, request: web.Request) -> web.StreamResponse:
+        app = self._desk.app(request)
+        data = await self._desk.bytes_of(request)
+        body = decode(data, _RUN)
+        key, fingerprint = idempotency(request.headers.get("Idempotency-Key"), data, "runs")
+        question = Question(_wanted(body, request.headers.get("X-Hermes-Session-Id", "")))
+        route = route_for(self._desk.settings, app, body.model)
+        opened = await app.store.journal.by_key(key, OWNER) if key else None
+        if opened is None:
+            slot = self._desk.entry.take()
+            try:
+                talk = await question.place(app)
+                talk = structs.replace(talk, place=await settle(app, talk.place, route))
+            except BaseException:
+                slot.release()
+                raise
+            record = self._record(app, body, talk.place.session.id, (key, fingerprint))
+            opened = await self._runs.start(app, record, _ask(body, talk), slot)
+        if opened.fingerprint != fingerprint:
+            raise key_reused()
+        told = RunBegun(run_id=opened.run, session_id=opened.session)
+        return answer(told, 202, {"X-Hermes-Run-Id": opened.run})
+
+    async def state(self, request: web.Request) -> web.StreamResponse:
+        _, record = await self._found(request)
+        return answer(state_of(record))
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        after = _after(request)
+        app, record = await self._found(request)
+
+        async def frames() -> AsyncGenerator[bytes]:
+            async for some in self._runs.follow(app, record, after):
+                yield b"".join(frame(event.seq, event.body) for event in some)
+            yield CLOSED
+
+        return await stream_events(self._desk, request, frames())
+
+    async def stop(self, request: web.Request) -> web.StreamResponse:
+        _, record = await self._found(request)
+        return answer(RunStopped(run_id=record.run, status=self._runs.stop(record)))
+
+    async def steer(self, request: web.Request) -> web.StreamResponse:
+        body = await self._desk.read(request, _STEER)
+        question = Question(Wanted(input=body.input))
+        app, record = await self._found(request)
+        word = await question.asked(app.blobs)
+        self._runs.steer(record, word)
+        return answer(RunSteered(run_id=record.run), 202)
+
+    async def approve(self, request: web.Request) -> web.StreamResponse:
+        await self._desk.read(request, _APPROVAL)
+        _, record = await self._found(request)
+        told = f"Run {record.run} asks leave for nothing."
+        raise ApiError(409, "approval_not_active", told)
+
+    async def _found(self, request: web.Request) -> tuple[App, RunRecord]:
+        app = self._desk.app(request)
+        run = request.match_info["run_id"]
+        unknown = missing(f"There is no run {one_line(run, 100)!r}.", "run_not_found")
+        if not run.startswith(PREFIX):
+            raise unknown
+        try:
+            return app, await self._runs.state(app, run)
+        except NotFound as error:
+            raise unknown from error
+
+    def _record(self, app: App, body: RunRequest, session: str, once: tuple[str, str]) -> RunRecord:
+        now = app.clock.now()
+        return RunRecord(
+            run=f"{PREFIX}{secrets.token_hex(16)}",
+            session=session,
+            principal=OWNER,
+            created=now,
+            updated=now,
+            model=body.model or model_names(self._desk.settings, app)[0],
+            key=once[0],
+            fingerprint=once[1],
+        )
+
+
+def _wanted(body: RunRequest, header: str) -> Wanted:
+    if body.session_id and body.previous_response_id:
+        told = "Name a session or a response to go on from, not both."
+        raise invalid(told, param="previous_response_id")
+    return Wanted(
+        input=body.input,
+        history=body.conversation_history or [],
+        session=body.session_id or "",
+        header=header,
+        previous=body.previous_response_id or "",
+    )
+
+
+def _ask(body: RunRequest, talk: Talk) -> Ask:
+    carried = talk.previous.instructions if talk.previous else ""
+    said = carried if body.instructions is None else body.instructions
+    return Ask(
+        session=talk.place.session,
+        asked=talk.prompt.asked,
+        new=talk.place.new,
+        results=talk.prompt.results,
+        instructions="\n\n".join(filter(None, [said, talk.prompt.instructions])),
+    )
+
+
+def _after(request: web.Request) -> int:
+    """From which event on; what a browser sends by itself when it comes back counts more."""
+    given = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
+    if not given.isascii() or not given.isdecimal() or len(given) > 18:
+        raise invalid("The number of an event is a whole number from 0 on.", param="after")
+    return int(given)

@@ -1,0 +1,235 @@
+"""The runs that go on here: begun, followed, steered and stopped apart from any request."""
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+
+import anyio
+import msgspec
+
+from hermes.api.desk import Desk
+from hermes.api.entry import Ask, Slot
+from hermes.api.errors import ApiError
+from hermes.api.run_events import RunLog, end_of, replay
+from hermes.api.runs_wire import Teller, interruption
+from hermes.app.build import App
+from hermes.kit.clock import Clock
+from hermes.kit.holder import is_surely_dead, new_holder
+from hermes.ports.journal import RunEvent, RunRecord, RunStatus
+from hermes.ports.store import Store, Write
+from hermes.schema.errors import HermesError
+from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
+from hermes.schema.messages import Message, User
+from hermes.schema.scope import OWNER
+
+log = logging.getLogger(__name__)
+
+PREFIX = "run_"
+"""How the id of a run begins; other records only hold the key of a request."""
+LOOK = 0.5
+"""Seconds between two looks at a run that another process runs."""
+MOST_STEERING = 20
+
+
+class LiveRun:
+    """One run of this process. `scope` ends it; `accepted` is set once it began or was refused."""
+
+    def __init__(self, store: Store, clock: Clock, record: RunRecord) -> None:
+        self.record = record
+        self.log = RunLog(store, clock, record.run)
+        self.teller = Teller(self.log, clock)
+        self.scope = anyio.CancelScope()
+        self.accepted = anyio.Event()
+        self.begun = False
+        self.refusal: Exception | None = None
+
+    @property
+    def status(self) -> RunStatus:
+        if self.teller.stopping:
+            return RunStatus.STOPPING
+        return RunStatus.RUNNING if self.begun else RunStatus.QUEUED
+
+    async def hear(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self.begun = True
+            self.accepted.set()
+        await self.teller(event)
+
+
+class Runs:
+    """All runs of one server. A client that goes away changes nothing about them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._live: dict[str, LiveRun] = {}
+        self._holder = new_holder()
+
+    async def start(self, app: App, record: RunRecord, ask: Ask, slot: Slot) -> RunRecord:
+        """Begin it; returns once its message is durable.
+
+        The run of an earlier request is returned when it had the same key. Raises what kept the
+        turn from beginning, and then nothing is left of the run.
+        """
+        live = LiveRun(app.store, app.clock, msgspec.structs.replace(record, holder=self._holder))
+        self._live[record.run] = live
+        ask = _followed(ask, live)
+        with anyio.CancelScope(shield=True):
+            try:
+                opened = await app.store.journal.open(live.record)
+            except HermesError:
+                self._drop(live, slot)
+                raise
+            if opened.run != record.run:
+                self._drop(live, slot)
+                return opened
+
+            async def run() -> None:
+                await self._run(app, live, ask, slot)
+
+            self._desk.spawn(run, f"run {record.run}")
+        await live.accepted.wait()
+        if live.refusal is not None:
+            raise live.refusal
+        return live.record
+
+    def stop(self, record: RunRecord) -> RunStatus:
+        """At once: it does not wait for what the turn is doing."""
+        live = self._live.get(record.run)
+        if live is None:
+            if record.status.ended:
+                return record.status
+            raise _elsewhere(record)
+        live.teller.stopping = True
+        live.log.begin(RunStatus.STOPPING)
+        live.scope.cancel()
+        return RunStatus.STOPPING
+
+    def steer(self, record: RunRecord, word: User) -> None:
+        """The turn hears it after the step that it is in."""
+        live = self._live.get(record.run)
+        if live is None or live.teller.closed or live.teller.stopping:
+            if live is None and not record.status.ended:
+                raise _elsewhere(record)
+            told = "This run has ended, or is about to."
+            raise ApiError(409, "run_not_active", told)
+        if len(live.teller.waiting) >= MOST_STEERING:
+            told = "Too much waits to be heard by this run already."
+            raise ApiError(429, "too_much_steering", told, wait=1)
+        live.teller.waiting.append(word)
+
+    async def state(self, app: App, run: str) -> RunRecord:
+        """How it stands now. Raises `NotFound`."""
+        live = self._live.get(run)
+        record = await app.store.journal.get(run, OWNER)
+        if live is not None and not live.log.ended:
+            # Its end may be on disk already, but its session is not free yet.
+            name = live.log.last_event or record.last_event
+            return msgspec.structs.replace(record, status=live.status, last_event=name, result=None)
+        if record.status.ended:
+            return record
+        if self._is_abandoned(record):
+            await end_run(app.store, app.clock, record)
+            return await app.store.journal.get(run, OWNER)
+        return record
+
+    async def follow(
+        self, app: App, record: RunRecord, after: int
+    ) -> AsyncGenerator[Sequence[RunEvent]]:
+        """From beyond `after` to the end, wherever the run goes on."""
+        live = self._live.get(record.run)
+        if live is not None:
+            async for some in live.log.follow(after):
+                yield some
+            return
+        place = after
+        while True:
+            # How it stands is read first: all that was told before its end is then on disk.
+            ended = (await self.state(app, record.run)).status.ended
+            async for some in replay(app.store.journal, record.run, place):
+                place = some[-1].seq
+                yield some
+            if ended:
+                return
+            await app.clock.sleep(LOOK)
+
+    def _is_abandoned(self, record: RunRecord) -> bool:
+        return record.holder == self._holder or is_surely_dead(record.holder)
+
+    def _drop(self, live: LiveRun, slot: Slot) -> None:
+        del self._live[live.record.run]
+        slot.release()
+
+    async def _run(self, app: App, live: LiveRun, ask: Ask, slot: Slot) -> None:
+        try:
+            with live.scope:
+                await self._keeping(app, live, ask, slot)
+        finally:
+            with anyio.CancelScope(shield=True):
+                try:
+                    await self._settle(app, live)
+                finally:
+                    self._drop(live, slot)
+                    live.accepted.set()
+
+    async def _keeping(self, app: App, live: LiveRun, ask: Ask, slot: Slot) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(live.log.keep)
+            try:
+                await self._desk.entry.enter(app, ask, live.hear, slot)
+            except HermesError as error:
+                live.refusal = error
+            except Exception as error:
+                log.exception("run %s broke", live.record.run)
+                live.refusal = error
+            group.cancel_scope.cancel()
+
+    async def _settle(self, app: App, live: LiveRun) -> None:
+        """Whatever happened, the run has an end, or it has never been."""
+        if await live.teller.finish():
+            return
+        if not live.begun and live.refusal is not None:
+            await app.store.journal.withdraw(live.record.run)
+            return
+        error = live.refusal
+        if error is None:
+            ended = RunEnded(live.record.run, Outcome.CANCELLED, "Interrupted.", "cancelled")
+        elif isinstance(error, HermesError):
+            ended = RunEnded(live.record.run, Outcome.FAILED, error.sentence, error.code)
+        else:
+            told = "Something broke inside Hermes; the log has it."
+            ended = RunEnded(live.record.run, Outcome.FAILED, told, "internal")
+        await live.teller(ended)
+        await live.teller.finish()
+
+
+def _followed(ask: Ask, live: LiveRun) -> Ask:
+    """With the journal's last note among what is written at the end."""
+    teller = live.teller
+
+    def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+        return [*teller.closing(ended, said), *ask.closing(ended, said)]
+
+    return msgspec.structs.replace(ask, run=live.record.run, steer=teller.steer, closing=closing)
+
+
+async def end_run(store: Store, clock: Clock, record: RunRecord) -> None:
+    """Say the last word of a run whose process can no longer do it."""
+    name, body, result = interruption(record, clock)
+    await store.commit(end_of(record, body, name, result, clock))
+
+
+async def end_abandoned(store: Store, clock: Clock) -> int:
+    """At a start: what a process left behind that is gone gets an end that can be read."""
+    left = await store.journal.abandoned()
+    for record in left:
+        if record.run.startswith(PREFIX):
+            await end_run(store, clock, record)
+        else:
+            await store.journal.withdraw(record.run)
+    if left:
+        log.warning("%d runs were interrupted by the end of their process", len(left))
+    return len(left)
+
+
+def _elsewhere(record: RunRecord) -> ApiError:
+    told = f"Run {record.run} goes on in another process; ask there."
+    return ApiError(409, "run_elsewhere", told)

@@ -1,0 +1,235 @@
+"""What a run or a response is asked, and in which session it goes on."""
+
+import hashlib
+import re
+import secrets
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta, Struct, structs
+
+from hermes.api.chat_wire import AskedCall, CallFunction, ChatMessage, Parts
+from hermes.api.entry import SOURCE
+from hermes.api.errors import ApiError, invalid, missing
+from hermes.api.prompts import Draft, Prompt
+from hermes.api.talks import Place, header_name
+from hermes.app.build import App
+from hermes.kit.ids import new_id
+from hermes.ports.blobs import Blobs
+from hermes.ports.journal import KeptResponse
+from hermes.ports.store import Append
+from hermes.schema.errors import NotFound
+from hermes.schema.messages import Message, Result, Text, User
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import Session
+
+KEPT_BY_TRUNCATION = 100
+MOST_KEY = 256
+_PRINTABLE = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
+
+
+class InputItem(Struct, frozen=True, kw_only=True):
+    """A message, a call of a tool, or what came of one; `type` says which."""
+
+    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
+    role: Literal["system", "developer", "user", "assistant", "tool"] = "user"
+    content: str | Parts | None = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str = "{}"
+    output: str | Parts | None = None
+
+
+Input: TypeAlias = str | Annotated[list[str | InputItem], Meta(max_length=10_000)]
+History: TypeAlias = Annotated[list[InputItem], Meta(max_length=10_000)]
+Identity: TypeAlias = Annotated[str, Meta(max_length=256)]
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What a body says about its talk; at most one of the three places may be named."""
+
+    input: Input
+    history: History = []
+    session: str = ""
+    header: str = ""
+    previous: str = ""
+    conversation: str = ""
+    truncate: bool = False
+
+
+class Talk(Struct, frozen=True, kw_only=True):
+    """`instructions` are those of the body's messages; `previous` is what the talk goes on from."""
+
+    place: Place
+    prompt: Prompt
+    previous: KeptResponse | None = None
+
+
+class Question:
+    """A body's words, checked. Nothing is written before `place`."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        given = [_item(item) for item in _items(wanted.input)]
+        history = [_item(item) for item in wanted.history]
+        goes_on = bool(wanted.session or wanted.previous or wanted.conversation or wanted.header)
+        made = {item.call_id for item in (*given, *history) if item.type == "function_call"}
+        self._results = [
+            item
+            for item in given
+            if goes_on and item.type == "function_call_output" and item.call_id not in made
+        ]
+        rest = [item for item in given if item not in self._results]
+        self._draft = _draft(rest, history, needed=not self._results)
+        self._alone = _draft(rest, [], needed=not self._results) if history else self._draft
+        self._wanted = wanted
+
+    async def asked(self, blobs: Blobs) -> User:
+        """The words alone, for a turn that goes on already."""
+        prompt = await self._alone.keep(blobs) if self._alone else None
+        if prompt is None or prompt.asked is None or prompt.past:
+            raise invalid("Only words of the user can be said here.", param="input")
+        return prompt.asked
+
+    async def place(self, app: App) -> Talk:
+        """Find the session; pictures are kept. Raises `ApiError` for one that is not there."""
+        wanted = self._wanted
+        previous = await _previous(app, wanted)
+        place = await _place(app, wanted, previous)
+        # What the session holds is the truth: a history sent along with it is only repeated.
+        draft = self._draft if place.new and not place.past else self._alone
+        prompt = await draft.keep(app.blobs) if draft else Prompt("", (), None, ())
+        past = [*place.past, *prompt.past]
+        if wanted.truncate and len(past) > KEPT_BY_TRUNCATION:
+            past = past[-KEPT_BY_TRUNCATION:]
+        results = [*prompt.results, *(_result(item) for item in self._results)]
+        prompt = structs.replace(prompt, past=(), results=tuple(results))
+        if past and not place.new:
+            await _append(app, place.session.id, past)
+            past = []
+        return Talk(place=Place(place.session, place.new, past), prompt=prompt, previous=previous)
+
+
+def idempotency(header: str | None, body: bytes, kind: str) -> tuple[str, str]:
+    """Key and fingerprint of a request; both empty when it has none. Raises `ApiError`."""
+    if header is None:
+        return "", ""
+    key = header.strip()
+    if not 0 < len(key) <= MOST_KEY or not _PRINTABLE.fullmatch(key):
+        told = f"An idempotency key has 1 to {MOST_KEY} visible characters."
+        raise invalid(told, param="Idempotency-Key", code="invalid_idempotency_key")
+    return f"{kind}:{key}", hashlib.sha256(body).hexdigest()
+
+
+def key_reused() -> ApiError:
+    told = "This idempotency key was used for another request."
+    return ApiError(422, "idempotency_key_reused", told, param="Idempotency-Key")
+
+
+def fresh_session(app: App, identity: str = "") -> Session:
+    """Nobody can work out the id of one that was not named."""
+    return Session(
+        id=identity or f"api-{secrets.token_hex(16)}",
+        started_at=app.clock.now(),
+        source=SOURCE,
+        cwd=app.conversation.session.cwd,
+    )
+
+
+async def known_session(app: App, identity: str) -> Session:
+    try:
+        return await app.store.seen_by(OWNER).get(identity)
+    except NotFound as error:
+        raise missing(f"There is no session {identity[:100]!r}.", "session_not_found") from error
+
+
+def _items(given: Input) -> list[str | InputItem]:
+    if isinstance(given, str):
+        return [given]
+    return given
+
+
+def _item(item: str | InputItem) -> InputItem:
+    return InputItem(content=item) if isinstance(item, str) else item
+
+
+def _draft(items: list[InputItem], history: list[InputItem], *, needed: bool) -> Draft | None:
+    messages = [_message(item) for item in (*history, *items) if item.type != "reasoning"]
+    if not items and not needed:
+        return None
+    try:
+        return Draft(messages)
+    except ApiError as error:
+        param = (error.param or "").replace("messages", "input")
+        raise invalid(str(error), param=param, code=error.code) from error
+
+
+def _message(item: InputItem) -> ChatMessage:
+    match item.type:
+        case "function_call":
+            call = AskedCall(item.call_id, CallFunction(item.name, item.arguments))
+            return ChatMessage(role="assistant", tool_calls=[call])
+        case "function_call_output":
+            return ChatMessage(role="tool", tool_call_id=item.call_id, content=item.output)
+        case _:
+            return ChatMessage(role=item.role, content=item.content, tool_call_id=item.call_id)
+
+
+def _result(item: InputItem) -> Result:
+    return Result(new_id("msg"), item.call_id, (Text(_text(item.output)),))
+
+
+def _text(output: str | list[dict[str, Any]] | None) -> str:
+    if output is None or isinstance(output, str):
+        return output or ""
+    return "".join(text for part in output if isinstance(text := part.get("text"), str))
+
+
+async def _previous(app: App, wanted: Wanted) -> KeptResponse | None:
+    if wanted.previous:
+        try:
+            return await app.store.responses.get(wanted.previous, OWNER)
+        except NotFound as error:
+            told = f"There is no response {wanted.previous[:100]!r}."
+            raise ApiError(
+                404, "previous_response_not_found", told, param="previous_response_id"
+            ) from error
+    if wanted.conversation:
+        return await app.store.responses.latest(wanted.conversation, OWNER)
+    return None
+
+
+async def _place(app: App, wanted: Wanted, previous: KeptResponse | None) -> Place:
+    if previous is not None and not (wanted.history and wanted.previous):
+        return await _going_on(app, previous)
+    if wanted.session:
+        return Place(await known_session(app, wanted.session), new=False)
+    if named := header_name(wanted.header, "X-Hermes-Session-Id"):
+        try:
+            return Place(await app.store.seen_by(OWNER).get(named), new=False)
+        except NotFound:
+            return Place(fresh_session(app, named), new=True)
+    return Place(fresh_session(app), new=True)
+
+
+async def _going_on(app: App, previous: KeptResponse) -> Place:
+    """In the same session; where that went on since, in a branch from the place of the response."""
+    archive = app.store.seen_by(OWNER)
+    session = await known_session(app, previous.session)
+    if not await archive.messages(session.id, previous.seq):
+        return Place(session, new=False)
+    rows = await archive.messages(session.id)
+    past: list[Message] = [row.message for row in rows if row.seq <= previous.seq]
+    branch = structs.replace(
+        fresh_session(app),
+        parent=session.id,
+        model=session.model,
+        provider=session.provider,
+        system=session.system,
+    )
+    return Place(branch, new=True, past=past)
+
+
+async def _append(app: App, session: str, past: list[Message]) -> None:
+    """What was said elsewhere meanwhile becomes part of the session."""
+    async with app.runner.holding(session):
+        now = app.clock.now()
+        await app.store.commit(*(Append(session, "", message, now) for message in past))

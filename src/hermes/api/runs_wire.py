@@ -1,0 +1,298 @@
+"""What a run tells, in the words of the API: one JSON object for each event."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from hermes.api.run_events import RunLog
+from hermes.api.words import Stream, spoken_text
+from hermes.kit.clock import Clock
+from hermes.kit.text import one_line
+from hermes.ports.journal import RunRecord, RunStatus
+from hermes.ports.store import Write
+from hermes.schema.events import (
+    Delta,
+    Event,
+    Notice,
+    Outcome,
+    ReasoningDelta,
+    RunEnded,
+    RunStarted,
+    Said,
+    StreamReset,
+    TextDelta,
+    ToolProgress,
+    ToolStarted,
+)
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Reasoning,
+    Result,
+    ToolCall,
+    Usage,
+    User,
+    text_of,
+)
+
+PREVIEW = 200
+INTERRUPTION = "interrupted"
+INTERRUPTED = "The gateway ended while this run was going on."
+
+
+class RunUsage(Struct, frozen=True):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+class RunResult(Struct, frozen=True, omit_defaults=True):
+    """What a run came to; `partial` says that it ended before it was done."""
+
+    output: str = ""
+    usage: RunUsage = RunUsage()
+    error: str = ""
+    error_code: str = ""
+    partial: bool = False
+    unheard: tuple[str, ...] = ()
+
+
+class WireEvent(Struct, frozen=True, kw_only=True):
+    """Only those fields are there that the event's name calls for.
+
+    `unheard` is what was sent to steer the run and came too late for it.
+    """
+
+    event: str
+    run_id: str
+    timestamp: float
+    delta: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    tool: str | UnsetType = UNSET
+    tool_call_id: str | UnsetType = UNSET
+    preview: str | UnsetType = UNSET
+    duration: float | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    usage: RunUsage | UnsetType = UNSET
+    partial: bool | UnsetType = UNSET
+    error: str | bool | UnsetType = UNSET
+    error_code: str | UnsetType = UNSET
+    unheard: tuple[str, ...] | UnsetType = UNSET
+
+
+class RunState(Struct, frozen=True, kw_only=True):
+    object: str = "hermes.run"
+    run_id: str
+    status: RunStatus
+    created_at: float
+    updated_at: float
+    session_id: str
+    model: str
+    last_event: str | None
+    last_event_id: int
+    output: str | UnsetType = UNSET
+    usage: RunUsage | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    error_code: str | UnsetType = UNSET
+    partial: bool | UnsetType = UNSET
+
+
+def state_of(record: RunRecord) -> RunState:
+    state = RunState(
+        run_id=record.run,
+        status=record.status,
+        created_at=record.created.timestamp(),
+        updated_at=record.updated.timestamp(),
+        session_id=record.session,
+        model=record.model,
+        last_event=record.last_event or None,
+        last_event_id=record.last_seq,
+    )
+    if record.result is None:
+        return state
+    result = msgspec.json.decode(record.result, type=RunResult)
+    return msgspec.structs.replace(
+        state,
+        output=result.output,
+        usage=result.usage,
+        error=result.error or UNSET,
+        error_code=result.error_code or UNSET,
+        partial=result.partial or UNSET,
+    )
+
+
+def usage_of(usage: Usage) -> RunUsage:
+    return RunUsage(usage.input, usage.output, usage.input + usage.output)
+
+
+def ending(event: RunEnded, output: str) -> tuple[str, RunStatus, RunResult]:
+    """A turn that ended early says so, also when it is not a failure."""
+    done = event.outcome is Outcome.DONE
+    result = RunResult(
+        output=output,
+        usage=usage_of(event.usage),
+        error="" if done else event.reason,
+        error_code="" if done else event.code,
+        partial=not done and bool(output),
+    )
+    match event.outcome:
+        case Outcome.DONE | Outcome.EXHAUSTED:
+            return "run.completed", RunStatus.COMPLETED, result
+        case Outcome.FAILED:
+            return "run.failed", RunStatus.FAILED, result
+        case Outcome.CANCELLED:
+            return "run.cancelled", RunStatus.CANCELLED, result
+        case _:
+            assert_never(event.outcome)
+
+
+class Teller:
+    """Puts one run's events into its log; give it to the turn as listener and as closing."""
+
+    def __init__(self, log: RunLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._calls: dict[str, tuple[ToolCall, float]] = {}
+        self._closing: Sequence[Write] | None = None
+        self._stream = Stream()
+        self._steered: set[str] = set()
+        self.waiting: list[User] = []
+        self.stopping = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last word is said: nothing more is heard then."""
+        return self._closing is not None
+
+    async def steer(self) -> Sequence[User]:
+        heard, self.waiting = self.waiting, []
+        self._steered.update(user.id for user in heard)
+        return heard
+
+    async def __call__(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self._log.begin(RunStatus.RUNNING)
+            case Said(message=message):
+                await self._said(message)
+            case ToolStarted(call=call):
+                self._calls[call.id] = (call, self._clock.monotonic())
+                await self._fact(
+                    "tool.started",
+                    tool=call.name,
+                    tool_call_id=call.id,
+                    preview=one_line(bytes(call.args).decode("utf-8", "replace"), PREVIEW),
+                )
+            case RunEnded():
+                if self._closing is None:
+                    self.closing(event, ())
+            case _:
+                await self._delta(event)
+
+    def closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+        if ended.outcome is Outcome.CANCELLED and not self.stopping:
+            # Nobody asked for it: the process is about to end.
+            ended = msgspec.structs.replace(
+                ended, outcome=Outcome.FAILED, reason=INTERRUPTED, code=INTERRUPTION
+            )
+        name, status, result = ending(ended, spoken_text(said))
+        unheard = tuple(text_of(user) for user in self.waiting)
+        result = msgspec.structs.replace(result, unheard=unheard)
+        event = self._event(name, **_told(name, result))
+        body, kept = msgspec.json.encode(event), msgspec.json.encode(result)
+        self._closing = self._log.closing(name, body, status, kept)
+        return self._closing
+
+    async def finish(self) -> bool:
+        """Tell the end, once the session is free for whoever hears of it; False without an end."""
+        if self._closing is None:
+            return False
+        await self._log.finish(self._closing)
+        return True
+
+    async def _said(self, message: Message) -> None:
+        match message:
+            case User():
+                if message.id in self._steered:
+                    await self._tell("steer.applied", text=text_of(message))
+            case Assistant(parts=parts):
+                # The transcript holds it already, so nobody waits for the journal as well.
+                thought = "".join(part.text for part in parts if isinstance(part, Reasoning))
+                if thought:
+                    await self._tell("reasoning.available", text=thought)
+                if rest := self._stream.said(message):
+                    await self._tell("message.delta", delta=rest)
+                if message.text:
+                    await self._tell("message.completed", text=message.text)
+            case Result(call=identity, failed=failed):
+                call, began = self._calls.pop(identity, (None, self._clock.monotonic()))
+                await self._fact(
+                    "tool.completed",
+                    tool=call.name if call else "",
+                    tool_call_id=identity,
+                    duration=round(self._clock.monotonic() - began, 3),
+                    error=failed,
+                )
+            case _:
+                assert_never(message)
+
+    async def _delta(self, event: Delta) -> None:
+        match event:
+            case TextDelta(text=text):
+                if more := self._stream.delta(text):
+                    await self._tell("message.delta", delta=more)
+            case ReasoningDelta(text=text):
+                await self._tell("reasoning.delta", delta=text)
+            case StreamReset():
+                self._stream.reset()
+            case Notice(text=text):
+                await self._tell("run.notice", text=text)
+            case ToolProgress(call=call, text=text):
+                await self._tell("tool.progress", tool_call_id=call, text=text)
+            case _:
+                assert_never(event)
+
+    async def _fact(self, event: str, /, **fields: str | float | bool) -> None:
+        await self._log.fact(event, msgspec.json.encode(self._event(event, **fields)))
+
+    async def _tell(self, event: str, /, **fields: str) -> None:
+        await self._log.delta(event, msgspec.json.encode(self._event(event, **fields)))
+
+    def _event(self, event: str, /, **fields: object) -> WireEvent:
+        now = self._clock.now().timestamp()
+        plain = WireEvent(event=event, run_id=self._log.run, timestamp=now)
+        return msgspec.structs.replace(plain, **fields)
+
+
+def _told(name: str, result: RunResult) -> dict[str, object]:
+    fields: dict[str, object] = {"usage": result.usage}
+    if name == "run.completed" or result.output:
+        fields["output"] = result.output
+    if result.partial or (name == "run.completed" and result.error):
+        fields["partial"] = True
+    if result.error and name != "run.cancelled":
+        fields |= {"error": result.error, "error_code": result.error_code}
+    if result.unheard:
+        fields["unheard"] = result.unheard
+    return fields
+
+
+def interruption(record: RunRecord, clock: Clock) -> tuple[str, bytes, bytes]:
+    """Name, event and result for a run that its process did not live to end."""
+    name, code = "run.failed", INTERRUPTION
+    event = WireEvent(
+        event=name,
+        run_id=record.run,
+        timestamp=clock.now().timestamp(),
+        error=INTERRUPTED,
+        error_code=code,
+    )
+    result = RunResult(error=INTERRUPTED, error_code=code, partial=True)
+    return name, msgspec.json.encode(event), msgspec.json.encode(result)
+
+
+def frame(seq: int, body: Raw) -> bytes:
+    """One event as it goes over the wire; its number is what a reader comes back with."""
+    return b"id: %d\ndata: %b\n\n" % (seq, bytes(body))

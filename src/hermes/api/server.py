@@ -1,0 +1,242 @@
+"""The one HTTP server for the programs of all profiles: it binds, bounds, and ends in order."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+import anyio
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from hermes.api import chat, facts, health, responses, runs, sessions
+from hermes.api.desk import Desk, Limits, Route
+from hermes.api.entry import Entry
+from hermes.api.errors import ApiError
+from hermes.api.guard import SECURITY, Guard, is_loopback
+from hermes.api.openapi import document_route
+from hermes.api.settings import ApiSettings
+from hermes.api.tally import Tally
+from hermes.app.build import App
+from hermes.kit.clock import Clock
+from hermes.kit.text import one_line
+from hermes.models.settings import CustomProvider
+from hermes.schema.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+LOOK = 1.0
+"""Seconds between two looks at the loop's lateness and at connections that say nothing."""
+
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+Offer = Callable[[Desk], list[Route]]
+
+MODULES: tuple[Offer, ...] = (
+    health.routes, facts.routes, chat.routes, runs.routes, responses.routes, sessions.routes,
+)  # fmt: skip
+"""Each module that has routes; a new one is a name here."""
+
+
+class _HttpLog(logging.Logger):
+    """What the HTTP library complains of: strangers cause it at will, so a line must do."""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else ""
+        log.info("%s %s", record.getMessage(), one_line(str(error), 200))
+
+
+class _Connection(RequestHandler):
+    """Says what is wrong with a request that is no HTTP in the same shape as all else."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        told = one_line(message or "The request is no HTTP that is understood here.", 200)
+        code = "bad_http" if status < 500 else "internal"
+        response = ApiError(status, code, told).response()
+        response.headers.update(SECURITY)
+        response.force_close()
+        return response
+
+
+class _Turned(asyncio.Protocol):
+    """Tells a connection that there are too many, and ends it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.write(_BUSY)
+        transport.close()
+
+
+class ApiServer:
+    """Open it with `async with`; profiles may be attached before or after."""
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        clock: Clock,
+        *,
+        limits: Limits | None = None,
+        modules: Sequence[Offer] = MODULES,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._limits = limits or Limits()
+        self.tally = Tally()
+        self.entry = Entry(settings.most, self.tally)
+        self.desk = Desk(settings, clock, self.entry, self._limits)
+        routes = [route for offer in modules for route in offer(self.desk)]
+        self.routes = [*routes, document_route(routes)]
+        free = {path for one in self.routes if one.free for path in _paths(one)}
+        self._guard = Guard(settings, self.tally, free)
+        self._server: asyncio.Server | None = None
+        self._runner: web.AppRunner | None = None
+        self._stack = AsyncExitStack()
+        self._silent: dict[RequestHandler, float] = {}
+
+    @property
+    def port(self) -> int:
+        """The one it listens on, also when it was left to the system."""
+        if self._server is None or not self._server.sockets:
+            return self._settings.port
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def serving(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
+    def attach(self, profile: str, app: App) -> None:
+        if profile in self.desk.apps:
+            raise ValueError(f"The profile {profile} is served here already.")
+        for route in self._settings.model_routes.values():
+            if route.base_url:
+                name = route.provider.removeprefix("custom:")
+                app.models.learn(
+                    CustomProvider(
+                        name=name,
+                        base_url=route.base_url,
+                        api_key=route.api_key,
+                        model=route.model,
+                    )
+                )
+        self.desk.apps[profile] = app
+
+    def detach(self, profile: str) -> None:
+        self.desk.apps.pop(profile, None)
+
+    def drain(self) -> None:
+        """Refuse new turns from now on; those that go on may end."""
+        self.entry.drain()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            runner = self._app_runner()
+            await runner.setup()
+            stack.push_async_callback(_shielded, runner)
+            self._runner = runner
+            self._server = await self._bind()
+            stack.callback(self._server.close)
+            group = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(group.cancel_scope.cancel)
+            self.desk.works_in(group)
+            stack.callback(self.desk.works_in, None)
+            group.start_soon(self._look)
+            sockets = [one.getsockname()[0] for one in self._server.sockets]
+            local = all(is_loopback(str(one)) for one in sockets)
+            self._guard.stands_at(self._settings.host, loopback=local)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.drain()
+        if self._server is not None:
+            self._server.close()
+        try:
+            with anyio.move_on_after(self._limits.drain):
+                await self.entry.idle()
+        finally:
+            await self._stack.aclose()
+
+    def _app_runner(self) -> web.AppRunner:
+        app = web.Application(middlewares=[self._guard.watch])
+        app.on_response_prepare.append(self._guard.dress)
+        for route in self.routes:
+            for path in _paths(route):
+                app.router.add_route(route.method, path, route.handler)
+        return web.AppRunner(
+            app,
+            access_log=None,
+            # Who leaves wants no answer: what is asked for here ends with its asker.
+            handler_cancellation=True,
+            shutdown_timeout=0.5,
+        )
+
+    async def _bind(self) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        host, port = self._settings.host, self._settings.port
+        try:
+            return await loop.create_server(self._connection, host, port, backlog=1024)
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            raise ConfigError(
+                f"The API server cannot listen at {host}:{port}: {error.strerror or error}",
+                hint="Another gateway may be running; else choose another port with: "
+                "hermes config set platforms.api_server.extra.port PORT"
+                if taken
+                else "Correct platforms.api_server.extra.host and port.",
+            ) from error
+
+    def _connection(self) -> asyncio.Protocol:
+        server = self._runner.server if self._runner is not None else None
+        if server is None or len(server.connections) >= self._limits.connections:
+            return _Turned()
+        return _Connection(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=self._limits.idle_seconds,
+            logger=_HttpLog(__name__),
+            access_log=None,  # pyright: ignore[reportArgumentType] - as its own runner passes it
+            lingering_time=2.0,
+            auto_decompress=False,
+        )
+
+    async def _look(self) -> None:
+        while True:
+            before = self._clock.monotonic()
+            await self._clock.sleep(LOOK)
+            now = self._clock.monotonic()
+            self.tally.lag = max(0.0, now - before - LOOK)
+            self._end_silent(now)
+
+    def _end_silent(self, now: float) -> None:
+        """Those that never sent a whole head for too long make room for others."""
+        server = self._runner.server if self._runner is not None else None
+        connections = server.connections if server is not None else []
+        self._guard.spoken.intersection_update(connections)
+        waiting = [one for one in connections if one not in self._guard.spoken]
+        self._silent = {one: self._silent.get(one, now) for one in waiting}
+        for one, since in self._silent.items():
+            if now - since >= self._limits.head_seconds:
+                one.force_close()
+
+
+async def _shielded(runner: web.AppRunner) -> None:
+    with anyio.CancelScope(shield=True):
+        await runner.cleanup()
+
+
+def _paths(route: Route) -> tuple[str, str]:
+    return route.path, f"/p/{{profile}}{route.path}"

@@ -1,0 +1,321 @@
+"""Sessions for programs: list, make, read, rename, end, copy and delete them."""
+
+from collections.abc import Sequence
+
+import msgspec
+from aiohttp import web
+from msgspec import UNSET, Struct, structs
+
+from hermes.api.desk import Desk, Route, answer, decode
+from hermes.api.errors import ApiError, invalid
+from hermes.api.naming import route_for
+from hermes.api.runs_talk import fresh_session, known_session
+from hermes.api.sessions_chat import SessionChat
+from hermes.api.sessions_wire import (
+    ChatTurn,
+    Fork,
+    MessageList,
+    NewSession,
+    SessionCompletion,
+    SessionDeleted,
+    SessionList,
+    SessionObject,
+    SessionPatch,
+    digest_object,
+    message_object,
+    session_object,
+)
+from hermes.api.talks import header_name
+from hermes.app.build import App
+from hermes.kit.ids import new_id
+from hermes.ports.store import Append, ChangeSession, OpenSession, Write
+from hermes.schema.errors import NotFound, StoreError
+from hermes.schema.scope import OWNER, Scope
+from hermes.schema.sessions import Digest, Session, SessionChange, SessionFilter
+
+MOST_LISTED = 200
+MOST_MESSAGES = 2_000
+LONGEST_TITLE = 200
+LONGEST_PROMPT = 200_000
+FARTHEST = 10**15
+
+_NEW = msgspec.json.Decoder(NewSession)
+_PATCH = msgspec.json.Decoder(SessionPatch)
+_FORK = msgspec.json.Decoder(Fork)
+
+
+def routes(desk: Desk) -> list[Route]:
+    door, chat = _Door(desk), SessionChat(desk)
+    all_of_them, one = "/api/sessions", "/api/sessions/{session_id}"
+    taken = {409: "The id or the title is taken."}
+    busy = {409: "The session is in the middle of a turn."}
+    turn = busy | {429: "Too many turns go on.", 502: "The agent gave no answer.", 503: "Ending."}
+    plain = [
+        ("GET", all_of_them, door.list, "Sessions, the last active first (limit, offset, source)."),
+        ("GET", one, door.get, "One session."),
+        ("GET", f"{one}/messages", door.messages, "What was said in it (after, limit)."),
+    ]
+    answers: Sequence[type[Struct]] = (SessionList, SessionObject, MessageList)
+    read = [
+        Route(method=method, path=path, handler=handler, summary=summary, answer=kind)
+        for (method, path, handler, summary), kind in zip(plain, answers, strict=True)
+    ]
+    return [
+        *read,
+        Route(
+            method="POST",
+            path=all_of_them,
+            handler=door.create,
+            summary="Make a session.",
+            body=NewSession,
+            answer=SessionObject,
+            status=201,
+            answers=taken,
+        ),
+        Route(
+            method="PATCH",
+            path=one,
+            handler=door.change,
+            summary="Rename or end a session.",
+            body=SessionPatch,
+            answer=SessionObject,
+            answers=taken,
+        ),
+        Route(
+            method="DELETE",
+            path=one,
+            handler=door.delete,
+            summary="Delete a session with all that is in it.",
+            answer=SessionDeleted,
+            answers=busy,
+        ),
+        Route(
+            method="POST",
+            path=f"{one}/fork",
+            handler=door.fork,
+            summary="Go on in a copy of a session.",
+            body=Fork,
+            answer=SessionObject,
+            status=201,
+            answers=busy,
+        ),
+        Route(
+            method="POST",
+            path=f"{one}/chat",
+            handler=chat.whole,
+            summary="One turn in a session.",
+            body=ChatTurn,
+            answer=SessionCompletion,
+            answers=turn,
+        ),
+        Route(
+            method="POST",
+            path=f"{one}/chat/stream",
+            handler=chat.stream,
+            summary="One turn in a session, as it grows.",
+            body=ChatTurn,
+            streams=True,
+            answers=turn,
+        ),
+    ]
+
+
+class _Door:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def list(self, request: web.Request) -> web.StreamResponse:
+        app = self._desk.app(request)
+        limit = _number(request, "limit", 50, MOST_LISTED)
+        offset = _number(request, "offset", 0, FARTHEST)
+        where = SessionFilter(source=request.query.get("source") or None)
+        if _flag(request, "include_children"):
+            found = list(await app.store.seen_by(OWNER).list(where, limit + 1, offset))
+        else:
+            found = await _roots(app, where, limit + 1, offset)
+        listed = SessionList(
+            data=[digest_object(one) for one in found[:limit]],
+            limit=limit,
+            offset=offset,
+            has_more=len(found) > limit,
+        )
+        return answer(listed)
+
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        app = self._desk.app(request)
+        body = await self._desk.read(request, _NEW)
+        if body.id and body.session_id and body.id != body.session_id:
+            raise invalid("id and session_id are two names for the same.", param="session_id")
+        identity = header_name(body.id or body.session_id, "id")
+        title = _title(body.title)
+        prompt = body.system_prompt or ""
+        if len(prompt) > LONGEST_PROMPT:
+            told = f"The prompt has more than {LONGEST_PROMPT:,} characters."
+            raise invalid(told, param="system_prompt")
+        session = structs.replace(fresh_session(app, identity), title=title)
+        if route := route_for(self._desk.settings, app, body.model):
+            session = structs.replace(session, model=route.model, provider=route.provider)
+        if prompt.strip():
+            session = await _with_prompt(app, session, prompt)
+        await _commit(app, identity, title, OpenSession(session))
+        return answer(session_object(session), 201)
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        _, session = await self._found(request)
+        return answer(session_object(session))
+
+    async def change(self, request: web.Request) -> web.StreamResponse:
+        body = await self._desk.read(request, _PATCH)
+        if body.title is UNSET and body.end_reason is UNSET:
+            raise invalid("Only title and end_reason can be changed; name one.")
+        title = UNSET if body.title is UNSET else _title(body.title)
+        app, session = await self._found(request)
+        new_title = title if title and title != session.title else ""
+        ended = UNSET if body.end_reason is UNSET else app.clock.now()
+        change = SessionChange(title=title, end_reason=body.end_reason, ended_at=ended)
+        await _commit(app, "", new_title, ChangeSession(session.id, change))
+        return answer(session_object(await known_session(app, session.id)))
+
+    async def delete(self, request: web.Request) -> web.StreamResponse:
+        app, session = await self._found(request)
+        async with app.runner.holding(session.id):
+            await app.store.seen_by(OWNER).delete([session.id])
+        return answer(SessionDeleted(id=session.id))
+
+    async def messages(self, request: web.Request) -> web.StreamResponse:
+        limit = _number(request, "limit", 500, MOST_MESSAGES)
+        after = _number(request, "after", 0, FARTHEST)
+        app, session = await self._found(request)
+        rows = await app.store.seen_by(OWNER).messages(session.id, after)
+        listed = MessageList(
+            session_id=session.id,
+            data=[message_object(row) for row in rows[:limit]],
+            has_more=len(rows) > limit,
+        )
+        return answer(listed)
+
+    async def fork(self, request: web.Request) -> web.StreamResponse:
+        data = await self._desk.bytes_of(request)
+        title = _title((decode(data, _FORK) if data.strip() else Fork()).title)
+        app, session = await self._found(request)
+        async with app.runner.holding(session.id):
+            copy = await _copied(app, session, title)
+        return answer(session_object(copy), 201)
+
+    async def _found(self, request: web.Request) -> tuple[App, Session]:
+        app = self._desk.app(request)
+        return app, await known_session(app, request.match_info["session_id"])
+
+
+async def _copied(app: App, session: Session, title: str) -> Session:
+    rows = await app.store.seen_by(OWNER).messages(session.id)
+    kept = ("model", "provider", "system", "cwd", "effort", "personality")
+    copy = structs.replace(
+        fresh_session(app),
+        **{name: getattr(session, name) for name in kept},
+        parent=session.id,
+        title=title,
+    )
+    writes: list[Write] = [OpenSession(copy)]
+    writes += [Append(copy.id, row.run, row.message, row.at) for row in rows]
+    if not session.key:
+        # The open session of a chat stays open: its people go on in it.
+        ended = SessionChange(ended_at=app.clock.now(), end_reason="branched")
+        writes.append(ChangeSession(session.id, ended))
+    await _commit(app, "", title, *writes)
+    return copy
+
+
+async def _with_prompt(app: App, session: Session, prompt: str) -> Session:
+    """The usual prompt with this one after it, kept as it is for as long as the model stays."""
+    scope = Scope(
+        profile=app.home.profile,
+        session=session.id,
+        run=new_id("run"),
+        workspace=session.cwd,
+        later=False,
+        source=session.source,
+    )
+    plan = await app.planner.plan(session, scope, [])
+    return structs.replace(
+        session,
+        system=f"{plan.system}\n\n{prompt.strip()}",
+        model=plan.model.name,
+        provider=plan.model.provider,
+    )
+
+
+async def _roots(app: App, where: SessionFilter, limit: int, offset: int) -> list[Digest]:
+    """Only those that are nobody's copy."""
+    found: list[Digest] = []
+    place = 0
+    archive = app.store.seen_by(OWNER)
+    while len(found) < offset + limit:
+        some = await archive.list(where, MOST_LISTED, place)
+        found += [one for one in some if one.session.parent is None]
+        place += len(some)
+        if len(some) < MOST_LISTED:
+            break
+    return found[offset : offset + limit]
+
+
+async def _refuse_taken(app: App, identity: str, title: str) -> None:
+    archive = app.store.seen_by(OWNER)
+    if identity:
+        try:
+            await archive.get(identity)
+        except NotFound:
+            pass
+        else:
+            told = f"There is already a session {identity!r}."
+            raise ApiError(409, "session_exists", told, param="id")
+    if not title:
+        return
+    try:
+        found = await archive.find(title)
+    except NotFound:
+        return
+    if found.title == title:
+        raise _title_taken(title)
+
+
+async def _commit(app: App, identity: str, title: str, *writes: Write) -> None:
+    """Refuses an id and a title that are taken, also when they were free a moment ago."""
+    await _refuse_taken(app, identity, title)
+    try:
+        await app.store.commit(*writes)
+    except StoreError:
+        await _refuse_taken(app, identity, title)
+        raise
+
+
+def _title_taken(title: str) -> ApiError:
+    told = f"Another session is already called {title!r}."
+    return ApiError(409, "title_taken", told, param="title")
+
+
+def _title(given: str | None) -> str:
+    title = (given or "").strip()
+    if len(title) > LONGEST_TITLE or not title.isprintable():
+        told = f"A title is one line of at most {LONGEST_TITLE} characters."
+        raise invalid(told, param="title", code="invalid_title")
+    return title
+
+
+def _number(request: web.Request, name: str, usual: int, most: int) -> int:
+    given = request.query.get(name)
+    if given is None:
+        return usual
+    if not given.isascii() or not given.isdecimal() or len(given) > 15:
+        raise invalid(f"{name} must be a whole number from 0 on.", param=name)
+    if name == "limit" and int(given) == 0:
+        raise invalid("limit must be at least 1.", param=name)
+    return min(int(given), most)
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    """Yes, unless it is said not to be."""
+    given = request.query.get(name, "true").lower()
+    if given not in {"true", "false", "1", "0"}:
+        raise invalid(f"{name} is true or false.", param=name)
+    return given in {"true", "1"}

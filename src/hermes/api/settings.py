@@ -1,0 +1,116 @@
+"""The settings of the API server: `platforms.api_server` and the variables `API_SERVER_*`."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct, structs
+
+from hermes.config.schema import Config
+from hermes.config.sections.chats import Platform
+from hermes.config.sections.words import Port
+from hermes.gateway.settings import is_yes, listed
+from hermes.schema.errors import ConfigError
+
+PLACE = "platforms.api_server.extra"
+NAME = "api_server"
+HOST = "127.0.0.1"
+PORT = 8642
+SHORTEST_KEY = 16
+_PLACEHOLDERS = (
+    "changeme", "change-me", "change_me", "your-api-key", "your_api_key", "yourapikey",
+    "placeholder", "example", "replace-me", "replace_me", "secret-key-here", "your-secret",
+    "api-key-here", "insert-key",
+)  # fmt: skip
+
+
+class ModelRoute(Struct, frozen=True, kw_only=True):
+    """What the name of a route means; an address of its own may come with a key of its own."""
+
+    model: str
+    provider: str = ""
+    api_key: str = ""
+    base_url: str = ""
+
+
+class ApiSettings(Struct, frozen=True, kw_only=True):
+    """`key` is what callers must present; `most` turns may go on at once (0: any number)."""
+
+    key: str
+    host: str = HOST
+    port: int = PORT
+    cors_origins: tuple[str, ...] = ()
+    model_name: str = ""
+    model_routes: Mapping[str, ModelRoute] = {}
+    most: int = 10
+
+
+class _Extra(Struct, frozen=True, kw_only=True):
+    host: str = HOST
+    port: Port = PORT
+    key: str = ""
+    model_name: str = ""
+    model_routes: dict[str, ModelRoute] = {}
+
+
+def is_wanted(config: Config, env: Mapping[str, str]) -> bool:
+    """Whether the settings or the variables ask for the server."""
+    platform = config.platforms.get(NAME) or Platform()
+    said = env.get("API_SERVER_ENABLED", "").strip()
+    return is_yes(said) if said else platform.enabled
+
+
+def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
+    """What the file says, else the variables, else the defaults. Raises `ConfigError`."""
+    platform = config.platforms.get(NAME) or Platform()
+    given = {name: value for name, value in platform.extra.items() if value is not None}
+    if platform.api_key or platform.token:
+        given.setdefault("key", platform.api_key or platform.token)
+    for name in ("host", "port", "key", "model_name", "cors_origins"):
+        said = env.get(f"API_SERVER_{name.upper()}", "").strip()
+        if said and name not in given:
+            given[name] = said
+    try:
+        read = msgspec.convert(given, _Extra, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{PLACE}: {error}", hint="See what is set with: hermes config get platforms.api_server"
+        ) from error
+    settings = ApiSettings(
+        key=read.key.strip(),
+        host=read.host.strip() or HOST,
+        port=read.port,
+        cors_origins=tuple(one.rstrip("/").lower() for one in listed(given.get("cors_origins"))),
+        model_name=read.model_name.strip(),
+        model_routes={name: _route(name, one) for name, one in read.model_routes.items()},
+        most=config.gateway.api_server.max_concurrent_runs,
+    )
+    check_key(settings.key)
+    return settings
+
+
+def _route(name: str, route: ModelRoute) -> ModelRoute:
+    """One with an address of its own is a provider of its own."""
+    if not route.model.strip():
+        raise ConfigError(f"{PLACE}.model_routes.{name}: the model is missing.")
+    if route.api_key and not route.base_url:
+        raise ConfigError(
+            f"{PLACE}.model_routes.{name}: a key of its own needs an address of its own.",
+            hint="Add base_url, or take api_key away.",
+        )
+    return structs.replace(route, provider=f"custom:api-{name}") if route.base_url else route
+
+
+def check_key(key: str) -> None:
+    """Raises `ConfigError` for a key that anybody could guess."""
+    hint = "Set API_SERVER_KEY to a long random text, such as that of: openssl rand -hex 32"
+    if not key:
+        raise ConfigError("The API server has no key.", hint=hint)
+    if len(key) < SHORTEST_KEY:
+        told = f"The key of the API server is shorter than {SHORTEST_KEY} characters."
+        raise ConfigError(told, hint=hint)
+    small = key.lower()
+    if len(set(key)) < 4 or any(word in small for word in _PLACEHOLDERS):
+        raise ConfigError("The key of the API server is a placeholder.", hint=hint)
+    if not key.isascii() or not key.isprintable() or " " in key:
+        told = "The key of the API server has characters that no header can carry."
+        raise ConfigError(told, hint=hint)

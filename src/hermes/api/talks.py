@@ -1,0 +1,201 @@
+"""In which session a chat completion goes on: the one it names, the one it continues, a new one."""
+
+import hashlib
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from hermes.api.entry import SOURCE
+from hermes.api.errors import invalid
+from hermes.api.prompts import Prompt
+from hermes.api.settings import ModelRoute
+from hermes.app.build import App
+from hermes.ports.store import Append, OpenSession
+from hermes.schema.errors import NotFound, SessionBusy
+from hermes.schema.messages import Assistant, Media, Message, Trust, User, text_of
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import Session
+
+REMEMBERED = 10_000
+TWINS = 4
+"""How many talks that began with the same words are told apart after a restart."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,255}")
+
+
+class Place(Struct, frozen=True):
+    """Where the turn runs. `past` must still be written down, when the session is new."""
+
+    session: Session
+    new: bool
+    past: Sequence[Message] = ()
+
+
+def header_name(value: str | None, header: str) -> str:
+    """An id from a header, empty when there is none. Raises `ApiError`."""
+    if value is None or not value.strip():
+        return ""
+    if not _NAME.fullmatch(value.strip()) or ".." in value:
+        told = f"{header} may have 256 letters, digits and . _ : @ + = -"
+        raise invalid(told, param=header, code="invalid_session_id")
+    return value.strip()
+
+
+class Talks:
+    """Finds the session of a request. Ids come from a secret, so that nobody can work them out.
+
+    The ends of recent talks are remembered; after a restart they are found by their beginning.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._secret = hashlib.sha256(f"session ids of {key}".encode()).digest()
+        self._ends: OrderedDict[bytes, str] = OrderedDict()
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._busy: set[str] = set()
+
+    async def find(self, app: App, prompt: Prompt, named: str, key: str) -> Place:
+        """`named` and `key` are what the headers say; the place is to be given to `leave`."""
+        place = await (
+            self._named(app, prompt, named, key) if named else self._unnamed(app, prompt, key)
+        )
+        if named and named in self._busy:
+            raise SessionBusy(
+                f"Session {named} is in the middle of a turn.", hint="Wait for its end."
+            )
+        self._busy.add(place.session.id)
+        return place
+
+    def leave(self, place: Place) -> None:
+        """The turn is over."""
+        self._busy.discard(place.session.id)
+
+    def remember(self, app: App, past: Iterable[Message], session: str) -> None:
+        """The talk has come this far: who goes on from here goes on in this session."""
+        self._ends[self._end(app, past)] = session
+        _bound(self._ends)
+
+    async def _named(self, app: App, prompt: Prompt, named: str, key: str) -> Place:
+        if session := await _get(app, named):
+            return Place(session, new=False)
+        return Place(_fresh(app, named, key), new=True, past=prompt.past)
+
+    async def _unnamed(self, app: App, prompt: Prompt, key: str) -> Place:
+        if not prompt.past:
+            return Place(_fresh(app, await self._free(app, prompt), key), new=True)
+        remembered = self._ends.pop(self._end(app, prompt.past), "")
+        if remembered and remembered not in self._busy:
+            session = await _get(app, remembered)
+            if session is not None and remembered not in self._busy:
+                return Place(session, new=False)
+        return await self._by_beginning(app, prompt, key)
+
+    async def _by_beginning(self, app: App, prompt: Prompt, key: str) -> Place:
+        wanted = said_so_far(prompt.past)
+        for twin in range(TWINS):
+            identity = self._identity(app, prompt, twin)
+            session = await _get(app, identity)
+            if identity in self._busy:
+                continue
+            if session is None:
+                return Place(_fresh(app, identity, key), new=True, past=prompt.past)
+            rows = await app.store.seen_by(OWNER).messages(identity)
+            if said_so_far(row.message for row in rows) == wanted and identity not in self._busy:
+                return Place(session, new=False)
+        return Place(_fresh(app, _chance(), key), new=True, past=prompt.past)
+
+    async def _free(self, app: App, prompt: Prompt) -> str:
+        """An id that no session has: one that can be found again, if there is one left."""
+        for twin in range(TWINS):
+            identity = self._identity(app, prompt, twin)
+            if identity in self._known:
+                continue
+            exists = await _get(app, identity) is not None
+            if not exists and identity not in self._busy:
+                return identity
+            self._known[identity] = None
+            _bound(self._known)
+        return _chance()
+
+    def _identity(self, app: App, prompt: Prompt, twin: int) -> str:
+        users = (one for one in (*prompt.past, prompt.asked) if isinstance(one, User))
+        first = next(users, None)
+        words = said_so_far([first]) if first else ()
+        mark = repr((app.home.profile, prompt.instructions, words, twin)).encode()
+        return f"api-{self._seal(mark).hex()}"
+
+    def _end(self, app: App, past: Iterable[Message]) -> bytes:
+        mark = repr((app.home.profile, said_so_far(past))).encode("utf-8", "surrogatepass")
+        return self._seal(mark)
+
+    def _seal(self, mark: bytes) -> bytes:
+        return hashlib.blake2b(mark, digest_size=16, key=self._secret).digest()
+
+
+def said_so_far(messages: Iterable[Message]) -> tuple[tuple[str, str, int], ...]:
+    """Who said what, without what a client may not see or may write another way.
+
+    That is: our own tools' work, the house's nudges, where a turn was in several answers, and
+    blanks. Pictures are only counted.
+    """
+    said: list[tuple[str, str, int]] = []
+    for message in messages:
+        match message:
+            case User(trust=Trust.HOUSE):
+                continue
+            case User() | Assistant():
+                who = "user" if isinstance(message, User) else "assistant"
+            case _:
+                continue
+        text = "".join(text_of(message).split())
+        pictures = sum(isinstance(part, Media) for part in message.parts)
+        if not text and not pictures:
+            continue
+        if said and said[-1][0] == who:
+            _, before, more = said.pop()
+            said.append((who, before + text, more + pictures))
+        else:
+            said.append((who, text, pictures))
+    return tuple(said)
+
+
+def _bound(memory: OrderedDict[Any, Any]) -> None:
+    while len(memory) > REMEMBERED:
+        memory.popitem(last=False)
+
+
+async def settle(app: App, place: Place, route: ModelRoute | None) -> Place:
+    """Write down what a new session begins with, and give it the model of a route."""
+    session = place.session
+    if route is not None:
+        session = structs.replace(session, model=route.model, provider=route.provider)
+    if not place.past:
+        return Place(session, place.new)
+    now = session.started_at
+    said = [Append(session.id, "", message, now) for message in place.past]
+    await app.store.commit(OpenSession(session), *said)
+    return Place(session, new=False)
+
+
+async def _get(app: App, identity: str) -> Session | None:
+    try:
+        return await app.store.seen_by(OWNER).get(identity)
+    except NotFound:
+        return None
+
+
+def _fresh(app: App, identity: str, key: str) -> Session:
+    return Session(
+        id=identity,
+        started_at=app.clock.now(),
+        source=SOURCE,
+        # Under a name of its own, so that no caller can take the place of a chat.
+        key=f"{SOURCE}:{key}" if key else "",
+        cwd=app.conversation.session.cwd,
+    )
+
+
+def _chance() -> str:
+    return f"api-{secrets.token_hex(16)}"

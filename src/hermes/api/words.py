@@ -1,0 +1,88 @@
+"""The visible words of a turn: the same whether they are streamed, returned or read back.
+
+Several answers of one turn are parted by a blank line, except where the first was cut off
+and the next goes on in the middle of it.
+"""
+
+from collections.abc import Iterable
+
+from hermes.schema.messages import Assistant, Message, Stop
+
+BREAK = "\n\n"
+
+
+def spoken_text(messages: Iterable[Message]) -> str:
+    """All that the assistant said in these messages."""
+    text = ""
+    cut = False
+    for message in messages:
+        if isinstance(message, Assistant):
+            text = joined(text, message.text, cut=cut)
+            cut = message.stop is Stop.LENGTH
+    return text
+
+
+def joined(text: str, more: str, *, cut: bool) -> str:
+    return f"{text}{more}" if cut or not text or not more else f"{text}{BREAK}{more}"
+
+
+class Stream:
+    """What of a growing text may be sent, so that the whole is the text that is kept.
+
+    What was sent cannot be taken back. When an answer starts over, nothing is sent until it
+    has come past what is out already; if it goes another way, `broken` is set and nothing
+    more is sent.
+    """
+
+    def __init__(self) -> None:
+        self._before = ""
+        self._cut = False
+        self._out = ""
+        self._now = ""
+        self._behind = False
+        self.broken = False
+
+    @property
+    def text(self) -> str:
+        """What was said and kept so far."""
+        return self._before
+
+    def delta(self, text: str) -> str:
+        """What to send now that the answer has grown by this."""
+        self._now += text
+        if self.broken or (self._behind and self._out.startswith(self._now)):
+            return ""
+        if not self._behind:
+            begins = not self._out
+            self._out += text
+            return self._lead(text) if begins else text
+        return self._catch_up()
+
+    def reset(self) -> None:
+        """The answer starts over."""
+        self._now = ""
+        self._behind = bool(self._out)
+
+    def said(self, answer: Assistant) -> str:
+        """The answer is whole and kept; returns what of it was not sent yet."""
+        self._now = answer.text
+        more = "" if self.broken else self._catch_up()
+        self._before = joined(self._before, answer.text, cut=self._cut)
+        self._cut = answer.stop is Stop.LENGTH
+        self._out = self._now = ""
+        self._behind = False
+        return more
+
+    def _catch_up(self) -> str:
+        if not self._now.startswith(self._out):
+            self.broken = True
+            return ""
+        begins = not self._out
+        more = self._now[len(self._out) :]
+        self._out = self._now
+        self._behind = False
+        return self._lead(more) if begins and more else more
+
+    def _lead(self, text: str) -> str:
+        """With what parts it from the answer before."""
+        return f"{BREAK}{text}" if self._before and text and not self._cut else text

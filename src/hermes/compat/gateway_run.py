@@ -1,0 +1,131 @@
+"""`gateway.run`: the runner of chat turns by its old name; the turn itself is the product's."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NotRequired, TypedDict, Unpack
+
+from anyio.to_thread import run_sync
+
+from hermes.agent.plan import Entrusted
+from hermes.agent.turn import run_turn
+from hermes.app.proxying import far_gateway, proxy_url
+from hermes.compat.gateway_config import GatewayConfig
+from hermes.compat.run_agent import AIAgent
+from hermes.compat.shapes import Json, messages_of, plain
+from hermes.config.dotenv import env_of
+from hermes.config.env import Env, process_env
+from hermes.config.home import resolve_home
+from hermes.config.load import config_of, load_config
+from hermes.gateway.runs import last_words
+from hermes.kit.clock import SystemClock
+from hermes.kit.ids import new_id
+from hermes.runtimes.proxy.runtime import ProxyRuntime
+from hermes.schema.errors import LeaseLost, UsageError
+from hermes.schema.events import Event, Outcome, RunEnded, Said
+from hermes.schema.messages import Message, Text, User
+from hermes.schema.scope import Address, Scope
+from hermes.schema.sessions import Stored
+from hermes.session.keys import SessionSource
+
+
+class Asking(TypedDict):
+    """One message of a chat, with all that is to be known for an answer."""
+
+    message: str
+    context_prompt: str
+    history: Sequence[Mapping[str, Any]]
+    source: SessionSource
+    session_id: str
+    session_key: NotRequired[str | None]
+    run_generation: NotRequired[int | None]
+    event_message_id: NotRequired[str | None]
+
+
+def _load_gateway_config() -> Mapping[str, object]:
+    env = _env()
+    return load_config(resolve_home(env), env).raw
+
+
+def _env() -> Env:
+    env = Env(process_env())
+    return env_of(resolve_home(env).dotenv, env)
+
+
+class GatewayRunner:
+    """`_session_run_generation` says which run of a session counts; older ones are not heard."""
+
+    def __init__(self, config: GatewayConfig | None = None) -> None:
+        self.config = config or GatewayConfig()
+        self.adapters: Json = {}
+        self._session_run_generation: dict[str, int] = {}
+        self._here = AIAgent
+
+    def _get_proxy_url(self) -> str | None:
+        return proxy_url(config_of(_load_gateway_config()), _env())
+
+    async def _run_agent(self, **asking: Unpack[Asking]) -> Json:
+        if self._get_proxy_url() is not None:
+            return await self._run_agent_via_proxy(**asking)
+        agent = self._here(session_id=asking["session_id"], platform=str(asking["source"].platform))
+        history = asking["history"]
+        run = partial(agent.run_conversation, asking["message"], asking["context_prompt"], history)
+        return await run_sync(run)
+
+    async def _run_agent_via_proxy(self, **asking: Unpack[Asking]) -> Json:
+        far = far_gateway(config_of(_load_gateway_config()), _env())
+        if far is None:
+            raise UsageError("There is no other gateway.", hint="Set GATEWAY_PROXY_URL.")
+        plan = Entrusted(
+            scope=_scope(asking),
+            runtime=ProxyRuntime(far),
+            system=asking["context_prompt"],
+            history=messages_of(asking["history"], SystemClock().now()),
+        )
+        ear = _Ear(self._session_run_generation, asking)
+        question = User(asking.get("event_message_id") or new_id("msg"), (Text(asking["message"]),))
+        await run_turn(plan, [question], ear)
+        return ear.result(asking)
+
+
+class _Ear:
+    """Hears one run, as long as it is the newest of its session: the sink of old."""
+
+    def __init__(self, newest: Mapping[str, int], asking: Asking) -> None:
+        self._newest = newest
+        self._key = asking.get("session_key") or ""
+        self._generation = asking.get("run_generation")
+        self._said: list[Message] = []
+        self._ended: RunEnded | None = None
+
+    async def __call__(self, event: Event, /) -> None:
+        if isinstance(event, RunEnded):
+            self._ended = event
+        elif self._generation is not None and self._is_stale(self._generation):
+            raise LeaseLost("A newer run of this session has begun.")
+        elif isinstance(event, Said):
+            self._said.append(event.message)
+
+    def _is_stale(self, generation: int) -> bool:
+        return self._newest.get(self._key, generation) != generation
+
+    def result(self, asking: Asking) -> Json:
+        """In the shape that callers of old rely on; nothing at all, when it came too late."""
+        ended, said = self._ended, self._said
+        if ended is None or ended.code == LeaseLost.code:
+            ended, said = RunEnded("", Outcome.DONE), []
+        now = SystemClock().now()
+        return {
+            "final_response": last_words(ended, said, None),
+            "messages": [plain(Stored(0, now, ended.run, message)) for message in said],
+            "api_calls": ended.steps,
+            "tools": [],
+            "history_offset": len(asking["history"]),
+            "session_id": asking["session_id"],
+        }
+
+
+def _scope(asking: Asking) -> Scope:
+    source, session = asking["source"], asking["session_id"]
+    place = Address(str(source.platform), source.chat_id, source.thread_id)
+    key = asking.get("session_key") or ""
+    return Scope("default", session, new_id("run"), "", address=place, key=key)

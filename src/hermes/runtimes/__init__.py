@@ -1,0 +1,1 @@
+"""Minds that run whole turns by themselves; each implements `ports.runtime`."""

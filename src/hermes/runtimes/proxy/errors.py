@@ -1,0 +1,98 @@
+"""Why the far gateway gave no answer, in one sentence that says what to do next."""
+
+import os
+from typing import Any, cast
+
+import aiohttp
+import msgspec
+
+from hermes.kit.redact import Redactor
+from hermes.kit.text import one_line
+from hermes.schema.errors import (
+    BadRequest,
+    ModelError,
+    Overloaded,
+    RateLimited,
+    Unauthorized,
+    Unreachable,
+)
+
+KEY = "GATEWAY_PROXY_KEY"
+URL = "GATEWAY_PROXY_URL"
+WIDTH = 300
+"""How much of the far side's own words is worth showing."""
+BODY = 64 * 1024
+"""How much of an error's body is read."""
+
+
+def refused(status: int, body: bytes, key: str) -> ModelError:
+    """It answered, but with no stream."""
+    kind, hint = _kind(status)
+    return kind(f"⚠️ Proxy error ({status}): {_words(body, key)}.", hint=hint)
+
+
+def told(body: bytes, key: str) -> ModelError:
+    """It began to answer and then said that something is wrong."""
+    return Overloaded(f"⚠️ Proxy error: {_words(body, key)}.", hint="Ask again.")
+
+
+def broken(error: Exception, read: float, key: str) -> ModelError:
+    """There is no connection, or it broke."""
+    hint = f"Check {URL} and that the gateway there is running."
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            what = "the far gateway took no connection in time"
+        case aiohttp.ServerTimeoutError() | TimeoutError():
+            what, hint = f"the far gateway was silent for {read:g} s", "Ask again."
+        case aiohttp.ClientConnectorDNSError():
+            what = "nobody knows the name of the far gateway's host"
+        case aiohttp.ClientConnectorError():
+            what = f"no connection: {os.strerror(error.errno) if error.errno else error.strerror}"
+        case aiohttp.InvalidURL():
+            what, hint = "the address is none", f"Give {URL} as http://host:port."
+        case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
+            what, hint = "the far gateway broke off the connection", "Ask again."
+        case ValueError():
+            what = f"no request can be made: {shown(str(error), key)}"
+            hint = f"Check {KEY} and {URL}."
+        case _:
+            what = shown(str(error), key) or type(error).__name__
+    return Unreachable(f"⚠️ Proxy connection error: {what}.", hint=hint)
+
+
+def cut_off(what: str) -> ModelError:
+    """The stream ended, or ended to be one, before the answer did."""
+    return Unreachable(f"⚠️ Proxy connection error: {what}.", hint="Ask again.")
+
+
+def shown(text: str, key: str) -> str:
+    """Somebody else's words: short, on one line, without our key in them."""
+    secrets = (key,) if key else ()
+    return one_line(Redactor(secrets).redact(text[: 10 * WIDTH]), WIDTH)
+
+
+def _words(body: bytes, key: str) -> str:
+    return shown(_message(body), key).rstrip(".") or "without a word why"
+
+
+def _kind(status: int) -> tuple[type[ModelError], str]:
+    if status in {401, 403}:
+        return Unauthorized, f"Set {KEY} to the key of the far gateway."
+    if status == 429:
+        return RateLimited, "Ask again in a while."
+    if status >= 500:
+        return Overloaded, "Ask again, or look into the log of the far gateway."
+    return BadRequest, f"Check {URL}: the address of a gateway whose API server is on."
+
+
+def _message(body: bytes) -> str:
+    """`{"error": {"message": …}}` and its relatives, or the text as it is."""
+    try:
+        told = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return body.decode("utf-8", "replace")
+    error = told
+    for name in ("error", "message", "detail"):
+        if isinstance(error, dict):
+            error = cast("dict[str, Any]", error).get(name, error)
+    return error if isinstance(error, str) else msgspec.json.encode(error).decode()

@@ -1,0 +1,186 @@
+"""What is sent to the far gateway and what it streams back. No network here."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.ids import new_id
+from hermes.kit.sse import SseReader
+from hermes.ports.runtime import Errand
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import Assistant, Media, Message, Stop, Text, Trust, Usage, User
+
+MODEL = "hermes-agent"
+PROVIDER = "proxy"
+ONE_EVENT = 4 * 1024 * 1024
+"""Bytes of a single event; a stream without line ends must not fill the memory."""
+LONGEST = 4_000_000
+"""Characters after which an answer is a runaway."""
+
+_STOPS = {"length": Stop.LENGTH, "content_filter": Stop.REFUSED}
+_GAVE_UP = frozenset({"error", "abort", "cancelled"})
+
+
+class Spoken(Struct, frozen=True):
+    role: str
+    content: str
+
+
+class Question(Struct, frozen=True):
+    """The body of a request."""
+
+    messages: Sequence[Spoken]
+    model: str = MODEL
+    stream: bool = True
+
+
+def question_of(errand: Errand) -> Question:
+    """The words of people and of the agent: calls and results belong to who runs the tools."""
+    said = [message for message in errand.messages if not _is_note(message)]
+    if not said or not isinstance(said[-1], User):
+        # Nothing but a note of our own asks for an answer: then it is the question.
+        said = list(errand.messages)
+    spoken = [one for message in said if (one := _spoken(message)) is not None]
+    if not spoken or spoken[-1].role != "user":
+        raise UsageError("There is nothing to answer.", hint="Say something first.")
+    opening = [Spoken("system", errand.system)] if errand.system else []
+    return Question([*opening, *spoken])
+
+
+def name_of(errand: Errand, question: Question) -> str:
+    """The same for the same question put again, so that the far side can tell."""
+    last = next((one.id for one in reversed(errand.messages) if _asks(one)), "")
+    return sha256(msgspec.json.encode((errand.scope.session, last, question))).hexdigest()
+
+
+def _asks(message: Message) -> bool:
+    return isinstance(message, User) and not _is_note(message)
+
+
+def _is_note(message: Message) -> bool:
+    """What our house says to its own loop means nothing to one that has a house of its own."""
+    return isinstance(message, User) and message.trust is Trust.HOUSE
+
+
+def _spoken(message: Message) -> Spoken | None:
+    if isinstance(message, User):
+        words, role = "\n".join(map(_in_words, message.parts)), "user"
+    elif isinstance(message, Assistant):
+        words, role = message.text, "assistant"
+    else:
+        return None
+    return Spoken(role, words) if words.strip() else None
+
+
+def _in_words(part: Text | Media) -> str:
+    if isinstance(part, Text):
+        return part.text
+    return f"[attached: {part.name or 'a file'} ({part.media_type}), which stayed behind]"
+
+
+class _Delta(Struct):
+    content: str | None = None
+
+
+class _Choice(Struct):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Tokens(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Chunk(Struct):
+    choices: list[_Choice] | None = None
+    usage: _Tokens | None = None
+    error: object = None
+
+
+class NotAStream(ValueError):
+    """What came is no stream of chat completion chunks."""
+
+
+class TooLong(ValueError):
+    """The answer has grown beyond all measure."""
+
+
+class Told(Exception):
+    """The far side sent an error where a chunk was due."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__("error in the stream")
+        self.body = body
+
+
+class Hearing:
+    """One answer as it comes; at any moment it knows what was heard so far."""
+
+    def __init__(self, limit: int = ONE_EVENT) -> None:
+        self._reader = SseReader(limit)
+        self._decoder = msgspec.json.Decoder(_Chunk)
+        self._words: list[str] = []
+        self._size = 0
+        self._finish = ""
+        self._usage = Usage()
+        self.done = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the far side said that this is all."""
+        return self.done or bool(self._finish)
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it said, too, that it is not what it should be."""
+        return self._finish in _GAVE_UP
+
+    @property
+    def text(self) -> str:
+        return "".join(self._words)
+
+    def feed(self, data: bytes) -> str:
+        """The words that these bytes complete."""
+        before = len(self._words)
+        for event in self._reader.feed(data):
+            if event.event in {"", "message"} and event.data and not self.done:
+                self._take(event.data)
+        return "".join(self._words[before:])
+
+    def answer(self) -> Assistant:
+        """The whole of it."""
+        return self._said(_STOPS.get(self._finish, Stop.END))
+
+    def partial(self) -> Assistant:
+        """What there is of an answer that was broken off."""
+        return self._said(Stop.CANCELLED)
+
+    def _said(self, stop: Stop) -> Assistant:
+        return Assistant(new_id("msg"), (Text(self.text),), stop, self._usage, MODEL, PROVIDER)
+
+    def _take(self, data: bytes) -> None:
+        if data == b"[DONE]":
+            self.done = True
+            return
+        try:
+            chunk = self._decoder.decode(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise NotAStream("an event is no chat completion chunk") from error
+        if chunk.error:
+            raise Told(data)
+        if chunk.usage is not None:
+            tokens = chunk.usage
+            self._usage = Usage(tokens.prompt_tokens or 0, tokens.completion_tokens or 0)
+        for choice in (chunk.choices or ())[:1]:
+            self._finish = choice.finish_reason or self._finish
+            if choice.delta is not None and choice.delta.content:
+                self._add(choice.delta.content)
+
+    def _add(self, words: str) -> None:
+        self._size += len(words)
+        if self._size > LONGEST:
+            raise TooLong(f"the answer is longer than {LONGEST:,} characters")
+        self._words.append(words)

@@ -1,0 +1,163 @@
+"""Whatever is sent, the answer is a 4xx in our shape, and nothing is written."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from api_house import house, settings
+from hermes.api.settings import ModelRoute
+
+pytestmark = pytest.mark.anyio
+
+HI = {"role": "user", "content": "hi"}
+CHAT = "/v1/chat/completions"
+DEEP = b'{"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+FUNCTION: dict[str, Any] = {"type": "function", "function": {"name": "a", "parameters": {}}}
+
+
+def user(*parts: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": list(parts)}]}
+
+
+def image(url: object) -> dict[str, object]:
+    return user({"type": "image_url", "image_url": {"url": url}})
+
+
+BODIES: list[Any] = [
+    {},
+    [],
+    "words",
+    7,
+    None,
+    {"messages": "hi"},
+    {"messages": []},
+    {"messages": [7]},
+    {"messages": [{}]},
+    {"messages": [{"role": "nobody", "content": "hi"}]},
+    {"messages": [{"role": "user"}]},
+    {"messages": [{"role": "user", "content": ""}]},
+    {"messages": [{"role": "user", "content": 7}]},
+    {"messages": [{"role": "user", "content": {"type": "text"}}]},
+    {"messages": [{"role": "system", "content": "only this"}]},
+    {"messages": [HI, {"role": "assistant", "content": "the last word"}]},
+    {"messages": [{"role": "tool", "content": "no call"}]},
+    {"messages": [{"role": "tool", "tool_call_id": "c1", "content": "nobody called"}]},
+    {"messages": [HI, {"role": "assistant", "tool_calls": [{"id": "c"}]}]},
+    {"messages": [HI], "stream": "yes"},
+    {"messages": [HI], "model": 7},
+    {"messages": [HI], "n": 2},
+    {"messages": [HI], "tools": "all"},
+    {"messages": [HI], "tools": [{"type": "function"}]},
+    {"messages": [HI], "tools": [{"type": "function", "function": {"name": "a b"}}]},
+    {"messages": [HI], "tools": [{"type": "function", "function": {"name": "a" * 65}}]},
+    {"messages": [HI], "tools": [FUNCTION, FUNCTION]},
+    {"messages": [HI], "tools": [FUNCTION] * 129},
+    {"messages": [HI], "tool_choice": "sometimes"},
+    {"messages": [HI], "tool_choice": {"type": "function", "function": {"name": "b"}}},
+    user({"type": "text"}),
+    user({"type": "text", "text": 7}),
+    user({"text": "no type"}),
+    user({"type": "file", "file": {"file_data": "data:text/plain;base64,aGk="}}),
+    user({"type": "input_audio", "input_audio": {}}),
+    user(*[{"type": "text", "text": "a"}] * 1001),
+    user({"type": "image_url"}),
+    image(""),
+    image(7),
+    image("file:///etc/passwd"),
+    image("http://169.254.169.254/latest"),
+    image("data:image/png,notbase64"),
+    image("data:image/png;base64,!!!"),
+    image("data:image/png;base64,aGVsbG8="),
+]
+RAW = [b"", b"   ", b"{", b"\xff\xfe", b'{"messages": [', b'{"a":1} trailing', b"NaN", DEEP]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_bad_bodies(tmp_path: Path, stream: bool) -> None:
+    async with house(tmp_path) as one:
+        for body in BODIES:
+            sent: Any = {"stream": stream, **body} if hasattr(body, "keys") else body
+            told = await one.chat(sent)
+            assert told.status == 400, (body, told)
+            assert told.code
+        for raw in RAW:
+            told = await one.ask("POST", CHAT, raw)
+            assert told.status == 400, raw
+        assert (await one.ask("POST", CHAT, b"{}", Content_Encoding="gzip")).status == 415
+        told = await one.chat({"messages": [HI], "model": "gpt-9"})
+        assert (told.status, told.code) == (404, "model_not_found")
+        assert await one.sessions() == []
+        assert one.mock.requests == []
+
+
+@pytest.mark.parametrize("name", ["X-Hermes-Session-Id", "X-Hermes-Session-Key"])
+async def test_bad_headers(tmp_path: Path, name: str) -> None:
+    async with house(tmp_path) as one:
+        for value in ("../../etc", "a/b", "a" * 257, "a\tb", "ü", "-x", "a..b"):
+            told = await one.chat({"messages": [HI]}, **{name: value})
+            assert (told.status, told.code) == (400, "invalid_session_id"), value
+        told = await one.chat({"messages": [HI]}, Idempotency_Key="k" * 257)
+        assert (told.status, told.code) == (400, "invalid_idempotency_key")
+        assert await one.sessions() == []
+
+
+async def test_strange_but_right(tmp_path: Path) -> None:
+    """What looks odd and still is a request gets an answer."""
+    async with house(tmp_path) as one:
+        for body in (
+            {"messages": [HI], "temperature": 0.1, "unknown": {"a": [1]}, "stream": None},
+            {"messages": [{"role": "user", "content": "null \0 byte"}]},
+            {"messages": [{"role": "user", "content": "😀" * 1000}]},
+            {"messages": [{"role": "developer", "content": "be brief"}, HI]},
+            {"messages": [{"role": "assistant", "content": "Welcome."}, HI]},
+            {"messages": [HI, HI, HI]},
+            {"messages": [HI], "tools": [], "tool_choice": "none"},
+            {"messages": [HI], "tools": [{"type": "function", "function": {"name": "read_file"}}]},
+        ):
+            told = await one.chat(body)
+            assert told.status == 200, (body, told)
+        raw = b'{"messages":[{"role":"user","content":"\\ud800 alone"}]}'
+        assert (await one.ask("POST", CHAT, raw)).status in {200, 400}
+
+
+async def test_names_of_models(tmp_path: Path) -> None:
+    routes = {"fast": ModelRoute(model="quick-model", provider="openai")}
+    async with house(tmp_path, given=settings(model_routes=routes, model_name="Ada")) as one:
+        names = [card["id"] for card in (await one.ask("GET", "/v1/models")).json["data"]]
+        assert names == ["Ada", "fast"]
+        for name in ("Ada", "hermes-agent", "default", None):
+            assert (await one.chat({"messages": [HI], "model": name})).status == 200
+            assert one.mock.requests[-1].json["model"] == "mock-model"
+        told = await one.chat({"messages": [HI], "model": "fast"})
+        assert told.json["model"] == "fast"
+        assert one.mock.requests[-1].json["model"] == "quick-model"
+
+
+async def test_the_document_describes_what_is_served(tmp_path: Path) -> None:
+    async with house(tmp_path) as one:
+        document = (await one.ask("GET", "/openapi.json")).json
+        assert document["openapi"] == "3.1.0"
+        paths = document["paths"]
+        for route in one.server.routes:
+            assert route.method.lower() in paths[route.path]
+        schemas: dict[str, Any] = document["components"]["schemas"]
+        assert "ChatRequest" in schemas
+        references = msgspec.json.encode(document).decode().split('"#/components/schemas/')[1:]
+        assert {one.split('"')[0] for one in references} <= schemas.keys()
+
+
+async def test_what_is_told_about_the_server(tmp_path: Path) -> None:
+    async with house(tmp_path) as one:
+        await one.chat({"messages": [HI]})
+        detailed = (await one.ask("GET", "/health/detailed")).json
+        assert (detailed["status"], detailed["active_agents"]) == ("ok", 0)
+        able = (await one.ask("GET", "/v1/capabilities")).json
+        assert able["object"] == "hermes.api_server.capabilities"
+        assert (await one.ask("GET", "/v1/skills")).json == {"object": "list", "data": []}
+        sets = (await one.ask("GET", "/v1/toolsets")).json["data"]
+        assert {"file", "terminal", "todo"} <= {entry["name"] for entry in sets}
+        metrics = (await one.ask("GET", "/metrics")).body.decode()
+        assert 'hermes_api_turns_total{outcome="done"} 1\n' in metrics
+        assert 'hermes_api_tokens_total{kind="input"} 10\n' in metrics

@@ -1,0 +1,188 @@
+"""Chat completions with the official client: whole, streamed, with tools, pictures and errors."""
+
+import base64
+from pathlib import Path
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionToolParam
+
+from api_house import house
+from hermes.schema.messages import Assistant, Result, User, text_of
+from hermes.testing.mock_openai.script import Call, Fault, Reply, Rule, Script
+
+pytestmark = pytest.mark.anyio
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
+WEATHER: ChatCompletionToolParam = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+
+
+async def test_a_whole_answer(tmp_path: Path) -> None:
+    async with house(tmp_path, Script(default=Reply(text="Hello there, friend."))) as one:
+        done = await one.client().chat.completions.create(
+            model="hermes-agent", messages=[{"role": "user", "content": "hi"}]
+        )
+        assert done.object == "chat.completion"
+        assert done.choices[0].message.content == "Hello there, friend."
+        assert done.choices[0].finish_reason == "stop"
+        assert done.usage is not None
+        assert (done.usage.prompt_tokens, done.usage.completion_tokens) == (10, 5)
+        (kept,) = await one.sessions()
+        assert kept.session.source == "api_server"
+        assert [text_of(said) for said in await one.said(kept.session.id)] == [
+            "hi",
+            "Hello there, friend.",
+        ]
+
+
+async def test_a_streamed_answer_is_the_kept_one(tmp_path: Path) -> None:
+    script = Script(
+        replies=[
+            Reply(text="Let me look.", calls=[Call("todo", {})]),
+            Reply(text="There is nothing to do."),
+        ]
+    )
+    async with house(tmp_path, script) as one:
+        stream = await one.client().chat.completions.create(
+            model="hermes-agent",
+            messages=[{"role": "user", "content": "hi"}],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = [chunk async for chunk in stream]
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        assert text == "Let me look.\n\nThere is nothing to do."
+        assert chunks[0].choices[0].delta.role == "assistant"
+        assert chunks[-2].choices[0].finish_reason == "stop"
+        assert not chunks[-1].choices
+        assert chunks[-1].usage is not None
+        assert chunks[-1].usage.total_tokens == 30
+        (kept,) = await one.sessions()
+        answers = [m for m in await one.said(kept.session.id) if isinstance(m, Assistant)]
+        assert "\n\n".join(a.text for a in answers) == text
+        whole = await one.client().chat.completions.create(
+            model="hermes-agent",
+            messages=[
+                {"role": "user", "content": "hi"},
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": "and now?"},
+            ],
+        )
+        assert whole.model_extra is not None
+        assert whole.model_extra["hermes"]["session_id"] == kept.session.id
+
+
+async def test_tools_of_the_client_are_handed_to_it(tmp_path: Path) -> None:
+    script = Script(
+        replies=[
+            Reply(calls=[Call("weather", {"city": "Oslo"}, id="call_w")]),
+            Reply(text="It rains in Oslo."),
+        ]
+    )
+    async with house(tmp_path, script) as one:
+        client = one.client()
+        first = await client.chat.completions.create(
+            model="hermes-agent",
+            messages=[{"role": "user", "content": "weather in Oslo?"}],
+            tools=[WEATHER],
+        )
+        assert first.choices[0].finish_reason == "tool_calls"
+        (call,) = first.choices[0].message.tool_calls or []
+        assert call.type == "function"
+        assert (call.id, call.function.name) == ("call_w", "weather")
+        assert call.function.arguments == '{"city":"Oslo"}'
+        offered = {tool["function"]["name"] for tool in one.asked(0)["tools"]}
+        assert {"weather", "read_file"} <= offered
+        second = await client.chat.completions.create(
+            model="hermes-agent",
+            messages=[
+                {"role": "user", "content": "weather in Oslo?"},
+                first.choices[0].message.model_dump(exclude_none=True),  # pyright: ignore[reportArgumentType]
+                {"role": "tool", "tool_call_id": "call_w", "content": "rain"},
+            ],
+            tools=[WEATHER],
+        )
+        assert second.choices[0].message.content == "It rains in Oslo."
+        (kept,) = await one.sessions()
+        user, asking, result, answer = await one.said(kept.session.id)
+        assert isinstance(user, User)
+        assert isinstance(asking, Assistant)
+        assert isinstance(result, Result)
+        assert (result.call, text_of(result), result.failed) == ("call_w", "rain", False)
+        assert text_of(answer) == "It rains in Oslo."
+        assert [m["role"] for m in one.asked(1)["messages"]] == [
+            "system",
+            "user",
+            "assistant",
+            "tool",
+        ]
+
+
+async def test_streamed_calls(tmp_path: Path) -> None:
+    script = Script(replies=[Reply(text="Hm.", calls=[Call("weather", {"city": "Oslo"})])])
+    async with house(tmp_path, script) as one:
+        stream = await one.client().chat.completions.create(
+            model="hermes-agent",
+            messages=[{"role": "user", "content": "weather?"}],
+            tools=[WEATHER],
+            stream=True,
+        )
+        chunks = [chunk async for chunk in stream]
+        calls = [c.choices[0].delta.tool_calls for c in chunks if c.choices[0].delta.tool_calls]
+        assert calls[0] is not None
+        assert calls[0][0].index == 0
+        assert calls[0][0].function is not None
+        assert calls[0][0].function.arguments == '{"city":"Oslo"}'
+        assert chunks[-1].choices[0].finish_reason == "tool_calls"
+        assert chunks[-1].usage is not None
+
+
+async def test_pictures(tmp_path: Path) -> None:
+    async with house(tmp_path, Script(default=Reply(text="A picture."))) as one:
+        url = "data:image/png;base64," + base64.b64encode(PNG).decode()
+        done = await one.client().chat.completions.create(
+            model="hermes-agent",
+            messages=[
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "what is it?"},
+                        {"type": "image_url", "image_url": {"url": url}},
+                    ],
+                }
+            ],
+        )
+        assert done.choices[0].message.content == "A picture."
+        assert url in one.mock.requests[0].body.decode()
+
+
+async def test_errors_are_the_ones_the_client_knows(tmp_path: Path) -> None:
+    rules = [
+        Rule(contains="fail", steps=[Reply(fault=Fault("status", named="unauthorized"))]),
+    ]
+    async with house(tmp_path, Script(rules=rules)) as one:
+        asked = one.client().chat.completions.create
+        with pytest.raises(openai.AuthenticationError):
+            await one.client("wrong-key-0123456789").models.list()
+        with pytest.raises(openai.NotFoundError) as unknown:
+            await asked(model="gpt-9", messages=[{"role": "user", "content": "hi"}])
+        assert unknown.value.code == "model_not_found"
+        with pytest.raises(openai.BadRequestError):
+            await asked(model="hermes-agent", messages=[])
+        with pytest.raises(openai.InternalServerError) as failed:
+            await asked(model="hermes-agent", messages=[{"role": "user", "content": "fail"}])
+        assert (failed.value.status_code, failed.value.code) == (502, "agent_incomplete")
+        stream = await asked(
+            model="hermes-agent", messages=[{"role": "user", "content": "fail"}], stream=True
+        )
+        with pytest.raises(openai.APIError, match="key"):
+            async for _ in stream:
+                pass
+        assert [model.id async for model in one.client().models.list()] == ["hermes-agent"]

@@ -1,0 +1,411 @@
+"""Runs over real sockets: begun, followed from any point by several readers, steered, stopped."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import cycle
+from pathlib import Path
+
+import aiohttp
+import anyio
+import msgspec
+import pytest
+from msgspec import Struct
+
+from api_house import KEY, House, house, settings
+from hermes.api.desk import Limits
+from hermes.kit.holder import this_process
+from hermes.ports.journal import RunRecord, RunStatus
+from hermes.schema.messages import Assistant, Result, User, text_of
+from hermes.schema.scope import OWNER
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+
+pytestmark = pytest.mark.anyio
+
+WORDS = "one two three four five six"
+SLOW = " ".join(str(number) for number in range(150))
+SCRIPT = Script(
+    rules=[
+        Rule("slowly", [Reply(SLOW, chunk=4, pace=0.001)]),
+        Rule("hang", [Reply(WORDS, fault=Fault("hang", after=3), chunk=4)]),
+        Rule("tool", [Reply("Look.", [Call("terminal", {"command": "echo hi"})]), Reply("Hi.")]),
+        Rule("steps", [Reply("", [Call("terminal", {"command": "cat gate"})]), Reply("Heard.")]),
+        Rule("thought", [Reply("Yes.", reasoning="Hm.")]),
+        Rule("wrong", [Reply(fault=Fault("status", named="unauthorized"))]),
+    ],
+    default=Reply(WORDS, chunk=4),
+)
+
+
+class Frame(Struct):
+    id: int
+    data: dict[str, object]
+
+    @property
+    def name(self) -> object:
+        return self.data["event"]
+
+
+class Following:
+    """One reader of a stream of events."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+        self.comments: list[str] = []
+
+    async def next(self) -> Frame | None:
+        """None at the end."""
+        identity = 0
+        while line := await self.response.content.readline():
+            text = line.decode().rstrip("\n")
+            if text.startswith(":"):
+                self.comments.append(text)
+            elif text.startswith("id: "):
+                identity = int(text[4:])
+            elif text.startswith("data: "):
+                return Frame(identity, msgspec.json.decode(text[6:], type=dict[str, object]))
+        return None
+
+    async def rest(self) -> list[Frame]:
+        frames: list[Frame] = []
+        while (frame := await self.next()) is not None:
+            frames.append(frame)
+        return frames
+
+    async def until(self, name: str) -> Frame:
+        while (frame := await self.next()) is not None:
+            if frame.name == name:
+                return frame
+        raise AssertionError(f"the stream ended before {name}")
+
+
+@asynccontextmanager
+async def following(
+    home: House, run: str, after: int = 0, **more: str
+) -> AsyncGenerator[Following]:
+    headers = {"Authorization": f"Bearer {KEY}", **({"Last-Event-ID": str(after)} if after else {})}
+    url = f"{home.url}/v1/runs/{run}/events"
+    async with home.http.get(url, headers=headers, params=more) as response:
+        assert response.status == 200, await response.text()
+        assert response.content_type == "text/event-stream"
+        yield Following(response)
+
+
+async def post(home: House, path: str, body: object, status: int, **headers: str):
+    told = await home.ask("POST", path, msgspec.json.encode(body), **headers)
+    assert told.status == status, told.body
+    return told
+
+
+async def begin(home: House, words: object = "hello", **more: object) -> str:
+    told = await post(home, "/v1/runs", {"input": words, **more}, 202)
+    assert told.json["status"] == "started"
+    run = told.json["run_id"]
+    assert isinstance(run, str)
+    assert len(run) == len("run_") + 32
+    return run
+
+
+async def followed(home: House, run: str, after: int = 0) -> list[Frame]:
+    with anyio.fail_after(10):
+        async with following(home, run, after) as reader:
+            return await reader.rest()
+
+
+def deltas(frames: list[Frame]) -> str:
+    return "".join(str(f.data["delta"]) for f in frames if f.name == "message.delta")
+
+
+async def state(home: House, run: str) -> dict[str, object]:
+    return (await home.ask("GET", f"/v1/runs/{run}")).json
+
+
+async def test_a_run_is_followed_to_its_end(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home)
+        async with following(home, run) as reader:
+            frames = await reader.rest()
+            assert reader.comments == [": stream closed"]
+        assert [frame.id for frame in frames] == list(range(1, len(frames) + 1))
+        assert deltas(frames) == WORDS
+        last = frames[-1].data
+        assert (last["event"], last["run_id"], last["output"]) == ("run.completed", run, WORDS)
+        assert "partial" not in last
+        now = await state(home, run)
+        assert now["object"] == "hermes.run"
+        assert (now["status"], now["output"], now["usage"]) == ("completed", WORDS, last["usage"])
+        assert (now["last_event"], now["last_event_id"]) == ("run.completed", len(frames))
+        assert [text_of(one) for one in await home.said(str(now["session_id"]))] == ["hello", WORDS]
+
+
+async def test_readers_come_from_any_point_and_get_the_same(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, "use a tool")
+        whole = await followed(home, run)
+        names = [
+            frame.name for frame in whole if frame.name not in {"message.delta", "tool.progress"}
+        ]
+        assert names == [
+            "message.completed",
+            "tool.started",
+            "tool.completed",
+            "message.completed",
+            "run.completed",
+        ]
+        assert deltas(whole) == whole[-1].data["output"] == "Look.\n\nHi."
+        for after in range(len(whole) + 2):
+            assert await followed(home, run, after) == whole[after:]
+        async with following(home, run, after="3") as reader:
+            assert await reader.rest() == whole[3:]
+
+
+async def test_two_live_readers_and_one_that_comes_back(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, "hang")
+        with anyio.fail_after(10):
+            async with following(home, run) as one, following(home, run) as other:
+                first = await one.next()
+                assert await other.next() == first
+            assert first is not None
+            # Both are gone, and the run goes on as if nothing had happened.
+            assert (await state(home, run))["status"] == "running"
+            async with following(home, run, first.id) as again:
+                await post(home, f"/v1/runs/{run}/stop", {}, 200)
+                rest = await again.rest()
+        assert rest[0].id == first.id + 1
+        assert rest[-1].name == "run.cancelled"
+
+
+async def test_a_reader_that_is_cut_off_again_and_again_misses_nothing(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, "slowly")
+        got: list[Frame] = []
+        sizes = cycle((1, 7, 2, 12, 3))
+        with anyio.fail_after(30):
+            while not got or got[-1].name != "run.completed":
+                async with following(home, run, got[-1].id if got else 0) as reader:
+                    some = [await reader.next() for _ in range(next(sizes))]
+                    got += [frame for frame in some if frame is not None]
+        assert [frame.id for frame in got] == list(range(1, len(got) + 1))
+        assert deltas(got) == got[-1].data["output"] == SLOW
+        assert await followed(home, run) == got
+
+
+async def test_stop_acts_at_once_and_may_be_said_twice(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, "hang")
+        with anyio.fail_after(10):
+            async with following(home, run) as reader:
+                await reader.until("message.delta")
+                told = await post(home, f"/v1/runs/{run}/stop", {}, 200)
+                assert told.json == {"run_id": run, "status": "stopping"}
+                await reader.until("run.cancelled")
+        assert (await state(home, run))["status"] == "cancelled"
+        again = await post(home, f"/v1/runs/{run}/stop", {}, 200)
+        assert again.json["status"] == "cancelled"
+        late = await post(home, f"/v1/runs/{run}/steer", {"input": "x"}, 409)
+        assert late.code == "run_not_active"
+
+
+async def test_a_run_is_steered(tmp_path: Path):
+    import os  # noqa: PLC0415
+
+    os.mkfifo(tmp_path / "gate")
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, "in steps")
+        with anyio.fail_after(20):
+            async with following(home, run) as reader:
+                await reader.until("tool.started")
+                await post(home, f"/v1/runs/{run}/steer", {"input": "Be quick."}, 202)
+                await anyio.to_thread.run_sync((tmp_path / "gate").write_text, "open")
+                heard = await reader.until("steer.applied")
+                assert heard.data["text"] == "Be quick."
+                await reader.until("run.completed")
+        said = await home.said(str((await state(home, run))["session_id"]))
+        kinds = [type(message) for message in said]
+        assert kinds == [User, Assistant, Result, User, Assistant]
+
+
+async def test_what_came_too_late_is_given_back(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, "hang")
+        with anyio.fail_after(10):
+            async with following(home, run) as reader:
+                await reader.until("message.delta")
+                await post(home, f"/v1/runs/{run}/steer", {"input": "Too late."}, 202)
+                await post(home, f"/v1/runs/{run}/stop", {}, 200)
+                last = await reader.until("run.cancelled")
+        assert last.data["unheard"] == ["Too late."]
+
+
+async def test_a_silent_stream_is_kept_alive(tmp_path: Path):
+    async with house(tmp_path, SCRIPT, limits=Limits(keepalive=0.01, drain=0.0)) as home:
+        run = await begin(home, "hang")
+        with anyio.fail_after(10):
+            async with following(home, run) as reader:
+                await reader.until("message.delta")
+                lines = [await reader.response.content.readline() for _ in range(3)]
+        assert b": keepalive\n" in lines
+
+
+async def test_a_run_belongs_to_its_profile(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home)
+        assert (await home.ask("GET", f"/p/default/v1/runs/{run}")).status == 200
+        other = await home.ask("GET", f"/p/other/v1/runs/{run}")
+        assert (other.status, other.code) == (404, "profile_not_found")
+
+
+async def test_a_failure_is_told_with_its_reason(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, "wrong key")
+        last = (await followed(home, run))[-1].data
+        assert (last["event"], last["error_code"]) == ("run.failed", "auth")
+        assert last["error"]
+        now = await state(home, run)
+        assert (now["status"], now["error"]) == ("failed", last["error"])
+
+
+async def test_thoughts_are_told(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        frames = await followed(home, await begin(home, "a thought"))
+        (told,) = [frame for frame in frames if frame.name == "reasoning.available"]
+        assert told.data["text"] == "Hm."
+
+
+async def test_a_key_begins_one_run_also_after_a_restart(tmp_path: Path):
+    body = {"input": "hello"}
+    async with house(tmp_path, SCRIPT) as home:
+        once = await post(home, "/v1/runs", body, 202, Idempotency_Key="k 1")
+        again = await post(home, "/v1/runs", body, 202, Idempotency_Key="k 1")
+        assert again.json == once.json
+        other = await post(home, "/v1/runs", {"input": "x"}, 422, Idempotency_Key="k 1")
+        assert other.code == "idempotency_key_reused"
+        run = str(once.json["run_id"])
+        whole = await followed(home, run)
+    async with house(tmp_path, SCRIPT) as home:
+        later = await post(home, "/v1/runs", body, 202, Idempotency_Key="k 1")
+        assert later.json == once.json
+        assert await followed(home, run, 2) == whole[2:]
+        assert len(home.mock.requests) == 0
+        assert len(await home.sessions()) == 1
+
+
+async def test_an_end_of_the_server_is_told_as_an_interruption(tmp_path: Path):
+    async with house(tmp_path, SCRIPT, limits=Limits(drain=0.0)) as home:
+        run = await begin(home, "hang")
+        async with following(home, run) as reader:
+            seen = await reader.until("message.delta")
+    async with house(tmp_path, SCRIPT) as home:
+        last = (await followed(home, run, seen.id))[-1].data
+        assert (last["event"], last["error_code"]) == ("run.failed", "interrupted")
+
+
+async def test_a_run_whose_process_died_has_an_end(tmp_path: Path):
+    gone = f"{this_process().rsplit('/', 1)[0]}/0/0"
+    async with house(tmp_path, SCRIPT) as home:
+        now = home.app.clock.now()
+        run = "run_" + "0" * 32
+        lost = RunRecord(
+            run=run, session="s", principal=OWNER, created=now, updated=now, holder=gone
+        )
+        await home.app.store.journal.open(lost)
+        frames = await followed(home, run, 7)
+        assert [frame.name for frame in frames] == ["run.failed"]
+        assert frames[0].data["error_code"] == "interrupted"
+        assert (await state(home, run))["status"] == RunStatus.FAILED
+
+
+async def test_it_goes_on_in_a_session_and_from_a_history(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        past = [
+            {"role": "user", "content": "My name is Ann."},
+            {"role": "assistant", "content": "Hi."},
+        ]
+        run = await begin(home, "Who am I?", conversation_history=past, instructions="Be brief.")
+        await followed(home, run)
+        session = str((await state(home, run))["session_id"])
+        assert [text_of(one) for one in await home.said(session)][:3] == [
+            "My name is Ann.", "Hi.", "Who am I?",
+        ]  # fmt: skip
+        second = await begin(home, [{"role": "user", "content": "And now?"}], session_id=session)
+        await followed(home, second)
+        sent = home.mock.requests[-1].json["messages"]
+        assert isinstance(sent, list)
+        assert "Be brief." in str(home.mock.requests[0].json["messages"])
+        assert "Be brief." not in str(sent)
+        assert len(await home.said(session)) == 6
+
+
+async def test_a_busy_session_refuses_and_leaves_nothing(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, "hang")
+        session = (await state(home, run))["session_id"]
+        body = {"input": "me too", "session_id": session}
+        told = await post(home, "/v1/runs", body, 409, Idempotency_Key="k")
+        assert told.code == "session_busy"
+        await post(home, f"/v1/runs/{run}/stop", {}, 200)
+        await followed(home, run)
+        again = await post(home, "/v1/runs", body, 202, Idempotency_Key="k")
+        assert (await followed(home, str(again.json["run_id"])))[-1].name == "run.completed"
+
+
+async def test_there_is_room_for_so_many(tmp_path: Path):
+    async with house(tmp_path, SCRIPT, given=settings(most=1)) as home:
+        run = await begin(home, "hang")
+        told = await post(home, "/v1/runs", {"input": "x"}, 429)
+        assert told.headers["retry-after"] == "1"
+        assert len(await home.sessions()) == 1
+        await post(home, f"/v1/runs/{run}/stop", {}, 200)
+        await followed(home, run)
+        await followed(home, await begin(home))
+
+
+BAD: list[tuple[object, int]] = [
+    ({}, 400),
+    ({"input": ""}, 400),
+    ({"input": []}, 400),
+    ({"input": 7}, 400),
+    ({"input": None}, 400),
+    ({"input": [{"role": "queen", "content": "x"}]}, 400),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, 400),
+    ({"input": [{"role": "assistant", "content": "x"}]}, 400),
+    ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, 400),
+    ({"input": "x", "instructions": 3}, 400),
+    ({"input": "x", "conversation_history": "x"}, 400),
+    ({"input": "x", "session_id": "nobody"}, 404),
+    ({"input": "x", "session_id": "s" * 300}, 400),
+    ({"input": "x", "previous_response_id": "nobody"}, 404),
+    ({"input": "x", "previous_response_id": "a", "session_id": "b"}, 400),
+    ({"input": "x", "model": "nobody"}, 404),
+    ([], 400),
+]
+
+
+async def test_bad_requests_are_refused_before_any_write(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        for body, status in BAD:
+            assert (await post(home, "/v1/runs", body, status)).code, body
+        for key in ("", "x" * 300, "a\tb"):
+            told = await post(home, "/v1/runs", {"input": "x"}, 400, Idempotency_Key=key)
+            assert told.code == "invalid_idempotency_key"
+        run = await begin(home, "hang")
+        for action, bad in (("steer", {}), ("steer", {"input": []}), ("approval", {"choice": "x"})):
+            assert (await post(home, f"/v1/runs/{run}/{action}", bad, 400)).code
+        allowed = await post(home, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
+        assert allowed.code == "approval_not_active"
+        for path in ("", "/events"):
+            told = await home.ask("GET", f"/v1/runs/nobody{path}")
+            assert (told.status, told.code) == (404, "run_not_found")
+        for path, body in (
+            ("stop", {}),
+            ("steer", {"input": "x"}),
+            ("approval", {"choice": "deny"}),
+        ):
+            assert (await post(home, f"/v1/runs/nobody/{path}", body, 404)).code == "run_not_found"
+        for after in ("-1", "x", "9" * 30, "²"):
+            told = await home.ask("GET", f"/v1/runs/{run}/events?after={after}")
+            assert told.status == 400
+        told = await home.ask("GET", f"/v1/runs/{run}", key="wrong-key-of-some-length")
+        assert told.status == 401
+        assert len(await home.sessions()) == 1
+        await post(home, f"/v1/runs/{run}/stop", {}, 200)

@@ -1,0 +1,141 @@
+"""What is left of runs: after `kill -9`, at the next start, and after a day."""
+
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import aiohttp
+import anyio
+import msgspec
+import pytest
+from anyio.streams.text import TextReceiveStream
+from msgspec import Raw
+
+from api_house import KEY, House, house
+from hermes.api.runs_desk import end_abandoned
+from hermes.app.upkeep import Upkeep
+from hermes.kit.holder import this_process
+from hermes.ports.journal import (
+    KeepResponse,
+    KeptResponse,
+    NoteRun,
+    RunEvent,
+    RunRecord,
+    RunStatus,
+)
+from hermes.schema.errors import NotFound
+from hermes.schema.scope import OWNER
+from hermes.testing.mock_openai import Fault, Reply, Rule, Script, serve
+
+pytestmark = pytest.mark.anyio
+
+SCRIPT = Script(
+    rules=[Rule("hang", [Reply("one two three", fault=Fault("hang", after=3), chunk=4)])]
+)
+PROGRAM = Path(__file__).parent / "runs_process.py"
+GONE = f"{this_process().rsplit('/', 1)[0]}/0/0"
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+
+
+@asynccontextmanager
+async def served(home: Path, url: str) -> AsyncGenerator[str]:
+    """The address of a server in its own process, which is killed when the block ends."""
+    command = [sys.executable, str(PROGRAM), str(home), url]
+    async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        try:
+            port = (await TextReceiveStream(process.stdout).receive()).strip()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+async def ids_and_events(
+    http: aiohttp.ClientSession, url: str, after: int
+) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    headers = HEADERS | {"Last-Event-ID": str(after)}
+    async with http.get(url, headers=headers) as response:
+        for block in (await response.text()).split("\n\n"):
+            lines = dict(x.split(": ", 1) for x in block.splitlines() if not x.startswith(":"))
+            if lines:
+                event = msgspec.json.decode(lines["data"], type=dict[str, object])
+                found.append((int(lines["id"]), str(event["event"])))
+    return found
+
+
+async def first_id(http: aiohttp.ClientSession, url: str) -> int:
+    async with http.get(url, headers=HEADERS) as response:
+        async for line in response.content:
+            if line.startswith(b"id: "):
+                return int(line[4:])
+    raise AssertionError("nothing was told")
+
+
+async def test_after_a_kill_a_reader_learns_the_end_and_the_session_goes_on(tmp_path: Path):
+    async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
+        with anyio.fail_after(30):
+            async with served(tmp_path, mock.url) as url:
+                body = {"input": "hang"}
+                async with http.post(f"{url}/v1/runs", json=body, headers=HEADERS) as response:
+                    begun = await response.json()
+                run = begun["run_id"]
+                seen = await first_id(http, f"{url}/v1/runs/{run}/events")
+    async with house(tmp_path, Script(default=Reply("Back again."))) as home:
+        url = f"{home.url}/v1/runs/{run}/events"
+        rest = await ids_and_events(home.http, url, seen)
+        assert [name for _, name in rest][-1] == "run.failed"
+        assert rest[0][0] > seen
+        state = (await home.ask("GET", f"/v1/runs/{run}")).json
+        assert (state["status"], state["error_code"]) == ("failed", "interrupted")
+        body = msgspec.json.encode({"message": "Are you there?"})
+        path = f"/api/sessions/{begun['session_id']}/chat"
+        assert (await home.ask("POST", path, body)).status == 200
+
+
+async def opened(home: House, run: str, age: timedelta, **more: str) -> RunRecord:
+    at = home.app.clock.now() - age
+    plain = RunRecord(run=run, session="s", principal=OWNER, created=at, updated=at)
+    record = msgspec.structs.replace(plain, **more)
+    return await home.app.store.journal.open(record)
+
+
+async def test_at_a_start_all_that_was_left_gets_an_end(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        store, clock = home.app.store, home.app.clock
+        await opened(home, "run_lost", timedelta(0), holder=GONE)
+        await opened(home, "run_here", timedelta(0), holder=this_process())
+        await opened(home, "resp_lost", timedelta(0), holder=GONE, key="responses:k")
+        assert await end_abandoned(store, clock) == 2
+        assert (await store.journal.get("run_lost", OWNER)).status is RunStatus.FAILED
+        assert (await store.journal.get("run_here", OWNER)).status is RunStatus.QUEUED
+        assert await store.journal.by_key("responses:k", OWNER) is None
+        assert await end_abandoned(store, clock) == 0
+
+
+async def test_what_is_old_is_let_go(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        store, now = home.app.store, home.app.clock.now()
+        for run, hours in (("run_old", 25), ("run_young", 23)):
+            await opened(home, run, timedelta(hours=hours))
+            at = now - timedelta(hours=hours)
+            events = (RunEvent(1, Raw(b"{}")),)
+            end = NoteRun(run=run, at=at, events=events, status=RunStatus.COMPLETED)
+            kept = KeptResponse(
+                id=f"resp_{hours}",
+                principal=OWNER,
+                session="s",
+                created=now - timedelta(days=6 + hours),
+                body=Raw(b"{}"),
+            )
+            await store.commit(end, KeepResponse(kept))
+        await Upkeep(home.app).once()
+        assert (await store.journal.get("run_young", OWNER)).last_seq == 1
+        assert (await store.responses.get("resp_23", OWNER)).id == "resp_23"
+        with pytest.raises(NotFound):
+            await store.journal.get("run_old", OWNER)
+        with pytest.raises(NotFound):
+            await store.responses.get("resp_25", OWNER)

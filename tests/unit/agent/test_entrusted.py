@@ -1,0 +1,181 @@
+"""A turn that a runtime runs: one beginning, one end, and everything it tells in between."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+import pytest
+
+from hermes.agent.plan import Entrusted
+from hermes.agent.repair import History
+from hermes.agent.turn import run_turn
+from hermes.ports.runtime import Ending, Errand, Tell
+from hermes.schema.errors import LeaseLost, Unreachable
+from hermes.schema.events import (
+    Event,
+    Outcome,
+    RunStarted,
+    Said,
+    TextDelta,
+    ToolProgress,
+    ToolStarted,
+)
+from hermes.schema.messages import Message, Usage, User, text_of
+from hermes.schema.tools import Effect
+from workbench import SCOPE, Ear, answer, call, result, user
+
+pytestmark = pytest.mark.anyio
+
+DONE = Ending(Outcome.DONE)
+Body = Callable[[Errand, Tell], Awaitable[Ending]]
+
+
+class FakeRuntime:
+    """Runs one body after the other and remembers what it was sent for."""
+
+    name = "Somebody"
+
+    def __init__(self, *bodies: Body) -> None:
+        self.errands: list[Errand] = []
+        self._bodies = list(bodies)
+
+    async def run(self, errand: Errand, tell: Tell) -> Ending:
+        self.errands.append(errand)
+        return await self._bodies.pop(0)(errand, tell)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def replies(text: str) -> Body:
+    async def body(errand: Errand, tell: Tell) -> Ending:
+        await tell(TextDelta(text))
+        await tell(Said(answer(text, usage=Usage(3, 2))))
+        return DONE
+
+    return body
+
+
+def plan_for(runtime: FakeRuntime, history: Sequence[Message] = (), **more: object) -> Entrusted:
+    return Entrusted(scope=SCOPE, runtime=runtime, system="Hi.", history=history, **more)  # pyright: ignore[reportArgumentType]
+
+
+async def test_what_was_asked_goes_out_and_what_is_told_comes_back() -> None:
+    past = History([user("before"), answer("yes")])
+    runtime, ear = FakeRuntime(replies("Good.")), Ear()
+    assert await run_turn(plan_for(runtime, past), [user("one"), user("two")], ear) is Outcome.DONE
+    (errand,) = runtime.errands
+    assert [text_of(message) for message in errand.messages] == ["before", "yes", "one", "two"]
+    assert (errand.scope, errand.system) == (SCOPE, "Hi.")
+    assert isinstance(ear.events[0], RunStarted)
+    assert ear.texts == ["one", "two", "Good."]
+    assert (ear.ended.usage, ear.ended.steps) == (Usage(3, 2), 1)
+    assert [text_of(message) for message in past][-1] == "Good."
+
+
+async def test_the_tools_of_the_runtime_are_told_in_order() -> None:
+    wish = call("look", id="c1")
+
+    async def works(errand: Errand, tell: Tell) -> Ending:
+        await tell(Said(answer(wish)))
+        await tell(ToolStarted(wish, Effect.OUTSIDE))
+        await tell(ToolProgress("c1", "half"))
+        await tell(Said(result("c1")))
+        return await replies("Good.")(errand, tell)
+
+    ear = Ear()
+    await run_turn(plan_for(FakeRuntime(works)), [user("go")], ear)
+    assert ear.started == ["c1"]
+    assert ear.texts == ["go", "", "fine", "Good."]
+    assert ear.ended.steps == 2
+
+
+async def test_what_people_say_meanwhile_is_the_next_errand() -> None:
+    meanwhile: list[Sequence[User]] = [[user("faster"), user(" ")], []]
+
+    async def steer() -> Sequence[User]:
+        return meanwhile.pop(0)
+
+    runtime, ear = FakeRuntime(replies("Slow."), replies("Fast.")), Ear()
+    assert await run_turn(plan_for(runtime, steer=steer), [user("go")], ear) is Outcome.DONE
+    assert ear.texts == ["go", "Slow.", "faster", "Fast."]
+    assert [text_of(one) for one in runtime.errands[1].messages] == ["go", "Slow.", "faster"]
+
+
+async def test_an_error_is_the_one_last_word() -> None:
+    async def breaks(errand: Errand, tell: Tell) -> Ending:
+        await tell(Said(answer("Half")))
+        raise Unreachable("The line broke.", hint="Ask again.")
+
+    ear = Ear()
+    assert await run_turn(plan_for(FakeRuntime(breaks)), [user("go")], ear) is Outcome.FAILED
+    assert (ear.ended.reason, ear.ended.code) == ("The line broke. Ask again.", "network")
+    assert ear.texts == ["go", "Half"]
+
+
+async def test_an_ending_that_is_none_of_the_best_is_passed_on() -> None:
+    async def ends(errand: Errand, tell: Tell) -> Ending:
+        await tell(Said(answer("Half")))
+        return Ending(Outcome.EXHAUSTED, "That is all.", "truncated")
+
+    ear = Ear()
+    assert await run_turn(plan_for(FakeRuntime(ends)), [user("go")], ear) is Outcome.EXHAUSTED
+    assert (ear.ended.reason, ear.ended.code) == ("That is all.", "truncated")
+
+
+async def test_coming_back_with_nothing_is_an_error() -> None:
+    async def nothing(errand: Errand, tell: Tell) -> Ending:
+        return DONE
+
+    ear = Ear()
+    assert await run_turn(plan_for(FakeRuntime(nothing)), [user("go")], ear) is Outcome.FAILED
+    assert ear.ended.reason == "Somebody came back without an answer. Try again."
+
+
+async def test_nothing_to_answer_is_nobodys_errand() -> None:
+    runtime, ear = FakeRuntime(), Ear()
+    past = [user("go"), answer("done")]
+    assert await run_turn(plan_for(runtime, past), [], ear) is Outcome.FAILED
+    assert (runtime.errands, ear.ended.code) == ([], "usage")
+
+
+async def test_stopping_ends_the_runtime_and_keeps_its_last_fact() -> None:
+    begun = anyio.Event()
+
+    async def waits(errand: Errand, tell: Tell) -> Ending:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            await tell(Said(answer("Half")))
+        return DONE
+
+    ear = Ear()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_turn, plan_for(FakeRuntime(waits)), [user("go")], ear)
+            await begun.wait()
+            group.cancel_scope.cancel()
+    assert ear.ended.outcome is Outcome.CANCELLED
+    assert ear.texts == ["go", "Half"]
+
+
+async def test_a_stop_before_the_errand_lets_nobody_leave() -> None:
+    runtime, ear = FakeRuntime(replies("Good.")), Ear()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await run_turn(plan_for(runtime), [user("go")], ear)
+    assert (runtime.errands, ear.ended.outcome) == ([], Outcome.CANCELLED)
+    assert ear.texts == ["go"]
+
+
+async def test_a_run_that_lost_its_session_is_not_heard() -> None:
+    heard: list[Event] = []
+
+    async def emit(event: Event) -> None:
+        heard.append(event)
+        if isinstance(event, TextDelta):
+            raise LeaseLost("Somebody else has it.")
+
+    outcome = await run_turn(plan_for(FakeRuntime(replies("Stale."))), [user("go")], emit)
+    assert outcome is Outcome.FAILED
+    assert not any(isinstance(one, Said) and text_of(one.message) == "Stale." for one in heard)

@@ -1,0 +1,215 @@
+"""A run's events: what readers see, from memory and from disk, at any time and from any point."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes.api.run_events import (
+    BEYOND,
+    MOST_PENDING,
+    MOST_PENDING_BYTES,
+    REMEMBERED,
+    RunLog,
+    end_of,
+    replay,
+)
+from hermes.ports.journal import RunRecord, RunStatus
+from hermes.ports.store import Fence, Write
+from hermes.schema.errors import StoreError
+from hermes.schema.scope import OWNER
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncGenerator[tuple[SqliteStore, FakeClock, RunLog]]:
+    clock = FakeClock()
+    async with open_store(path / "state.db", clock) as store:
+        now = clock.now()
+        record = RunRecord(run="run_1", session="s1", principal=OWNER, created=now, updated=now)
+        await store.journal.open(record)
+        yield store, clock, RunLog(store, clock, "run_1")
+
+
+class FailingOnce:
+    """A store whose first commit fails, as on a full disk."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.failed = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        if not self.failed:
+            self.failed = True
+            raise StoreError("The disk is full.")
+        await self._store.commit(*writes, fence=fence)
+
+
+async def on_disk(store: SqliteStore, after: int = 0) -> list[int]:
+    return [e.seq async for some in replay(store.journal, "run_1", after) for e in some]
+
+
+async def seen(log: RunLog, after: int = 0) -> list[int]:
+    return [e.seq async for some in log.follow(after) for e in some]
+
+
+async def end(log: RunLog) -> None:
+    await log.finish(log.closing("run.completed", b"{}", RunStatus.COMPLETED, b"{}"))
+
+
+async def test_a_delta_is_told_before_it_is_written(tmp_path: Path):
+    async with opened(tmp_path) as (store, _, log):
+        await log.delta("message.delta", b'"a"')
+        first = await anext(log.follow(0))
+        assert [event.seq for event in first] == [1]
+        assert await on_disk(store) == []
+        await end(log)
+        assert await on_disk(store) == [1, 2]
+
+
+async def test_a_fact_is_written_before_it_is_told(tmp_path: Path):
+    async with opened(tmp_path) as (store, _, log):
+        await log.delta("message.delta", b'"a"')
+        await log.fact("tool.started", b"{}")
+        assert await on_disk(store) == [1, 2]
+        assert [event.seq for event in await anext(log.follow(0))] == [1, 2]
+
+
+async def test_deltas_gather_for_a_while_and_become_one_note(tmp_path: Path):
+    async with opened(tmp_path) as (store, clock, log), anyio.create_task_group() as group:
+        group.start_soon(log.keep)
+        for _ in range(20):
+            await log.delta("message.delta", b'"a"')
+        await clock.advance(0.04)
+        assert await on_disk(store) == []
+        await clock.advance(0.02)
+        assert len(await store.journal.events("run_1", 0, limit=1)) == 20
+        group.cancel_scope.cancel()
+
+
+async def test_several_readers_get_all_of_it(tmp_path: Path):
+    got: dict[int, list[int]] = {}
+    async with opened(tmp_path) as (_, _, log), anyio.create_task_group() as group:
+
+        async def read(after: int) -> None:
+            got[after] = await seen(log, after)
+
+        for after in (0, 3, 5, 7):
+            group.start_soon(read, after)
+        await anyio.wait_all_tasks_blocked()
+        for number in range(5):
+            await log.delta("message.delta", b'"%d"' % number)
+        await log.fact("tool.started", b"{}")
+        await end(log)
+    assert got == {after: list(range(after + 1, 8)) for after in (0, 3, 5, 7)}
+
+
+async def test_a_slow_reader_goes_on_from_the_disk(tmp_path: Path):
+    async with opened(tmp_path) as (_, _, log):
+        reader = log.follow(0)
+        await log.delta("message.delta", b'"x"')
+        assert [event.seq for event in await anext(reader)] == [1]
+        count = 3 * REMEMBERED
+        for _ in range(count):
+            await log.delta("message.delta", b'"x"')
+        await end(log)
+        rest = [event.seq async for some in reader for event in some]
+        assert rest == list(range(2, count + 3))
+
+
+async def test_what_is_told_and_not_written_is_bounded(tmp_path: Path):
+    async with opened(tmp_path) as (store, _, log):
+        for _ in range(MOST_PENDING + 1):
+            await log.delta("message.delta", b'"x"')
+        assert len(await on_disk(store)) == MOST_PENDING + 1
+        await log.delta("message.delta", b'"' + b"x" * MOST_PENDING_BYTES + b'"')
+        assert len(await on_disk(store)) == MOST_PENDING + 2
+
+
+async def test_the_end_of_an_interrupted_run_lies_beyond_all_that_was_told(tmp_path: Path):
+    async with opened(tmp_path) as (store, clock, log):
+        for _ in range(MOST_PENDING):
+            await log.delta("message.delta", b'"x"')
+        told = [event.seq for event in await anext(log.follow(0))]
+        record = await store.journal.get("run_1", OWNER)
+        await store.commit(end_of(record, b"{}", "run.failed", b"{}", clock))
+        assert await on_disk(store, told[-1]) == [BEYOND]
+        assert (await store.journal.get("run_1", OWNER)).status is RunStatus.FAILED
+
+
+async def test_a_note_in_flight_and_the_end_do_not_repeat_each_other(tmp_path: Path):
+    async with opened(tmp_path) as (store, _, log):
+        await log.delta("message.delta", b'"x"')
+        async with anyio.create_task_group() as group:
+            group.start_soon(log.flush)
+            await anyio.lowlevel.checkpoint()
+            writes = log.closing("run.completed", b"{}", RunStatus.COMPLETED, b"{}")
+            await store.commit(*writes)
+        await log.finish(writes)
+        assert await on_disk(store) == [1, 2]
+        assert await seen(log) == [1, 2]
+
+
+async def test_after_the_last_word_nothing_is_told(tmp_path: Path):
+    async with opened(tmp_path) as (store, _, log):
+        await log.delta("message.delta", b'"x"')
+        writes = log.closing("run.completed", b"{}", RunStatus.COMPLETED, b"{}")
+        await log.delta("message.delta", b'"late"')
+        await log.fact("tool.completed", b"{}")
+        await log.flush()
+        assert await on_disk(store) == []
+        await log.finish(writes)
+        assert await seen(log) == await on_disk(store) == [1, 2]
+
+
+async def test_a_disk_that_fails_once_loses_nothing(tmp_path: Path):
+    async with opened(tmp_path) as (store, clock, _), anyio.create_task_group() as group:
+        broken = FailingOnce(store)
+        log = RunLog(broken, clock, "run_1")
+        group.start_soon(log.keep)
+        log.begin(RunStatus.RUNNING)
+        await log.delta("message.delta", b'"x"')
+        await clock.advance(0.06)
+        assert broken.failed
+        assert await on_disk(store) == []
+        await log.delta("message.delta", b'"y"')
+        await clock.advance(0.06)
+        assert await on_disk(store) == [1, 2]
+        assert (await store.journal.get("run_1", OWNER)).status is RunStatus.RUNNING
+        group.cancel_scope.cancel()
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.sampled_from("dfs"), max_size=60), st.integers(0, 70))
+def test_memory_and_disk_tell_the_same_from_any_point(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], after: int
+):
+    async def tell() -> None:
+        async with opened(tmp_path_factory.mktemp("run")) as (store, _, log):
+            for step in steps:
+                match step:
+                    case "d":
+                        await log.delta("message.delta", b'"x"')
+                    case "f":
+                        await log.fact("tool.started", b"{}")
+                    case _:
+                        await log.flush()
+            await end(log)
+            count = len(steps) - steps.count("s") + 1
+            expected = list(range(after + 1, count + 1))
+            assert await seen(log, after) == expected
+            assert await on_disk(store, after) == expected
+
+    anyio.run(tell)

@@ -1,0 +1,65 @@
+"""Which keys, origins and routes the API server takes, and from where."""
+
+import msgspec
+import pytest
+
+from hermes.api.settings import is_wanted, read_settings
+from hermes.config.schema import Config
+from hermes.schema.errors import ConfigError
+
+KEY = "k-0123456789abcdef"
+
+
+def config(**platform: object) -> Config:
+    return msgspec.convert({"platforms": {"api_server": platform}}, Config)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "brief", "k" * 15, "a" * 40, "changeme-changeme-changeme", "your-api-key-goes-in-here",
+     "key with blanks 0123456789", "schlüssel-0123456789abc", "tab\t0123456789abcdef"],
+)  # fmt: skip
+def test_keys_that_anybody_could_guess(key: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_settings(config(extra={"key": key}), {})
+    assert "API_SERVER_KEY" in refused.value.hint
+    assert not key or key not in str(refused.value)
+
+
+def test_the_file_comes_before_the_variables() -> None:
+    env = {
+        "API_SERVER_KEY": KEY,
+        "API_SERVER_PORT": "9000",
+        "API_SERVER_HOST": "0.0.0.0",  # noqa: S104
+        "API_SERVER_CORS_ORIGINS": "https://A.example/, https://b.example",
+        "API_SERVER_MODEL_NAME": "Ada",
+    }
+    read = read_settings(Config(), env)
+    assert (read.key, read.port, read.host, read.model_name) == (KEY, 9000, "0.0.0.0", "Ada")  # noqa: S104
+    assert read.cors_origins == ("https://a.example", "https://b.example")
+    assert read_settings(config(extra={"port": 7000, "key": KEY + "x"}), env).port == 7000
+    assert read.most == 10
+
+
+def test_whether_it_is_wanted() -> None:
+    assert not is_wanted(Config(), {})
+    assert is_wanted(Config(), {"API_SERVER_ENABLED": "true"})
+    assert is_wanted(config(enabled=True), {})
+    assert not is_wanted(config(enabled=True), {"API_SERVER_ENABLED": "no"})
+
+
+def test_routes() -> None:
+    def read(**route: str) -> object:
+        extra = {"key": KEY, "model_routes": {"fast": route}}
+        return read_settings(config(extra=extra), {}).model_routes["fast"].provider
+
+    assert read(model="m", provider="openai") == "openai"
+    assert read(model="m", base_url="http://127.0.0.1:1/v1", api_key="x") == "custom:api-fast"
+    for wrong in ({"model": "m", "api_key": "x"}, {"model": " "}, {"provider": "openai"}):
+        with pytest.raises(ConfigError):
+            read(**wrong)
+
+
+def test_wrong_types_are_told() -> None:
+    with pytest.raises(ConfigError, match="port"):
+        read_settings(config(extra={"key": KEY, "port": "many"}), {})

@@ -1,0 +1,57 @@
+"""What is sent of a growing text adds up to the text that is kept."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.api.words import Stream, spoken_text
+from hermes.schema.messages import Assistant, Stop, Text
+
+PIECES = st.lists(st.text("ab \n", max_size=3), max_size=5)
+STOPS = st.sampled_from([Stop.END, Stop.LENGTH, Stop.TOOLS])
+STEPS = st.lists(st.tuples(st.lists(PIECES, min_size=1, max_size=3), STOPS), max_size=4)
+
+
+def answer(text: str, stop: Stop) -> Assistant:
+    return Assistant("m", (Text(text),) if text else (), stop)
+
+
+@given(STEPS)
+def test_sent_is_kept_or_known_to_be_broken(steps: list[tuple[list[list[str]], Stop]]) -> None:
+    stream = Stream()
+    sent = ""
+    answers: list[Assistant] = []
+    for tries, stop in steps:
+        for number, pieces in enumerate(tries):
+            if number:
+                stream.reset()
+            for piece in pieces:
+                sent += stream.delta(piece)
+        answers.append(answer("".join(tries[-1]), stop))
+        sent += stream.said(answers[-1])
+    assert stream.text == spoken_text(answers)
+    assert stream.broken or sent == spoken_text(answers)
+
+
+def test_an_answer_that_begins_anew_catches_up() -> None:
+    stream = Stream()
+    assert stream.delta("abc") == "abc"
+    stream.reset()
+    assert stream.delta("ab") == ""
+    assert stream.delta("cd") == "d"
+    assert stream.said(answer("abcde", Stop.END)) == "e"
+    assert not stream.broken
+
+
+def test_an_answer_that_ends_short_of_what_was_sent_is_broken() -> None:
+    stream = Stream()
+    assert stream.delta("abc") == "abc"
+    stream.reset()
+    assert stream.said(answer("ab", Stop.END)) == ""
+    assert stream.broken
+
+
+def test_answers_of_one_turn_are_parted_unless_the_first_was_cut() -> None:
+    stream = Stream()
+    assert stream.delta("a") + stream.said(answer("a", Stop.TOOLS)) == "a"
+    assert stream.delta("b") + stream.said(answer("b", Stop.LENGTH)) == "\n\nb"
+    assert stream.delta("c") + stream.said(answer("c", Stop.END)) == "c"

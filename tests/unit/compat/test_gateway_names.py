@@ -1,0 +1,122 @@
+"""The gateway under its old names: each leads to the code that runs the product."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.abc import SocketStream
+
+from fars import far_gateway, refusal, whole
+from hermes.api.entry import SOURCE, Ask
+from hermes.compat.gateway_config import Platform
+from hermes.compat.gateway_platforms_api_server import APIServerAdapter
+from hermes.compat.gateway_platforms_base import BasePlatformAdapter
+from hermes.compat.gateway_run import GatewayRunner
+from hermes.schema.sessions import Session
+from hermes.session.context import async_delivery_supported, clear_session_vars, get_session_env
+from hermes.session.keys import SessionSource
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment of the process, as old programs have it."""
+    for name in ("GATEWAY_PROXY_URL", "GATEWAY_PROXY_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    return tmp_path
+
+
+async def ask(runner: GatewayRunner, **more: Any) -> dict[str, Any]:
+    asking: dict[str, Any] = {
+        "message": "hi",
+        "context_prompt": "Be kind.",
+        "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+        "source": SessionSource(platform=Platform("matrix"), chat_id="!r:s"),
+        "session_id": "sess-1",
+    }
+    return await runner._run_agent(**asking | more)
+
+
+async def test_the_address_is_read_from_the_home(home: Path, monkeypatch: Any) -> None:
+    runner = GatewayRunner()
+    assert runner._get_proxy_url() is None
+    (home / "config.yaml").write_text("gateway:\n  proxy_url: http://there:1/\n")
+    assert runner._get_proxy_url() == "http://there:1"
+    (home / ".env").write_text("GATEWAY_PROXY_URL=http://dotenv:2\n")
+    assert runner._get_proxy_url() == "http://dotenv:2"
+
+
+async def test_a_turn_goes_to_the_far_side(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with far_gateway(whole("Hello ", "there")) as far:
+        monkeypatch.setenv("GATEWAY_PROXY_URL", far.url + "/v1/")
+        monkeypatch.setenv("GATEWAY_PROXY_KEY", "key-0123456789abc")
+        result = await ask(GatewayRunner())
+    assert result == {
+        "final_response": "Hello there",
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": "Hello there"},
+        ],
+        "api_calls": 1,
+        "tools": [],
+        "history_offset": 2,
+        "session_id": "sess-1",
+    }
+    (request,) = far.asked
+    assert request.path == "/v1/chat/completions"
+    assert request.headers["authorization"] == "Bearer key-0123456789abc"
+    assert [one["content"] for one in request.body["messages"]] == ["Be kind.", "a", "b", "hi"]
+
+
+async def test_a_refusal_is_the_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with far_gateway(refusal(503, b"busy")) as far:
+        monkeypatch.setenv("GATEWAY_PROXY_URL", far.url)
+        result = await ask(GatewayRunner())
+    assert result["final_response"].startswith("⚠️ Proxy error (503): busy.")
+    assert result["api_calls"] == 0
+
+
+async def test_only_the_newest_run_is_heard(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = GatewayRunner()
+    runner._session_run_generation["key"] = 1
+
+    async def overtaken(stream: SocketStream) -> None:
+        runner._session_run_generation["key"] = 2
+        await stream.send(whole("stale"))
+
+    async with far_gateway(overtaken, whole("fresh")) as far:
+        monkeypatch.setenv("GATEWAY_PROXY_URL", far.url)
+        late = await ask(runner, session_key="key", run_generation=1)
+        newest = await ask(runner, session_key="key", run_generation=2)
+    assert (late["final_response"], late["messages"], late["api_calls"]) == ("", [], 0)
+    assert newest["final_response"] == "fresh"
+
+
+def test_a_request_over_http_promises_nothing() -> None:
+    assert BasePlatformAdapter.supports_async_delivery
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    asked = Ask(session=Session(id="s", source=SOURCE, started_at=at), asked=None)
+    assert asked.later == APIServerAdapter.supports_async_delivery
+    tokens = APIServerAdapter._bind_api_server_session(chat_id="c", session_key="k")
+    try:
+        assert not async_delivery_supported()
+        assert get_session_env("HERMES_SESSION_PLATFORM") == "api_server"
+        assert get_session_env("HERMES_SESSION_KEY") == "k"
+    finally:
+        clear_session_vars(tokens)
+    assert async_delivery_supported()
+
+
+def test_the_old_names_lead_here() -> None:
+    code = (
+        "import hermes.compat; hermes.compat.install()\n"
+        "import gateway.run, gateway.platforms.api_server, hermes.compat.gateway_run as ours\n"
+        "assert gateway.run is ours\n"
+        "from gateway.config import StreamingConfig; StreamingConfig()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,80 @@
+"""A turn whose asker runs tools of its own, or brings words for this turn alone."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from hermes.agent.turn import HANDED
+from hermes.schema.events import Outcome, RunEnded
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User, text_of
+from hermes.schema.tools import ToolSpec
+from hermes.session.runner import Turn
+from hermes.testing.scripted import Script
+from talks import Talk, talk
+from workbench import FakeTool
+
+pytestmark = pytest.mark.anyio
+
+WEATHER = ToolSpec("weather", "The weather.", {"type": "object"})
+
+
+def calling(*names: str) -> Script:
+    calls = tuple(ToolCall(f"c_{name}", name, Raw(b"{}")) for name in names)
+    return [Assistant("m_calls", calls, Stop.TOOLS)]
+
+
+def saying(text: str) -> Script:
+    return [Assistant("m_said", (Text(text),), Stop.END)]
+
+
+async def said(one: Talk) -> list[Message]:
+    return [row.message for row in await one.rows()]
+
+
+def turn(one: Talk, asked: User | None, **more: object) -> Turn:
+    session, new = one.conversation.session, asked is not None
+    return Turn(session=session, asked=asked, listen=one.ear, new=new, handed=(WEATHER,), **more)  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_handed_call_ends_the_turn_and_its_result_begins_the_next(tmp_path: Path) -> None:
+    own = FakeTool("look")
+    async with talk(tmp_path, calling("weather", "look"), saying("Rain."), tools=[own]) as one:
+        first = turn(one, User("u1", (Text("weather?"),)))
+        assert await one.runner.run(first) is Outcome.DONE
+        ended = [event for event in one.ear.events if isinstance(event, RunEnded)][-1]
+        assert ended.code == HANDED
+        assert [type(message) for message in await said(one)] == [User, Assistant, Result]
+        results = (
+            Result("r1", "c_weather", (Text("rain"),)),
+            Result("r2", "c_unknown", (Text("x"),)),
+        )
+        await one.runner.run(turn(one, None, results=results))
+        told = await said(one)
+        assert [text_of(message) for message in told[3:]] == ["rain", "Rain."]
+        assert isinstance(told[3], Result)
+        assert not told[3].failed
+        offered = [spec.name for spec in one.model.requests[0].tools]
+        assert offered == ["look", "weather"]
+
+
+async def test_a_handed_call_without_a_result_is_told_as_interrupted(tmp_path: Path) -> None:
+    async with talk(tmp_path, calling("weather"), saying("Never mind.")) as one:
+        await one.runner.run(turn(one, User("u1", (Text("weather?"),))))
+        again = Turn(
+            session=one.conversation.session, asked=User("u2", (Text("well?"),)), listen=one.ear
+        )
+        await one.runner.run(again)
+        results = [message for message in await said(one) if isinstance(message, Result)]
+        assert [(one.call, one.failed) for one in results] == [("c_weather", True)]
+
+
+async def test_instructions_are_for_one_turn_and_bare_leaves_our_tools_out(tmp_path: Path) -> None:
+    async with talk(tmp_path, saying("Arr."), tools=[FakeTool("look")]) as one:
+        asked = User("u1", (Text("hi"),))
+        await one.runner.run(turn(one, asked, instructions="Be a pirate.", bare=True, source="x"))
+        (request,) = one.model.requests
+        assert request.system.endswith("\n\nBe a pirate.")
+        assert [spec.name for spec in request.tools] == ["weather"]
+        session = await one.store.seen_by("owner").get(one.conversation.session.id)
+        assert "pirate" not in session.system
