@@ -15,6 +15,9 @@ from hermes.schema.errors import ConfigError
 
 T = TypeVar("T")
 
+SURFACES = frozenset({"api_server"})
+"""Named among the platforms, but served by the process itself."""
+
 
 class Shared:
     """What all channels of a process share, and who uses which credential."""
@@ -90,7 +93,8 @@ class Wanted:
             if is_yes(env.get(variable(manifest.name, "ENABLED"), ""))
             or any(env.get(one, "").strip() for one in manifest.enabled_by)
         ]
-        return list(dict.fromkeys([*named, *by_variable]))
+        wanted = dict.fromkeys([*named, *by_variable])
+        return [name for name in wanted if name not in SURFACES]
 
 
 def _credential(manifest: Manifest, settings: Platform, env: Mapping[str, str]) -> str:

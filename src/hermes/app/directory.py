@@ -90,7 +90,7 @@ class Directory:
 
 
 def _named(chat: str, name: str, kind: str) -> Chat:
-    """A direct chat is named by whoever is in it, as they please: nobody is found by such a name."""
+    """A direct chat is named as whoever is in it pleases: nobody is found by such a name."""
     name = "" if kind == _DIRECT else name
     return Chat(_encodable(chat), _encodable(name), _encodable(kind))
 

@@ -33,7 +33,7 @@ from hermes.schema.errors import ConfigError
 log = logging.getLogger(__name__)
 
 MOST = 64
-"""Hooks of one profile; each has a thread."""
+"""Hooks of one profile; each has a thread, and those of commands have two."""
 
 
 class _Manifest(Struct, frozen=True):

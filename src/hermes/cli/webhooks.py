@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.channels.webhook.book import subscribed_routes
-from hermes.channels.webhook.routes import Route, read_route
+from hermes.channels.webhook.routes import INSECURE, Route, read_route
 from hermes.channels.webhook.settings import WebhookSettings, read_settings
 from hermes.channels.webhook.subscriptions import Subscriptions, Table
 from hermes.cli.context import CliContext
@@ -20,6 +20,7 @@ from hermes.config.load import load_config
 from hermes.config.schema import Config
 from hermes.config.sections.chats import Platform
 from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
 from hermes.kit.redact import MASK
 from hermes.schema.errors import ConfigError, HermesError, UsageError
 
@@ -38,6 +39,7 @@ class _Row(Struct):
     deliver: str
     deliver_only: bool
     description: str
+    signature: str
     secret: str = MASK
     problems: list[str] = []
 
@@ -100,6 +102,9 @@ def _subscribe(desk: _Desk, args: Namespace, clock: Clock) -> int:
     entry: Table = {
         "description": args.description,
         "secret": args.secret or secrets.token_hex(32),
+        "signature": "" if args.secret == INSECURE else args.signature,
+        "form": args.form,
+        "allow_repeats": args.allow_repeats,
         "prompt": args.prompt,
         "events": [event.strip() for event in args.events.split(",") if event.strip()],
         "filters": [_filter(text) for text in args.filters],
@@ -149,6 +154,8 @@ def _tell_subscribed(desk: _Desk, route: Route, *, made: bool) -> None:
     if made:
         out.write(f"Secret  {route.secret}\n")
         err.write("The secret is shown only now. Give it to the sender to sign its calls with.\n")
+    if route.scheme is not None:
+        out.write(f"Signed  {route.scheme}, and in no other way\n")
     if route.insecure:
         err.write("hermes: any program on this machine can call it, for it has no secret\n")
     for note in route.notes:
@@ -201,6 +208,7 @@ def _row(desk: _Desk, source: str, route: Route) -> _Row:
         deliver=route.answer_to or "log",
         deliver_only=route.verbatim,
         description=route.description,
+        signature=route.scheme or "any",
         secret="none" if route.insecure or not route.secret else MASK,
         problems=[*unserved, *route.notes],
     )
@@ -248,7 +256,9 @@ def _test(desk: _Desk, name: str, given: str | None, clock: Clock) -> int:
 def _payload(route: Route, given: str | None) -> bytes:
     if given is None:
         event = min(route.events - {"*"}, default="test")
-        return msgspec.json.encode({"event_type": event, "message": _EXAMPLE})
+        # No two are equal, or the second would be taken for a replay where only bodies are signed.
+        example = {"event_type": event, "message": _EXAMPLE, "id": new_id("test")}
+        return msgspec.json.encode(example)
     try:
         msgspec.json.decode(given)
     except msgspec.DecodeError as error:

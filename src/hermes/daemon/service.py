@@ -4,6 +4,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 
 import anyio
 import anyio.abc
@@ -17,6 +18,7 @@ from hermes.daemon.hub import Hub
 from hermes.daemon.notify import Notifier
 from hermes.daemon.options import Ending
 from hermes.daemon.platforms import phase_of, platforms_of
+from hermes.daemon.programs import Programs
 from hermes.daemon.starts import Advice
 from hermes.daemon.state import Phase, PlatformState, Snapshot
 from hermes.daemon.tenant import Lodging, Tenant, keep_tenant
@@ -54,6 +56,7 @@ class Service:
         self._tell = tell
         self._clock = SystemClock()
         self._tenants: dict[str, Tenant] = {}
+        self._programs = Programs(self._clock)
         self._absent: dict[str, str] = {}
         self._ending: Ending | None = None
         self._assembled = False
@@ -71,11 +74,12 @@ class Service:
             manifests=self._manifests,
             status=self.status,
             restart=self.restart,
+            programs=self._programs,
             park=advice.park,
             multiplexed=multiplexed,
             restarted=self._tenure.before is Ending.RESTART,
         )
-        async with anyio.create_task_group() as group:
+        async with anyio.create_task_group() as group, AsyncExitStack() as stack:
             group.start_soon(self._hear_signals, group.cancel_scope)
             if advice.wait:
                 self._notifier.waiting(advice.wait, advice.reason)
@@ -83,6 +87,9 @@ class Service:
             await self._open(homes, lodging, group)
             Hub(self._tenants).assemble()
             self._assembled = True
+            await self._programs.open(self._tenants[homes[0].profile].app, stack)
+            for tenant in self._tenants.values():
+                await self._programs.attach(tenant.profile, tenant.app)
             group.start_soon(self._tenure.state.keep)
             group.start_soon(self._notifier.keep_alive, self._clock)
             group.start_soon(self._watch)
@@ -94,6 +101,7 @@ class Service:
             self._tell(snapshot)
             self._notifier.ready(f"serving {', '.join(self._tenants)}")
             await self._until_ended()
+            await stack.aclose()
             group.cancel_scope.cancel()
         return self._ending or Ending.FAILED
 
@@ -152,6 +160,7 @@ class Service:
         patience = max((one.gateway.drain for one in self._tenants.values()), default=0.0)
         self._notifier.stopping("letting running turns end", patience + 10)
         self._closing.set()
+        self._programs.drain()
         for tenant in self._tenants.values():
             tenant.close()
         snapshot = self._snapshot()
@@ -168,13 +177,16 @@ class Service:
     def _snapshot(self) -> Snapshot:
         platforms: dict[str, PlatformState] = {}
         phases: set[Phase] = set()
-        active = 0
+        active = self._programs.active
         for tenant in self._tenants.values():
             states = tenant.gateway.supervisor.snapshot()
             told = platforms_of(states) | _troubles(tenant)
             platforms |= {self._named(tenant, name): state for name, state in told.items()}
             phases.add(Phase.DEGRADED if tenant.failure or tenant.troubles else phase_of(states))
             active += tenant.running
+        programs = self._programs.states()
+        platforms |= programs
+        phases |= {Phase.DEGRADED for one in programs.values() if one.error_code}
         for profile, reason in self._absent.items():
             platforms[profile] = _fatal("profile_not_served", reason)
             phases.add(Phase.DEGRADED)

@@ -17,6 +17,7 @@ from hermes.app.upkeep import Upkeep
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.sections.chats import ProfileRoute
+from hermes.daemon.programs import Programs
 from hermes.gateway.gateway import Gateway, Hear, Lent
 from hermes.gateway.hooks import Hooks
 from hermes.gateway.letters import Reply, post_reply
@@ -49,6 +50,7 @@ class Lodging(Struct, frozen=True, kw_only=True):
     shared: Shared
     status: Callable[[], bytes]
     restart: Callable[[], None]
+    programs: Programs
     manifests: Mapping[str, Manifest] = {}
     park: bool = False
     multiplexed: bool = False
@@ -194,6 +196,7 @@ class Tenant:
             await self.gateway.run(self._hear)
             with anyio.move_on_after(self.gateway.drain):
                 await local.idle()
+                await self._lodging.programs.idle()
             group.cancel_scope.cancel()
 
 
@@ -223,6 +226,7 @@ async def keep_tenant(
             try:
                 await tenant.work_on()
             finally:
+                lodging.programs.detach(tenant.profile)
                 tenant.ended.set()
 
 

@@ -1,7 +1,7 @@
 """Events for code of the owner's own: told without waiting, and asked about commands in bounds.
 
-Every hook has a thread of its own, so that one which hangs, in whatever way, is nobody's
-trouble but its own.
+Every hook has threads of its own, so that one which hangs, in whatever way, keeps nobody waiting.
+A command that it wants to be asked about is not run while it cannot be asked.
 """
 
 import asyncio
@@ -43,6 +43,9 @@ EVENTS = frozenset(
 )
 COMMAND = "command:"
 
+UNASKED = frozenset({"command:stop"})
+"""Told but never asked about: what ends a turn must work, whatever a hook is at."""
+
 
 class Verdict(StrEnum):
     ALLOW = "allow"
@@ -63,7 +66,10 @@ class Hooks(Protocol):
         ...
 
     async def decide(self, event: str, context: HookContext) -> Decision | None:
-        """Tell, and ask whether to go on: the first that denies or handles it, if any."""
+        """Tell, and ask whether to go on: the first that denies or handles it, if any.
+
+        Whoever wants to be asked and cannot answer has denied it.
+        """
         ...
 
 
@@ -102,25 +108,24 @@ class _Job(Struct, frozen=True):
     outcome: "Future[object] | None" = None
 
 
-class _Hook:
-    """One handler and its thread."""
+class _Thread:
+    """One thread that calls the handler for what waits, one after the other.
 
-    def __init__(self, source: HookSource, clock: Clock, rules: HookRules) -> None:
-        self.name = source.name
+    `ready` runs first, in the thread itself; without a handler there is nothing to do.
+    """
+
+    def __init__(self, name: str, clock: Clock, rules: HookRules) -> None:
         self.dropped = 0
-        self.loaded: Future[None] = Future()
-        self._source = source
+        self._name = name
         self._clock = clock
         self._rules = rules
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._since: float | None = None
-        self._worker = Worker(f"hook-{source.name}", self._work)
+        self._worker: Worker | None = None
 
-    def start(self) -> None:
+    def start(self, ready: Callable[[], Handle | None]) -> None:
+        self._worker = Worker(f"hook-{self._name}", lambda: self._work(ready))
         self._worker.start()
-
-    def wants(self, event: str) -> bool:
-        return any(_fits(pattern, event) for pattern in self._source.events)
 
     @property
     def stuck(self) -> bool:
@@ -133,7 +138,7 @@ class _Hook:
             self.dropped += 1
             # Powers of two, so that a hook which hangs does not fill the log.
             if self.dropped & (self.dropped - 1) == 0:
-                log.warning("hook %s does not keep up: %d events dropped", self.name, self.dropped)
+                log.warning("hook %s does not keep up: %d events dropped", self._name, self.dropped)
             return False
         self._jobs.put(job)
         return True
@@ -141,7 +146,8 @@ class _Hook:
     async def close(self) -> None:
         """Let it work off what waits; whoever calls this sets the limit."""
         self._jobs.put(None)
-        await self._worker.ended()
+        if self._worker is not None:
+            await self._worker.ended()
 
     def forsake(self) -> None:
         """Nothing that still waits will be handled."""
@@ -151,18 +157,9 @@ class _Hook:
         except Empty:
             self._jobs.put(None)
 
-    def _work(self) -> None:
-        # From here on nobody can cancel it, only stop waiting for it.
-        if not self.loaded.set_running_or_notify_cancel():
-            return
-        try:
-            handle = self._source.load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; the opener logs it
-            said = str(error) if isinstance(error, HermesError) else repr(error)
-            self.loaded.set_exception(RuntimeError(said))
-            return
-        self.loaded.set_result(None)
-        while (job := self._jobs.get()) is not None:
+    def _work(self, ready: Callable[[], Handle | None]) -> None:
+        handle = ready()
+        while handle is not None and (job := self._jobs.get()) is not None:
             self._run(handle, job)
 
     def _run(self, handle: Handle, job: _Job) -> None:
@@ -170,17 +167,76 @@ class _Hook:
             return
         self._since = self._clock.monotonic()
         value: object = None
+        failure: Exception | None = None
         try:
             value = handle(job.event, job.context)
             if inspect.isawaitable(value):
                 value = asyncio.run(_finished(value, self._rules.handle))
-        except (Exception, SystemExit):
-            log.exception("hook %s failed at %s", self.name, job.event)
-            value = None
+        except (Exception, SystemExit) as error:
+            log.exception("hook %s failed at %s", self._name, job.event)
+            failure = _Failed(repr(error))
         finally:
             self._since = None
-        if job.outcome is not None:
+        if job.outcome is None:
+            return
+        if failure is not None:
+            job.outcome.set_exception(failure)
+        else:
             job.outcome.set_result(value)
+
+
+class _Failed(Exception):
+    """The handler raised something; the log has it."""
+
+
+class _Hook:
+    """One handler, told of events in one thread and asked about commands in another.
+
+    So a command waits for no event that was told before it, however long the handler is at that.
+    """
+
+    def __init__(self, source: HookSource, clock: Clock, rules: HookRules) -> None:
+        self.name = source.name
+        self.loaded: Future[Handle] = Future()
+        self.told = _Thread(source.name, clock, rules)
+        self.asked = _Thread(source.name, clock, rules) if _decides(source) else self.told
+        self._source = source
+
+    @property
+    def threads(self) -> tuple[_Thread, ...]:
+        return (self.told,) if self.asked is self.told else (self.told, self.asked)
+
+    @property
+    def dropped(self) -> int:
+        return sum(thread.dropped for thread in self.threads)
+
+    def start(self) -> None:
+        self.told.start(self._load)
+
+    def start_deciding(self, handle: Handle) -> None:
+        """Once it is loaded."""
+        if self.asked is not self.told:
+            self.asked.start(lambda: handle)
+
+    def wants(self, event: str) -> bool:
+        return any(_fits(pattern, event) for pattern in self._source.events)
+
+    def forsake(self) -> None:
+        for thread in self.threads:
+            thread.forsake()
+
+    def _load(self) -> Handle | None:
+        # From here on nobody can cancel it, only stop waiting for it.
+        if not self.loaded.set_running_or_notify_cancel():
+            return None
+        try:
+            handle = self._source.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; the opener logs it
+            said = str(error) if isinstance(error, HermesError) else repr(error)
+            self.loaded.set_exception(RuntimeError(said))
+            return None
+        self.loaded.set_result(handle)
+        return handle
 
 
 class HookBus:
@@ -203,9 +259,12 @@ class HookBus:
     def emit(self, event: str, context: HookContext) -> None:
         for hook in self._hooks:
             if hook.wants(event):
-                hook.offer(_Job(event, dict(context)))
+                hook.told.offer(_Job(event, dict(context)))
 
     async def decide(self, event: str, context: HookContext) -> Decision | None:
+        if event in UNASKED:
+            self.emit(event, context)
+            return None
         asked = [hook for hook in self._hooks if hook.wants(event)]
         values: list[Decision | None] = [None] * len(asked)
 
@@ -219,18 +278,20 @@ class HookBus:
         return next(final, None)
 
     async def _ask(self, hook: _Hook, event: str, context: dict[str, object]) -> Decision | None:
-        if hook.stuck:
+        unasked = Decision(Verdict.DENY, _not_asked(hook.name, event))
+        if hook.asked.stuck:
             log.warning("hook %s hangs, so it is not asked about %s", hook.name, event)
-            hook.offer(_Job(event, context))
-            return None
+            return unasked
         outcome: Future[object] = Future()
-        if not hook.offer(_Job(event, context, outcome)):
-            return None
+        if not hook.asked.offer(_Job(event, context, outcome)):
+            return unasked
         try:
             value = await within(self._clock, self._rules.decide, lambda: _value(outcome))
         except TooLong:
             log.warning("hook %s did not decide about %s in time", hook.name, event)
-            return None
+            return unasked
+        except _Failed:
+            return unasked
         return _decision(hook.name, value)
 
 
@@ -246,11 +307,13 @@ async def open_hooks(
     async def load(hook: _Hook) -> None:
         hook.start()
         try:
-            await within(clock, rules.load, lambda: _value(hook.loaded))
+            handle = await within(clock, rules.load, lambda: _value(hook.loaded))
         except TooLong:
             warnings[hook.name] = f"it took more than {rules.load:g} seconds to load"
         except RuntimeError as error:
             warnings[hook.name] = str(error)
+        else:
+            hook.start_deciding(handle)
 
     async with anyio.create_task_group() as group:
         for hook in hooks:
@@ -275,7 +338,8 @@ async def _close(hooks: Sequence[_Hook], clock: Clock, rules: HookRules) -> None
     async def close_all() -> None:
         async with anyio.create_task_group() as group:
             for hook in hooks:
-                group.start_soon(hook.close)
+                for thread in hook.threads:
+                    group.start_soon(thread.close)
 
     try:
         await within(clock, rules.close, close_all)
@@ -298,6 +362,16 @@ def _fits(pattern: str, event: str) -> bool:
     if pattern.endswith("*"):
         return event.startswith(pattern[:-1])
     return pattern == event
+
+
+def _decides(source: HookSource) -> bool:
+    """Whether it may want to be asked about a command."""
+    return any(pattern.startswith(COMMAND) or pattern == "*" for pattern in source.events)
+
+
+def _not_asked(name: str, event: str) -> str:
+    command = event.removeprefix(COMMAND)
+    return f"/{command} is not run: the hook {name} could not be asked; try again."
 
 
 def _decision(name: str, value: object) -> Decision | None:

@@ -44,7 +44,7 @@ class Why(StrEnum):
     LOCKED = "locked"
     UNKNOWN_CODE = "unknown_code"
     UNUSABLE = "unusable"
-    """The files of pairing cannot be read or written; the log says why."""
+    """The person's id can be kept in no file, or the files cannot be used; the log says why."""
 
 
 class Issued(Struct, frozen=True):
@@ -92,14 +92,18 @@ class Pairing:
         Files that cannot be used are for the log: a stranger is turned away, and nothing else.
         """
         platform = checked_platform(platform)
-        user = _encodable(canonical_id(platform, user))
+        user = canonical_id(platform, user)
         if not user:
             raise ValueError("Pairing needs the stable id of a person.")
-        try:
-            return self._issue(platform, user, _encodable(one_line(name, _LONGEST_NAME)))
-        except ConfigError as error:
-            self._tell(platform, error)
+        if user != _encodable(user):
             return Refused(Why.UNUSABLE)
+        try:
+            answer = self._issue(platform, user, _encodable(one_line(name, _LONGEST_NAME)))
+        except ConfigError as error:
+            self._tell(f"{platform} can ask for a code", error)
+            return Refused(Why.UNUSABLE)
+        self._faults.pop(f"{platform} can ask for a code", None)
+        return answer
 
     def approve(self, platform: str, code: str) -> Grant | Refused:
         """Let in whoever was given this code. Raises `UsageError` for what can be no code."""
@@ -146,14 +150,14 @@ class Pairing:
     def approved(self, platform: str) -> frozenset[str]:
         """The ids of all who were let in, for the rules of access.
 
-        While the file cannot be used these are none, so that those whom the settings name are heard.
+        None while the file cannot be used, so that at least those in the settings are heard.
         """
         try:
             grants = self.grants(platform)
         except ConfigError as error:
-            self._tell(platform, error)
+            self._tell(f"{platform} counts as paired", error)
             return frozenset()
-        self._faults.pop(platform, None)
+        self._faults.pop(f"{platform} counts as paired", None)
         return frozenset(grant.user for grant in grants)
 
     def grants(self, platform: str | None = None) -> list[Grant]:
@@ -195,11 +199,11 @@ class Pairing:
             self._files.keep_limits({**limits, f"{platform}:{user}": now})
         return Issued(code, _moment(now + CODE_LIFETIME))
 
-    def _tell(self, platform: str, error: ConfigError) -> None:
+    def _tell(self, what: str, error: ConfigError) -> None:
         """Once for each fault, not for each message."""
-        if self._faults.get(platform) != error.sentence:
-            self._faults[platform] = error.sentence
-            log.error("Nobody on %s is let in by pairing: %s", platform, error.sentence)
+        if self._faults.get(what) != str(error):
+            self._faults[what] = str(error)
+            log.error("Nobody on %s: %s %s", what, error.sentence, error.hint)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

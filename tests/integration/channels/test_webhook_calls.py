@@ -6,9 +6,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.channels.webhook.channel import REPLAY
 from hermes.channels.webhook.routes import INSECURE
-from hermes.channels.webhook.signatures import Scheme
+from hermes.channels.webhook.signatures import Scheme, sign
 from hermes.channels.webhook.subscriptions import Subscriptions
 from hermes.ports.channel import About, Outgoing, TargetGone
 from hermes.schema.errors import StoreError
@@ -27,6 +26,7 @@ SIGNATURE = {
     Scheme.LEGACY: "x-webhook-signature",
     Scheme.GITLAB: "x-gitlab-token",
 }
+FORM = "application/x-www-form-urlencoded"
 UNSIGNED_ID = (Scheme.V2, Scheme.GITHUB, Scheme.LEGACY)
 
 
@@ -44,7 +44,8 @@ async def test_a_genuine_call_becomes_a_message(tmp_path: Path) -> None:
         assert told.status == 202
         assert told.body == {"status": "accepted", "route": "github", "delivery_id": "guid-1"}
         (heard,) = one.heard
-        assert heard.key == "github:guid-1"
+        assert heard.key.startswith("github:")
+        assert "guid-1" not in heard.key
         assert heard.address == Address("webhook", "webhook:github:guid-1")
         assert (heard.sender, heard.message, heard.reply_to) == ("github", "guid-1", None)
         assert heard.about == About(chat_type="webhook", chat_name="github", user_name="github")
@@ -105,9 +106,72 @@ async def test_a_replay_under_another_unsigned_id_is_none_either(
         assert (again.status, again.code) == (200, "duplicate")
         assert "signed before" in caplog.text
         assert (await one.post("/webhooks/a", b'{"a":2}', forged)).status == 401
-        await clock.advance(REPLAY - 1)
+        await clock.advance(86_400)
         assert (await one.post("/webhooks/a", body, forged)).code in {"duplicate", "stale"}
         assert len(one.heard) == 1
+
+
+@pytest.mark.parametrize("scheme", UNSIGNED_ID)
+async def test_what_is_kept_names_what_is_signed(tmp_path: Path, scheme: Scheme) -> None:
+    """Two processes, neither of which knows what the other has taken: one key."""
+    clock = FakeClock()
+    keys: list[str] = []
+    for delivery in ("d-1", "d-2"):
+        async with hall(tmp_path, {"a": {"allow_repeats": scheme is Scheme.V2}}, clock=clock) as one:
+            assert (await one.call("a", b'{"a": 1}', delivery, scheme)).status == 202
+            keys += [heard.key for heard in one.heard]
+    assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize("scheme", [Scheme.GITHUB, Scheme.LEGACY])
+async def test_a_route_can_allow_equal_bodies_under_other_ids(
+    tmp_path: Path, scheme: Scheme
+) -> None:
+    async with hall(tmp_path, {"a": {"allow_repeats": True}}) as one:
+        for delivery in ("d-1", "d-2"):
+            assert (await one.call("a", b"{}", delivery, scheme)).status == 202
+            assert (await one.call("a", b"{}", delivery, scheme)).code == "duplicate"
+        assert [heard.key for heard in one.heard] == ["a:d-1", "a:d-2"]
+
+
+async def test_one_signature_is_not_good_for_two_schemes(tmp_path: Path) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        headers = signed(b"{}", one.clock.now(), "d-1", Scheme.GITHUB)
+        assert (await one.post("/webhooks/a", b"{}", headers)).status == 202
+        other = JSON | {"X-Webhook-Signature": headers["x-hub-signature-256"], "X-Request-ID": "2"}
+        assert (await one.post("/webhooks/a", b"{}", other)).code == "duplicate"
+
+
+@pytest.mark.parametrize("route", [{}, {"form": True}, {"signature": "legacy", "form": True}])
+async def test_an_old_call_is_not_taken_in_another_guise(
+    tmp_path: Path, route: dict[str, object]
+) -> None:
+    """The signed time and the body of a call, sent as the body of one that signs no time."""
+    clock = FakeClock()
+    body = b"who=ann"
+    stamp = str(int(clock.now().timestamp()))
+    signature = sign(SECRET, "d-1", clock.now(), body, Scheme.V2)["x-webhook-signature-v2"]
+    await clock.advance(86_400)
+    async with hall(tmp_path, {"a": route}, clock=clock) as one:
+        headers = {"Content-Type": FORM, "X-Webhook-Signature": signature}
+        told = await one.post("/webhooks/a", f"{stamp}.".encode() + body, headers)
+        assert (told.status, told.code) == (401, "signature")
+        assert one.heard == []
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+async def test_forms_are_for_signatures_that_cannot_be_mistaken(
+    tmp_path: Path, scheme: Scheme
+) -> None:
+    more = {"Content_Type": FORM}
+    async with hall(tmp_path, {"a": {}, "forms": {"form": True}}) as one:
+        told = await one.call("a", b"who=ann", "d-1", scheme, **more)
+        if scheme in {Scheme.GITHUB, Scheme.LEGACY}:
+            assert (told.status, told.code) == (415, "content_type")
+            assert "form: true" in told.body["error"]["message"]
+        else:
+            assert told.status == 202
+        assert (await one.call("forms", b"who=ann", "d-1", scheme, **more)).status == 202
 
 
 @pytest.mark.parametrize("scheme", UNSIGNED_ID)

@@ -105,7 +105,11 @@ async def guests(inbound: Inbound) -> Welcome:
     return Welcome(key=session_key(inbound), trust=Trust.GUEST)
 
 
-async def test_a_call_wakes_the_agent_once_even_after_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", [Scheme.STANDARD, Scheme.V2, Scheme.GITHUB, Scheme.LEGACY])
+async def test_a_call_wakes_the_agent_once_even_after_a_restart(
+    tmp_path: Path, scheme: Scheme
+) -> None:
+    """Also when it comes again under another id, where the id is not signed."""
     settings = read_settings({"routes": {"a": {"prompt": "Look at {what}"}}, "secret": SECRET}, {})
     book = RouteBook(settings, Subscriptions(tmp_path / "x.json"))
     clock = FakeClock()
@@ -115,11 +119,12 @@ async def test_a_call_wakes_the_agent_once_even_after_a_restart(tmp_path: Path) 
             async with aiohttp.ClientSession() as session, Listener(clock, port=0) as listener:
                 listener.attach("default", channel)
                 one = Hall(listener, clock, session)
+                delivery = "guid" if scheme is Scheme.STANDARD else f"guid-{start}"
                 async with lobby(tmp_path, channel=channel, clock=clock, door=guests) as house:
                     codes: list[str] = []
                     with anyio.fail_after(20):
                         while codes[-2:] != ["accepted", "duplicate"]:
-                            told = await one.call("a", b'{"what": "this"}', "guid", Scheme.GITHUB)
+                            told = await one.call("a", b'{"what": "this"}', delivery, scheme)
                             codes.append(told.code)
                     assert set(codes) <= {"not_listening", "accepted", "duplicate"}
                     with anyio.fail_after(20):

@@ -10,6 +10,8 @@ import pytest
 
 from hermes.app.channels import sharing
 from hermes.channels.webhook.opening import open_channel
+from hermes.channels.webhook.signatures import Scheme
+from hermes.cli.verbs.webhook import SCHEMES
 from hermes.config.sections.chats import Platform
 from hermes.kit.clock import SystemClock
 from hermes.ports.channel import ChannelParts
@@ -51,6 +53,7 @@ def test_a_route_is_made_listed_and_removed(hermes: Hermes) -> None:
     assert entry.pop("created_at")
     assert entry == {
         "secret": secret,
+        "signature": "v2",
         "prompt": "Look at {a}",
         "events": ["push", "issues"],
         "filters": [{"field": "a", "equals": "1"}],
@@ -70,6 +73,7 @@ def test_a_route_is_made_listed_and_removed(hermes: Hermes) -> None:
             "deliver": "telegram:5",
             "deliver_only": False,
             "description": "",
+            "signature": "v2",
             "secret": "[redacted]",
             "problems": [],
         }
@@ -83,6 +87,24 @@ def test_a_route_is_made_listed_and_removed(hermes: Hermes) -> None:
     gone = hermes("webhook", "remove", "github")
     assert gone.code == 2
     assert "There is no route 'github'" in gone.err
+
+
+def test_how_calls_are_signed_is_settled_with_the_route(hermes: Hermes) -> None:
+    made = hermes(
+        "webhook", "subscribe", "hub", "--signature", "github", "--form", "--allow-repeats"
+    )
+    assert "Signed  github, and in no other way\n" in made.out
+    hermes("webhook", "subscribe", "open", "--secret", "INSECURE_NO_AUTH")
+    table = json.loads((hermes.home / "webhook_subscriptions.json").read_text())
+    hub = table["hub"]
+    assert (hub["signature"], hub["form"], hub["allow_repeats"]) == ("github", True, True)
+    assert "signature" not in table["open"]
+    wrong = hermes("webhook", "subscribe", "c", "--signature", "rot13")
+    assert (wrong.code, wrong.out) == (2, "")
+
+
+def test_the_schemes_that_are_offered_are_those_that_there_are() -> None:
+    assert list(SCHEMES) == [scheme.value for scheme in Scheme]
 
 
 def test_a_given_secret_is_not_repeated(hermes: Hermes) -> None:
@@ -200,6 +222,9 @@ async def test_trying_a_route_of_a_running_listener(hermes: Hermes) -> None:
             assert first.out.startswith('202 {"status":"accepted"')
             assert ">5</data-" in text_in(one.heard[0])
             assert (await run("test", "a")).out.startswith("202")
+            await run("subscribe", "hub", "--signature", "github")
+            for _ in range(2):
+                assert (await run("test", "hub")).out.startswith("202")
             ignored = await run("test", "a", "--payload", "{}")
             assert (ignored.code, ignored.out[:26]) == (0, '200 {"status":"ignored","r')
             scalar = await run("test", "a", "--payload", "5")
@@ -208,7 +233,7 @@ async def test_trying_a_route_of_a_running_listener(hermes: Hermes) -> None:
             await run("subscribe", "open", "--secret", "INSECURE_NO_AUTH")
             assert (await run("test", "open")).out.startswith("202")
             await run("remove", "a")
-            assert len(one.heard) == 3
+            assert len(one.heard) == 5
             group.cancel_scope.cancel()
 
 

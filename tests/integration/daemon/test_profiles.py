@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
+from openai import AsyncOpenAI
 
 from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
 from hermes.testing.platform.server import PlatformServer, serve
@@ -214,3 +216,30 @@ async def test_a_turn_that_runs_ends_before_the_process_does(tmp_path: Path) -> 
                 for post in one.platform.truth.seen("work", "c1")
             }
             assert texts == {"this is work"}
+
+
+KEY = "0123456789abcdef0123"
+
+
+async def test_programs_are_served_beside_the_chats(tmp_path: Path) -> None:
+    async with town(tmp_path) as one:
+        one.furnish(MANY)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        env = {"API_SERVER_ENABLED": "true", "API_SERVER_KEY": KEY, "API_SERVER_PORT": str(port)}
+        one.env |= env
+        client = AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0)
+        work = AsyncOpenAI(
+            base_url=f"http://127.0.0.1:{port}/p/work/v1", api_key=KEY, max_retries=0
+        )
+        with one.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            for asked, answer in ((client, "this is default"), (work, "this is work")):
+                done = await asked.chat.completions.create(
+                    model="hermes-agent", messages=[{"role": "user", "content": "hello"}]
+                )
+                assert done.choices[0].message.content == answer
+                await asked.close()
+            ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+        assert (ended.code, ended.err) == (128 + signal.SIGTERM, "")

@@ -49,6 +49,11 @@ async def until(true: Callable[[], bool]) -> None:
             await anyio.lowlevel.checkpoint()
 
 
+def unasked(hook: str, command: str) -> Decision:
+    sentence = f"/{command} is not run: the hook {hook} could not be asked; try again."
+    return Decision(Verdict.DENY, sentence)
+
+
 class Listener:
     """A hook that remembers, and the gate it may be told to wait at."""
 
@@ -129,7 +134,7 @@ async def test_one_that_raises_is_logged_and_goes_on(caplog: pytest.LogCaptureFi
     async with open_hooks([source("bad", handle, "agent:end", "command:*")], SystemClock()) as bus:
         bus.emit("agent:end", {})
         bus.emit("agent:end", {})
-        assert await bus.decide("command:x", {}) is None
+        assert await bus.decide("command:x", {}) == unasked("bad", "x")
     assert len(heard) == 3
     assert "oops" in caplog.text
 
@@ -211,12 +216,62 @@ async def test_nobody_waits_long_for_a_decision_and_later_ones_not_at_all() -> N
             group.start_soon(ask, bus)
             await until(hangs.inside.is_set)
             await clock.advance(2)
-        assert decisions == [None]
+        assert decisions == [unasked("hangs", "new")]
         with anyio.fail_after(PATIENCE):
-            assert await bus.decide("command:undo", {}) is None
+            assert await bus.decide("command:undo", {}) == unasked("hangs", "undo")
+        hangs.waits = False
         hangs.gate.set()
-        await until(lambda: len(hangs.heard) == 2)
-        assert await bus.decide("command:undo", {}) == Decision(Verdict.DENY)
+        with anyio.fail_after(PATIENCE):
+            while await bus.decide("command:undo", {}) == unasked("hangs", "undo"):
+                await anyio.lowlevel.checkpoint()
+            assert await bus.decide("command:undo", {}) == Decision(Verdict.DENY)
+
+
+async def test_a_command_does_not_wait_for_events() -> None:
+    busy = Listener({"decision": "deny", "message": "no"})
+    busy.waits = True
+    clock = FakeClock()
+    sources = [source("busy", busy, "agent:end", "command:*")]
+    async with open_hooks(sources, clock, HookRules(waiting=2)) as bus:
+        for _ in range(5):
+            bus.emit("agent:end", {})
+        await until(busy.inside.is_set)
+        await clock.advance(60)
+        busy.waits = False
+        with anyio.fail_after(PATIENCE):
+            assert await bus.decide("command:new", {}) == Decision(Verdict.DENY, "no")
+        assert [event for event, _ in busy.heard] == ["agent:end", "command:new"]
+        busy.gate.set()
+
+
+async def test_a_command_is_denied_when_too_many_wait_to_be_decided() -> None:
+    busy = Listener()
+    busy.waits = True
+    clock = FakeClock()
+    decisions: list[Decision | None] = []
+
+    async def ask(bus: HookBus, name: str) -> None:
+        decisions.append(await bus.decide(f"command:{name}", {}))
+
+    sources = [source("busy", busy, "command:*")]
+    async with open_hooks(sources, clock, HookRules(waiting=1)) as bus:
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, bus, "a")
+            await until(busy.inside.is_set)
+            group.start_soon(ask, bus, "b")
+            await anyio.wait_all_tasks_blocked()
+            await ask(bus, "c")
+            assert decisions == [unasked("busy", "c")]
+            busy.gate.set()
+        assert decisions[1:] == [None, None]
+        assert bus.dropped() == {"busy": 1}
+
+
+async def test_stop_is_told_but_never_asked_about() -> None:
+    listener = Listener({"decision": "deny"})
+    async with open_hooks([source("a", listener, "command:*")], SystemClock()) as bus:
+        assert await bus.decide("command:stop", {}) is None
+    assert [event for event, _ in listener.heard] == ["command:stop"]
 
 
 async def test_one_that_cannot_be_loaded_is_left_out() -> None:

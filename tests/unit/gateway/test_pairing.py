@@ -20,6 +20,7 @@ from hermes.gateway.pairing import (
     LOCKOUT,
     MOST_FAILURES,
     MOST_PENDING,
+    UNDISTURBED,
     Grant,
     Issued,
     Pairing,
@@ -147,10 +148,30 @@ def test_three_may_wait_on_a_platform(desk: Desk) -> None:
     for number in range(MOST_PENDING):
         desk.ask(str(number))
         desk.clock.passed += 10
-    assert desk.refused("9") == Refused(Why.TOO_MANY_PENDING, wait=CODE_LIFETIME - 30)
+    assert desk.refused("9") == Refused(Why.TOO_MANY_PENDING, wait=UNDISTURBED - 30)
     desk.ask("9", platform="discord")
-    desk.clock.passed = CODE_LIFETIME + 1
+    desk.clock.passed = UNDISTURBED
+    assert desk.refused("9").why is Why.TOO_MANY_PENDING
+    desk.clock.passed = UNDISTURBED + 1
     desk.ask("9")
+    assert {request.user for request in desk.pairing.pending("telegram")} == {"1", "2", "9"}
+
+
+def test_three_who_ask_again_and_again_do_not_keep_others_out(desk: Desk) -> None:
+    for number in range(MOST_PENDING):
+        desk.ask(str(number))
+    first = {request.user: request.asked_at for request in desk.pairing.pending()}
+    for _ in range(2):
+        desk.clock.passed += BETWEEN_REQUESTS
+        codes = [desk.ask(str(number)) for number in range(MOST_PENDING)]
+        assert {request.user: request.asked_at for request in desk.pairing.pending()} == first
+    desk.clock.passed += 1
+    desk.ask("9")
+    waiting = {request.user for request in desk.pairing.pending()}
+    assert len(waiting) == MOST_PENDING
+    assert "9" in waiting
+    desk.clock.passed += CODE_LIFETIME - 1
+    assert isinstance(desk.pairing.approve("telegram", codes[-1]), Grant)
 
 
 def test_who_waits_may_ask_again_where_no_other_may(desk: Desk) -> None:
@@ -332,15 +353,57 @@ def test_a_damaged_file_is_told_and_left_alone(desk: Desk, name: str, data: byte
     desk.folder.mkdir()
     (desk.folder / name).write_bytes(data)
     with pytest.raises(ConfigError, match="is damaged") as caught:
-        desk.pairing.request("telegram", "1")
+        desk.pairing.approve("telegram", desk.ask("1", "discord"))
+        desk.pairing.grants()
     assert "nothing was changed" in caught.value.hint
     assert (desk.folder / name).read_bytes() == data
 
 
+@pytest.mark.parametrize("data", [b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "name", ["telegram-approved.json", "telegram-pending.json", "_rate_limits.json"]
+)
+def test_a_damaged_file_turns_strangers_away_and_is_logged_once(
+    desk: Desk, name: str, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.folder.mkdir()
+    (desk.folder / name).write_bytes(data)
+    for _ in range(3):
+        assert desk.pairing.approved("telegram") == frozenset()
+        assert desk.refused("1") == Refused(Why.UNUSABLE)
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len([error for error in errors if "can ask for a code" in error]) == 1
+    paired = [error for error in errors if "counts as paired" in error]
+    assert len(paired) == (name == "telegram-approved.json")
+    assert all(name in error for error in errors)
+    assert (desk.folder / name).read_bytes() == data
+
+
+def test_a_file_that_is_repaired_counts_again(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.pairing.approve("telegram", desk.ask("1"))
+    file = desk.folder / "telegram-approved.json"
+    good = file.read_bytes()
+    for count in (1, 2):
+        file.write_bytes(b"{")
+        assert desk.pairing.approved("telegram") == frozenset()
+        assert caplog.text.count("counts as paired") == count
+        file.write_bytes(good)
+        assert desk.pairing.approved("telegram") == {"1"}
+
+
 def test_a_file_that_is_a_folder_is_told(desk: Desk) -> None:
     (desk.folder / "telegram-approved.json").mkdir(parents=True)
+    assert desk.pairing.approved("telegram") == frozenset()
     with pytest.raises(ConfigError, match="cannot be used"):
-        desk.pairing.approved("telegram")
+        desk.pairing.grants("telegram")
+
+
+def test_half_a_character_in_a_name_or_an_id_breaks_nothing(desk: Desk) -> None:
+    desk.ask("1", name="Ann \ud83d")
+    assert [request.name for request in desk.pairing.pending()] == ["Ann ?"]
+    assert desk.refused("\ud83d") == Refused(Why.UNUSABLE)
 
 
 class Doors(RuleBasedStateMachine):
@@ -352,6 +415,7 @@ class Doors(RuleBasedStateMachine):
         self.desk = Desk(Path(self.temporary.name) / "pairing")
         self.codes: dict[str, tuple[str, float]] = {}
         self.asked: dict[str, float] = {}
+        self.first: dict[str, float] = {}
         self.let_in: set[str] = set()
         self.wrong = 0
         self.locked_until = 0.0
@@ -373,15 +437,25 @@ class Doors(RuleBasedStateMachine):
 
     @rule(user=st.sampled_from("abcde"))
     def request(self, user: str) -> None:
+        others = {other: self.first[other] for other in self.live() if other != user}
+        full = len(others) >= MOST_PENDING
         may = (
             self.now >= self.locked_until
             and user not in self.let_in
             and self.now - self.asked.get(user, -1e9) >= BETWEEN_REQUESTS
-            and len(self.live().keys() - {user}) < MOST_PENDING
+            and not (full and self.now - min(others.values()) <= UNDISTURBED)
         )
         answer = self.desk.pairing.request("telegram", user)
         assert isinstance(answer, Issued) == may
         if isinstance(answer, Issued):
+            waiting = {request.user for request in self.desk.pairing.pending()}
+            displaced = others.keys() - waiting
+            assert len(displaced) == full
+            for other in displaced:
+                assert others[other] == min(others.values())
+                del self.codes[other]
+            if user not in self.live():
+                self.first[user] = self.now
             self.codes[user] = (answer.code, self.now)
             self.asked[user] = self.now
 

@@ -46,8 +46,8 @@ Deliver = Callable[[Inbound], Awaitable[None]]
 class _Taken(Struct, frozen=True):
     """A call that counts: what to hand on, and what must not be handed on again.
 
-    The inbound's key is kept for good. `name` is the key by the id that came with the call: a sender
-    who signs anew to try again is known by it, but only until the next start where it is not signed.
+    The inbound's key is kept with the message. `name` is a key by the id that came with the call:
+    a sender who signs anew to try again is known by it, but only while this process runs.
     """
 
     route: Route

@@ -26,8 +26,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """`answer_to` are targets for the answer; without any it is only logged.
 
     `unserved` says why calls are turned away, `notes` what else its owner should know. Where only
-    the body is signed, `form` takes forms as well as JSON, and `repeats` believes the unsigned id of
-    a call: equal bodies count again under another id, and so does a replay by a stranger.
+    the body is signed, `form` takes forms as well as JSON, and `repeats` believes the unsigned id
+    of a call: equal bodies count again under another id, and so does a replay by a stranger.
     """
 
     name: str

@@ -5,6 +5,8 @@ from argparse import ArgumentParser, Namespace
 from hermes.cli.context import CliContext
 from hermes.cli.parser import add_action
 
+SCHEMES = ("standard", "svix", "v2", "github", "legacy", "gitlab")
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
@@ -26,6 +28,23 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="only calls with this value; may be given several times",
     )
     subscribe.add_argument("--secret", metavar="TEXT", help="default: a new one is made")
+    subscribe.add_argument(
+        "--signature",
+        metavar="SCHEME",
+        default="v2",
+        choices=SCHEMES,
+        help=f"how calls are signed; no other way is taken: {', '.join(SCHEMES)} (default: v2)",
+    )
+    subscribe.add_argument(
+        "--form",
+        action="store_true",
+        help="take URL-encoded forms, too, where only the body is signed (github, legacy)",
+    )
+    subscribe.add_argument(
+        "--allow-repeats",
+        action="store_true",
+        help="github, legacy: take equal bodies again under another id; so a replay counts, too",
+    )
     subscribe.add_argument(
         "--deliver",
         metavar="TARGET",

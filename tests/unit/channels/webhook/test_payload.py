@@ -29,6 +29,13 @@ def test_a_form_is_a_mapping_of_texts() -> None:
     assert form.raw == "a=1&b=x+y&b=%C3%BC&c="
 
 
+def test_forms_may_be_unwanted() -> None:
+    kind = "application/x-www-form-urlencoded"
+    with pytest.raises(Refused, match="form: true"):
+        read_payload(kind, b"a=1", forms=False)
+    assert read_payload(kind, b'{"a":1}', forms=False).value == {"a": 1}
+
+
 def test_json_in_a_form_is_found() -> None:
     form = read_payload("application/x-www-form-urlencoded", b"payload=%7B%22a%22%3A1%7D")
     assert form.value == {"a": 1}

@@ -41,6 +41,8 @@ def test_a_whole_route() -> None:
         enabled=False,
         description="mine",
         signature="v2",
+        form=True,
+        allow_repeats=True,
         created_at="2026-01-31T12:00:00+00:00",
         skills=[],
         script="",
@@ -48,6 +50,7 @@ def test_a_whole_route() -> None:
     assert whole.events == {"push", "pull_request.opened"}
     assert (whole.answer_to, whole.verbatim) == ("telegram:-100123:42", True)
     assert (whole.enabled, whole.scheme, whole.prompt) == (False, Scheme.V2, "See {a}")
+    assert (whole.form, whole.repeats) == (True, True)
     assert len(whole.filters) == 1
     assert (whole.unserved, whole.notes) == ("", ())
 

@@ -1,5 +1,6 @@
 """Only somebody who knows the secret can sign, and only what is signed is believed."""
 
+import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
@@ -177,6 +178,65 @@ def test_a_route_can_insist_on_one_scheme() -> None:
     legacy = sign(SECRET, "d-1", NOW, BODY, Scheme.LEGACY)
     with pytest.raises(Refused, match="x-webhook-signature-v2"):
         verify(SECRET, legacy, BODY, NOW, Scheme.V2)
+
+
+def as_legacy(headers: Mapping[str, str], scheme: Scheme) -> str:
+    """The same signature, spelled as the scheme that signs only the body spells it."""
+    signature = headers[SIGNATURES[scheme]]
+    if scheme is Scheme.V2:
+        return signature
+    return base64.b64decode(signature.removeprefix("v1,")).hex()
+
+
+@pytest.mark.parametrize("scheme", TIMED)
+@pytest.mark.parametrize("delivery", ["msg_p5jXN8AQ", "17", "a.b.c", "x=y", "two words"])
+def test_what_one_scheme_signed_is_no_body_of_another(scheme: Scheme, delivery: str) -> None:
+    body = b"a=1&b=2"
+    headers = sign(SECRET, delivery, NOW, body, scheme)
+    before = f"{STAMP}." if scheme is Scheme.V2 else f"{delivery}.{STAMP}."
+    whole = before.encode() + body
+    tomorrow = NOW + timedelta(days=1)
+    signature = as_legacy(headers, scheme)
+    for forged in (
+        {"x-webhook-signature": signature},
+        {"x-webhook-signature": "sha256=" + signature},
+        {"x-hub-signature-256": "sha256=" + signature},
+    ):
+        assert refused(forged, whole, now=tomorrow) == "signature"
+        assert refused(forged, whole, now=NOW) == "signature"
+
+
+def test_an_id_is_not_taken_for_a_time() -> None:
+    """Signed as an id that is a number, a time and a body; sent as a time and a longer body."""
+    later = NOW + timedelta(days=1)
+    delivery = str(int(later.timestamp()))
+    headers = sign(SECRET, delivery, NOW, b"a=1", Scheme.STANDARD)
+    forged = {
+        "x-webhook-timestamp": delivery,
+        "x-webhook-signature-v2": as_legacy(headers, Scheme.STANDARD),
+    }
+    assert refused(forged, f"{STAMP}.a=1".encode(), now=later) == "signature"
+
+
+@pytest.mark.parametrize("scheme", [Scheme.GITHUB, Scheme.LEGACY])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"v": "x.1614265330.y"}',
+        b' \n[1.5, "a.1614265330."]',
+        b"items.0.name=x",
+        b"ts=1614265330.000100&text=hi",
+        b"text=see&link=a.1614265330.html",
+    ],
+)
+def test_bodies_that_only_hold_numbers_are_taken(scheme: Scheme, body: bytes) -> None:
+    assert verify(SECRET, sign(SECRET, "d", NOW, body, scheme), body, NOW).scheme is scheme
+
+
+def test_one_signature_under_two_headers_is_one_call() -> None:
+    github = sign(SECRET, "d-1", NOW, BODY, Scheme.GITHUB)
+    legacy = {"x-webhook-signature": github["x-hub-signature-256"]}
+    assert verify(SECRET, github, BODY, NOW).once == verify(SECRET, legacy, BODY, NOW).once
 
 
 def test_the_proof_is_of_what_is_signed_and_nothing_else() -> None:

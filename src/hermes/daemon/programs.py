@@ -1,0 +1,70 @@
+"""The door for programs: the API server of a process, when its owner's settings want one."""
+
+import logging
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from hermes.api.settings import NAME, is_wanted, read_settings
+from hermes.app.build import App
+from hermes.daemon.state import PlatformState
+from hermes.kit.clock import Clock
+from hermes.kit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hermes.api.server import ApiServer
+
+log = logging.getLogger(__name__)
+
+
+class Programs:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._server: ApiServer | None = None
+        self._trouble = ""
+
+    async def open(self, owner: App, stack: AsyncExitStack) -> None:
+        """A server that cannot be had is told of, and keeps nobody else from work."""
+        if not is_wanted(owner.config, owner.env):
+            return
+        from hermes.api.server import ApiServer  # noqa: PLC0415 - only who wants it pays for it
+
+        try:
+            server = ApiServer(read_settings(owner.config, owner.env), self._clock)
+            self._server = await stack.enter_async_context(server)
+        except ConfigError as error:
+            log.warning("the API server is not there: %s", error.sentence)
+            self._trouble = error.sentence
+
+    async def attach(self, profile: str, app: App) -> None:
+        if self._server is None:
+            return
+        from hermes.api.runs_desk import end_abandoned  # noqa: PLC0415 - as above
+
+        await end_abandoned(app.store, app.clock)
+        self._server.attach(profile, app)
+
+    def detach(self, profile: str) -> None:
+        if self._server is not None:
+            self._server.detach(profile)
+
+    def drain(self) -> None:
+        if self._server is not None:
+            self._server.drain()
+
+    async def idle(self) -> None:
+        """After `drain`: wait until no turn goes on for a program."""
+        if self._server is not None:
+            await self._server.entry.idle()
+
+    @property
+    def active(self) -> int:
+        return self._server.entry.active if self._server is not None else 0
+
+    def states(self) -> dict[str, PlatformState]:
+        """How the server is, in the words of the state file."""
+        if self._trouble:
+            state = PlatformState(
+                state="fatal", error_code="not_opened", error_message=self._trouble
+            )
+            return {NAME: state}
+        return {} if self._server is None else {NAME: PlatformState(state="connected")}
