@@ -203,7 +203,7 @@ class Pairing:
         """Once for each fault, not for each message."""
         if self._faults.get(what) != str(error):
             self._faults[what] = str(error)
-            log.error("Nobody on %s: %s %s", what, error.sentence, error.hint)
+            log.error("Nobody on %s: %s", what, error.sentence)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

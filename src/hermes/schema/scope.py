@@ -73,7 +73,7 @@ def variables(scope: Scope) -> dict[str, str]:
         "HERMES_SESSION_CHAT_NAME": asker.chat_name,
         "HERMES_SESSION_MESSAGE_ID": asker.message,
         "HERMES_SESSION_PLATFORM": platform_of(address.channel) if address else scope.source,
-        "HERMES_SESSION_CHANNEL": address.channel if address else "",
+        "HERMES_SESSION_CHANNEL": address.channel if address and "@" in address.channel else "",
         **_place("HERMES_SESSION_", address),
     }
     if scope.handed_on is not None:

@@ -20,7 +20,7 @@ from hermes.testing.platform.truth import Shown, Spoken, Truth
 
 _NAME = re.compile(rf"{ANSWER}(\S+)")
 _LINE = re.compile(r"(\S+) line (\d+): ")
-_GIVEN_BACK = re.compile(r"restarted before “/\S+ (\S+)")
+_GIVEN_BACK = re.compile(r"“/\S+ (\S+?)” was cut off")
 _SET_ASIDE = "is set aside"
 PROGRESS = "· "
 

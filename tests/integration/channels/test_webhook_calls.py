@@ -117,7 +117,9 @@ async def test_what_is_kept_names_what_is_signed(tmp_path: Path, scheme: Scheme)
     clock = FakeClock()
     keys: list[str] = []
     for delivery in ("d-1", "d-2"):
-        async with hall(tmp_path, {"a": {"allow_repeats": scheme is Scheme.V2}}, clock=clock) as one:
+        async with hall(
+            tmp_path, {"a": {"allow_repeats": scheme is Scheme.V2}}, clock=clock
+        ) as one:
             assert (await one.call("a", b'{"a": 1}', delivery, scheme)).status == 202
             keys += [heard.key for heard in one.heard]
     assert keys[0] == keys[1]

@@ -151,7 +151,29 @@ def test_places_are_listed_and_found_by_name(house: House) -> None:
     assert house("-t", "discord:#general", "hi").out.startswith("discord:5: accepted")
     entries[1]["name"] = "general"
     house.home.channel_directory.write_text(json.dumps({"platforms": {"discord": entries}}))
-    assert "2 chats of discord are named" in house("-t", "discord:general", "hi").err
+    assert "2 chats of discord are named" in house("-t", "discord:#general", "hi").err
+
+
+def test_a_name_is_one_only_after_its_mark(house: House) -> None:
+    """Whoever names a chat after the id of another one gets nothing that was meant for that."""
+    entries = [
+        {"id": "666", "name": "42", "type": "group"},
+        {"id": "667", "name": "@news", "type": "group"},
+        {"id": "#irc", "name": "", "type": "channel"},
+        {"id": "668", "name": "#irc", "type": "group"},
+        {"id": "669", "name": "boss", "type": "dm"},
+    ]
+    house.home.channel_directory.write_text(json.dumps({"platforms": {"telegram": entries}}))
+    for given, meant in {
+        "42": "42",
+        "@news": "@news",
+        "#irc": "#irc",
+        "#boss": "#boss",
+        "#42": "666",
+        "#": "#",
+    }.items():
+        ran = house("-t", f"telegram:{given}", "hi")
+        assert ran.out.startswith(f"telegram:{meant}: accepted"), ran
 
 
 class Office:

@@ -352,9 +352,13 @@ def test_old_requests_are_not_remembered_for_ever(desk: Desk) -> None:
 def test_a_damaged_file_is_told_and_left_alone(desk: Desk, name: str, data: bytes) -> None:
     desk.folder.mkdir()
     (desk.folder / name).write_bytes(data)
-    with pytest.raises(ConfigError, match="is damaged") as caught:
-        desk.pairing.approve("telegram", desk.ask("1", "discord"))
+
+    def ask_the_verbs() -> None:
+        desk.pairing.approve("telegram", NOT_A_CODE_OF_ANYBODY)
         desk.pairing.grants()
+
+    with pytest.raises(ConfigError, match="is damaged") as caught:
+        ask_the_verbs()
     assert "nothing was changed" in caught.value.hint
     assert (desk.folder / name).read_bytes() == data
 
@@ -379,9 +383,7 @@ def test_a_damaged_file_turns_strangers_away_and_is_logged_once(
     assert (desk.folder / name).read_bytes() == data
 
 
-def test_a_file_that_is_repaired_counts_again(
-    desk: Desk, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_is_repaired_counts_again(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.pairing.approve("telegram", desk.ask("1"))
     file = desk.folder / "telegram-approved.json"
     good = file.read_bytes()

@@ -57,7 +57,7 @@ def test_strayed(truth: Truth, chat: str, to: str | None):
 
 
 def test_told_otherwise(truth: Truth):
-    truth.post("bot", "d", "Hermes was restarted before “/queue q-3” was done.", None)
+    truth.post("bot", "d", "“/queue q-3” was cut off and may not be done.", None)
     truth.post("bot", "c", "This turn is set aside.", "u0")
     verdict = judge(truth)
     assert sorted(verdict.told) == ["q-1", "q-3"]

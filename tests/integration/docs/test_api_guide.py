@@ -1,0 +1,177 @@
+"""The guide to the API server, followed from the first command to the last, in one home."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
+from processes import PATIENCE, MockModel, mock_model
+
+ROOT = Path(__file__).parents[3]
+GUIDE = (ROOT / "docs" / "api.md").read_text()
+BIN = Path(sys.executable).parent
+PORT = "8642"
+SCRIPT = Script(
+    rules=[
+        Rule(
+            "weather",
+            [
+                Reply(calls=[Call("weather", {"city": "Oslo"}, id="call_1")]),
+                Reply(text="It rains in Oslo."),
+            ],
+        ),
+        Rule("my list", [Reply("I look.", [Call("todo", {})]), Reply("It is tidy.")]),
+    ]
+)
+REFUSED = """
+curl -sS $api/v1/chat/completions -H "Authorization: Bearer $key" \
+    -d '{"model": "gpt-9", "messages": [{"role": "user", "content": "hi"}]}'
+"""
+
+
+def blocks() -> list[tuple[str, str]]:
+    """What the guide shows, each with its language."""
+    return re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.DOTALL)
+
+
+def settings() -> list[str]:
+    return [text for language, text in blocks() if language == "yaml"]
+
+
+def whole_script() -> str:
+    """One script in one shell, as a reader has it; the key is known to the program there."""
+    lines: list[str] = []
+    for language, text in blocks():
+        match language:
+            case "sh":
+                lines.append(text)
+            case "python":
+                lines.append(f"API_SERVER_KEY=$key python - <<'END'\n{text}END\necho")
+            case "json":
+                lines.append(REFUSED)
+            case _:
+                assert language == "yaml"
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[MockModel]:
+    with mock_model(tmp_path / "model", SCRIPT) as one:
+        yield one
+
+
+@pytest.fixture
+def env(tmp_path: Path, model: MockModel) -> Iterator[dict[str, str]]:
+    """An empty home and a model that answers; whatever gateway is left at the end is killed."""
+    given = {
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "HERMES_HOME": str(tmp_path / "home"),
+        "OPENAI_BASE_URL": model.url,
+        "OPENAI_API_KEY": "not-a-real-key",
+        "HERMES_INFERENCE_PROVIDER": "openai",
+        "HERMES_INFERENCE_MODEL": "mock",
+        "API_SERVER_PORT": free_port(),
+    }
+    yield given
+    follow("hermes gateway stop --force", given)
+
+
+def free_port() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+def follow(script: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["sh", "-e", "-x", "-c", script],
+        env=env,
+        cwd=env["HOME"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE * 2,
+    )
+
+
+@pytest.fixture
+def followed(env: dict[str, str]) -> str:
+    """What the guide's commands print, one after the other."""
+    done = follow(whole_script().replace(PORT, env["API_SERVER_PORT"]), env)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def test_the_guide_can_be_followed(followed: str, model: MockModel) -> None:
+    """All of it in one shell, because each part goes on from the last."""
+    assert re.search(r"^api_server +connected", followed, re.MULTILINE)
+    assert followed.count("Hello from the mock model.\n") == 2, "the official client"
+    assert_sessions(followed, model)
+    assert_tools(followed, model)
+    assert_runs(followed)
+    assert_responses(followed, model)
+    assert '"model":"work"' in followed
+    (example,) = [text for language, text in blocks() if language == "json"]
+    assert json.dumps(json.loads(example), separators=(",", ":")) in followed
+
+
+def assert_sessions(followed: str, model: MockModel) -> None:
+    (asked,) = [one for one in model.requests("What is my name?") if "Ada" in str(one)][:1]
+    assert [one["role"] for one in asked["messages"]] == ["system", "user", "assistant", "user"]
+    assert '"title":"Another plan"' in followed
+    assert "event: assistant.delta" in followed
+    assert followed.count('"object":"hermes.session.deleted"') == 1
+
+
+def assert_tools(followed: str, model: MockModel) -> None:
+    assert '"finish_reason":"tool_calls"' in followed
+    assert "It rains in Oslo." in followed
+    assert followed.count("event: hermes.tool.progress") == 2
+    assert len(model.requests("Order the paper.")) == 1
+    assert followed.count("X-Hermes-Replayed: true") == 1
+
+
+def assert_runs(followed: str) -> None:
+    for number, times in ((1, 1), (3, 1), (4, 2)):
+        assert followed.count(f"id: {number}\ndata: ") == times
+    assert followed.count('data: {"event":"run.completed"') == 2
+    assert '"object":"hermes.run"' in followed
+
+
+def assert_responses(followed: str, model: MockModel) -> None:
+    assert len([one for one in model.requests("What is my name?") if "Ada" in str(one)]) == 2
+    assert '"conversation":{"id":"diary"}' in followed
+    assert re.search(r'"id":"resp_[0-9a-f]+","object":"response', followed)
+
+
+@pytest.mark.parametrize("number", range(len(settings())))
+def test_the_settings_in_it_are_right(number: int, env: dict[str, str]) -> None:
+    home = Path(env["HERMES_HOME"])
+    home.mkdir()
+    (home / "config.yaml").write_text(settings()[number])
+    checked = follow("hermes config check", env)
+    assert checked.returncode == 0, checked.stdout
+    assert "hermes config check" in checked.stderr
+    assert len(checked.stderr.splitlines()) == 1, checked.stderr
+
+
+def test_a_poor_key_is_told_as_the_guide_says(env: dict[str, str]) -> None:
+    script = """
+hermes config set API_SERVER_KEY short
+hermes config set platforms.api_server.enabled true
+hermes gateway start
+hermes gateway status
+"""
+    done = follow(script, env)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^api_server +fatal .*16 characters", done.stdout, re.MULTILINE)

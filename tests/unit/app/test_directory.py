@@ -1,0 +1,101 @@
+"""The directory of chats: who is in it, by what name, and that nothing ends its writing."""
+
+import json
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from hermes.app.directory import PACE, Directory
+from hermes.ports.channel import About, Inbound
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+
+def met(chat: str, kind: str, name: str = "", user: str = "") -> Inbound:
+    about = About(chat_type=kind, chat_name=name, user_name=user)
+    return Inbound(
+        key=chat, address=Address("telegram", chat), sender="1", parts=(Text("hi"),), about=about
+    )
+
+
+async def written(file: Path, clock: FakeClock, known: Directory, count: int) -> list[dict]:
+    """What the file holds once it has so many chats."""
+    chats: list[dict] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(known.run)
+        with anyio.fail_after(20):
+            while len(chats) != count:
+                await clock.advance(PACE)
+                await anyio.lowlevel.checkpoint()
+                if file.is_file():
+                    chats = json.loads(file.read_bytes())["platforms"].get("telegram", [])
+        group.cancel_scope.cancel()
+    return chats
+
+
+async def test_a_direct_chat_has_no_name_to_be_sent_to(tmp_path: Path) -> None:
+    clock, file = FakeClock(), tmp_path / "directory.json"
+    old = [{"id": "4", "name": "ops", "type": "dm"}, {"id": "5", "name": "team", "type": "group"}]
+    file.write_text(json.dumps({"platforms": {"telegram": old}}))
+    known = Directory(file, clock)
+    known.meet(met("1", "dm", user="ops"))
+    known.meet(met("2", "dm", name="ops", user="ops"))
+    known.meet(met("3", "group", name="ops", user="ann"))
+    chats = await written(file, clock, known, 5)
+    assert {chat["id"]: chat["name"] for chat in chats} == {
+        "1": "",
+        "2": "",
+        "3": "ops",
+        "4": "",
+        "5": "team",
+    }
+
+
+async def test_half_a_character_is_replaced(tmp_path: Path) -> None:
+    clock, file = FakeClock(), tmp_path / "directory.json"
+    known = Directory(file, clock)
+    known.meet(met("1\udc00", "group\ud800", name="Cats \ud83d"))
+    assert await written(file, clock, known, 1) == [
+        {"id": "1?", "name": "Cats ?", "type": "group?"}
+    ]
+
+
+async def test_it_goes_on_after_it_could_not_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, folder = FakeClock(), tmp_path / "gone"
+    folder.write_text("in the way")
+    known = Directory(folder / "directory.json", clock)
+    known.meet(met("1", "group", name="a"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(known.run)
+        with anyio.fail_after(20):
+            while "cannot be written" not in caplog.text:
+                await anyio.lowlevel.checkpoint()
+            folder.unlink()
+            folder.mkdir()
+            known.meet(met("2", "group", name="b"))
+            while not (folder / "directory.json").is_file():
+                await clock.advance(PACE)
+                await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+
+
+async def test_no_kind_of_error_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A path that no file can have is refused as a wrong value, not as a failure of the disk."""
+    clock = FakeClock()
+    known = Directory(tmp_path / "a\0b", clock)
+    async with anyio.create_task_group() as group:
+        group.start_soon(known.run)
+        with anyio.fail_after(20):
+            for count in (1, 2):
+                known.meet(met(str(count), "group"))
+                while caplog.text.count("cannot be written") < count:
+                    await clock.advance(PACE)
+                    await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
