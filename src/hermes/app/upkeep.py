@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 FIRST_AFTER = 300.0
 """Seconds: a start is busy enough."""
 
-REMEMBERED = timedelta(days=7)
+REMEMBERED = timedelta(days=30)
 """How long it is known that something was done: platforms repeat themselves for less."""
 
 RUNS = timedelta(hours=24)

@@ -270,7 +270,8 @@ class Conversation:
 
 def _is_question(row: Stored) -> bool:
     message = row.message
-    return isinstance(message, User) and message.trust is not Trust.HOUSE
+    brought = not row.run and isinstance(message, User) and message.trust is Trust.DATA
+    return isinstance(message, User) and message.trust is not Trust.HOUSE and not brought
 
 
 def _question(rows: Sequence[Stored]) -> User:
