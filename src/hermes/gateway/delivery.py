@@ -178,7 +178,7 @@ class Delivery:
         return False
 
     async def _have_room(self, to: Address) -> None:
-        if not await self._waited(lambda: self._pacer.room(to)):
+        if not await self._waited(lambda: self._pacer.room(to)) and not self._pacer.spare(to):
             raise Offline("The house is closing.")
 
     def _delay(self, failures: int) -> float:
