@@ -69,6 +69,7 @@ FEATURES = {
     "cors": True,
     "metrics": True,
     "openapi": True,
+    "run_approval_response": False,
 }
 """What this module's neighbours can do; a feature with routes of its own is told by them."""
 
@@ -79,7 +80,6 @@ _BY_ROUTE = {
     "run_events_sse": "/v1/runs/{run_id}/events",
     "run_stop": "/v1/runs/{run_id}/stop",
     "run_steer": "/v1/runs/{run_id}/steer",
-    "run_approval_response": "/v1/runs/{run_id}/approval",
     "session_resources": "/api/sessions",
     "jobs_api": "/api/jobs",
 }

@@ -45,6 +45,7 @@ def place(tmp_path, mock_model):
         "HERMES_INFERENCE_MODEL": "mock",
         "TERM": "xterm",
         "WEBHOOK_PORT": "0",
+        "API_SERVER_PORT": "0",
     }
     for command in ("git init -q", "hermes -z 'about that regex'"):
         subprocess.run(
