@@ -12,6 +12,7 @@ from hermes.agent.answers import final_text, nudge
 from hermes.gateway.bubble import SILENT, Bubble
 from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.hooks import Hooks, NoHooks
+from hermes.gateway.leftovers import leftover_key
 from hermes.gateway.letters import INBOX, Busy, Letter, Reply, read_letter
 from hermes.gateway.occasions import (
     RunTeller,
@@ -373,7 +374,11 @@ class Actor:
     def _end(self, run: Running, text: str, bubble: str | None = None) -> list[Write]:
         """The one visible end of a run: its key lets no second one in."""
         reply = self._reply(run.batch[-1].letter, text)
-        return posts(f"{run.id}:end", structs.replace(reply, run=run.id, bubble=bubble), run.batch)
+        # A post that becomes the answer is nobody's leftover any more.
+        settled: list[Write] = [Done(leftover_key(run.id))] if bubble else []
+        return settled + posts(
+            f"{run.id}:end", structs.replace(reply, run=run.id, bubble=bubble), run.batch
+        )
 
     def _reply(self, letter: Letter, text: str) -> Reply:
         message = None if letter.answer_at else letter.message

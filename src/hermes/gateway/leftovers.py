@@ -11,6 +11,7 @@ from hermes.gateway.deadline import within
 from hermes.gateway.letters import address_in, as_spoken, topic_of
 from hermes.kit.clock import Clock
 from hermes.kit.holder import this_process
+from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel, Edits, Outgoing, Receipt
 from hermes.ports.store import Done, Parcel, Store
 from hermes.schema.errors import StoreError
@@ -26,6 +27,8 @@ PATIENCE = 300.0
 """Seconds after a start within which a channel must be there for it to be worth the trouble."""
 
 LIMIT = 20.0
+TRIES = 6
+AGAIN = Backoff(base=0.2, cap=10.0)
 MOST = 1000
 
 
@@ -76,7 +79,11 @@ class Leftovers:
 
     async def _end(self, channel: Edits, receipt: Receipt) -> None:
         over = Outgoing((Text(OVER),))
-        try:
-            await within(self._clock, LIMIT, lambda: channel.edit(receipt, over))
-        except Exception as error:  # noqa: BLE001 - a comfort, whatever a channel raises
-            log.info("a progress post in %s stays as it is: %r", receipt.address, error)
+        for failures in range(1, TRIES + 1):
+            try:
+                await within(self._clock, LIMIT, lambda: channel.edit(receipt, over))
+            except Exception as error:  # noqa: BLE001 - a comfort, whatever a channel raises
+                log.info("a progress post in %s stays as it is: %r", receipt.address, error)
+                await self._clock.sleep(AGAIN.delay(failures))
+            else:
+                return

@@ -9,13 +9,14 @@ import pytest
 from gateways import lobby, until
 from hermes.gateway.bubble import BELOW, STRIKES, Bubble, Pace
 from hermes.gateway.gateway import GatewayRules
+from hermes.gateway.leftovers import OVER
 from hermes.ports.channel import Outgoing, Receipt
 from hermes.schema.events import Event, Notice, Said, StreamReset, TextDelta, ToolStarted
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
-from hermes.testing.scripted import says
+from hermes.testing.scripted import Pause, says
 from hermes.testing.world import Fault, RoughChannel
 from workbench import FakeTool, Gates, answer, call
 
@@ -140,3 +141,41 @@ async def test_the_bubble_becomes_the_answer(tmp_path: Path) -> None:
         gates.open("a")
         await one.sees("Done.")
         await until(lambda: one.channel.typing_in == set())
+
+
+async def test_progress_of_a_run_that_died_is_put_right_at_the_next_start(tmp_path: Path) -> None:
+    channel = RoughChannel()
+    rules = GatewayRules(pace=Pace(edit=0.5))
+    clock = FakeClock()
+    async with lobby(
+        tmp_path, [TextDelta("half an answer"), Pause.FOREVER], channel=channel, rules=rules,
+        clock=clock,
+    ) as one:  # fmt: skip
+        await channel.say("hello")
+        await until(lambda: len(one.model.requests) == 1)
+        await clock.advance(2.0)
+        await one.sees("half an answer")
+    async with lobby(tmp_path, channel=channel, rules=rules, clock=clock) as two:
+        await clock.advance(5.0)
+        await until(lambda: OVER in channel.seen_in("1"))
+        await until(lambda: channel.seen_in("1")[-1].startswith("re: "))
+        assert channel.seen_in("1")[0] == OVER
+        await two.calm()
+        assert await two.open_rows("bubbles") == []
+
+
+async def test_a_post_that_became_the_answer_is_no_leftover(tmp_path: Path) -> None:
+    channel = RoughChannel()
+    rules = GatewayRules(pace=Pace(edit=0.5))
+    clock = FakeClock()
+    script = [TextDelta("an "), 2.0, *says("an answer", id="a1")]
+    async with lobby(tmp_path, script, channel=channel, rules=rules, clock=clock) as one:
+        await channel.say("hello")
+        await until(lambda: len(one.model.requests) == 1)
+        await clock.advance(3.0)
+        await one.sees("an answer")
+        await one.calm()
+        assert await one.open_rows("bubbles") == []
+    async with lobby(tmp_path, channel=channel, rules=rules, clock=clock) as two:
+        await two.calm()
+        await two.sees("an answer")
