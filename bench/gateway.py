@@ -69,7 +69,7 @@ def _running(env: Mapping[str, str]) -> Iterator[tuple[int, float]]:
     """A gateway that is ready: its process id, and the seconds that took."""
     reading, writing = os.pipe()
     begun = time.perf_counter()
-    command = [HERMES, "gateway", "run", "--quiet", "--ready-fd", str(writing)]
+    command = [HERMES, "gateway", "run", "--quiet", "--force", "--ready-fd", str(writing)]
     with subprocess.Popen(command, env=env, pass_fds=[writing], stdin=subprocess.DEVNULL) as child:
         os.close(writing)
         with os.fdopen(reading, "rb") as words:

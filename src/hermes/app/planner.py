@@ -22,7 +22,7 @@ from hermes.models.settings import Flags
 from hermes.ports.model import Model
 from hermes.ports.tool import Restores, Tool
 from hermes.schema.messages import Message
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
 from hermes.tools.toolsets import tools_of
 
@@ -60,8 +60,9 @@ class StandardPlanner:
         self._chats = chats
         self._settings = settings
         self._effort = settings.effort
-        self._soul = soul
+        self._soul = _Soul(soul)
         self._clock = clock
+        self._sorted_out: dict[tuple[str, Role], tuple[Mapping[str, Tool], Sequence[Restores]]] = {}
 
     def change_effort(self, effort: str) -> None:
         """For every session that chose none, from its next turn on."""
@@ -69,10 +70,9 @@ class StandardPlanner:
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         model = await self._desk.model_for(session, _wish(self._chats.override(scope.address)))
-        tools = self._offered(scope)
-        for tool in tools.values():
-            if isinstance(tool, Restores):
-                tool.restore(session.id, history)
+        tools, restoring = self._offered(scope)
+        for tool in restoring:
+            tool.restore(session.id, history)
         return Plan(
             scope=scope,
             model=model,
@@ -85,14 +85,19 @@ class StandardPlanner:
             clock=self._clock,
         )
 
-    def _offered(self, scope: Scope) -> Mapping[str, Tool]:
-        """What the place offers, as far as the one who asks may use it."""
+    def _offered(self, scope: Scope) -> tuple[Mapping[str, Tool], Sequence[Restores]]:
+        """What the place offers, as far as the one who asks may use it; and what has a memory."""
         # A session may go on elsewhere than it began: where it is asked from is what counts.
         platform = platform_of(scope.address.channel) if scope.address else scope.source
-        tools = self._toolbox.on(platform)
-        powers = self._chats.powers(platform, scope.role)
-        specs = offered(powers, (tool.spec for tool in tools.values()), tools_of)
-        return {spec.name: tools[spec.name] for spec in specs}
+        asked = (platform, scope.role)
+        if asked not in self._sorted_out:
+            tools = self._toolbox.on(platform)
+            powers = self._chats.powers(platform, scope.role)
+            specs = offered(powers, (tool.spec for tool in tools.values()), tools_of)
+            chosen = {spec.name: tools[spec.name] for spec in specs}
+            restoring = [tool for tool in chosen.values() if isinstance(tool, Restores)]
+            self._sorted_out[asked] = chosen, restoring
+        return self._sorted_out[asked]
 
     def _prompt(self, session: Session, scope: Scope, model: Model) -> str:
         """The session's own prompt again, byte for byte, as long as its model stays."""
@@ -101,7 +106,7 @@ class StandardPlanner:
             return session.system
         return build_prompt(
             PromptFacts(
-                soul=_read(self._soul),
+                soul=self._soul.read(),
                 system=_machine(),
                 home=str(self._settings.user_home),
                 workspace=scope.workspace,
@@ -125,6 +130,27 @@ class StandardPlanner:
 
 def _wish(override: ChannelOverride) -> Flags:
     return Flags(model=override.model, provider=override.provider)
+
+
+class _Soul:
+    """Who the agent is, read again only when the file has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._text = ""
+
+    def read(self) -> str:
+        try:
+            found = self._path.stat()
+        except OSError:
+            self._seen = None
+            return _read(self._path)
+        seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if seen != self._seen:
+            self._text = _read(self._path)
+            self._seen = seen
+        return self._text
 
 
 def _read(path: Path) -> str:
