@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import anyio
 import msgspec
 from aiohttp import web
 from msgspec import Struct
@@ -19,12 +18,13 @@ from hermes.api.completion import (
 )
 from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.entry import Ask, Slot
-from hermes.api.errors import ApiError, from_hermes, invalid
+from hermes.api.errors import ApiError, invalid
 from hermes.api.naming import model_names, route_for
 from hermes.api.prompts import Draft, Prompt, handed_tools
 from hermes.api.replies import HEADER, Claim, Replies
 from hermes.api.settings import ModelRoute
 from hermes.api.sse import EventStream
+from hermes.api.streaming import tell_turn
 from hermes.api.talks import Place, Talks, header_name, settle
 from hermes.api.words import Stream
 from hermes.app.build import App
@@ -32,7 +32,6 @@ from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.sse import frame
 from hermes.ports.store import Write
-from hermes.schema.errors import HermesError
 from hermes.schema.events import (
     Event,
     Outcome,
@@ -162,24 +161,8 @@ class Chat:
     async def _stream(self, request: web.Request, turn: "_Turn", slot: Slot) -> web.StreamResponse:
         stream = EventStream(request, self._desk.limits, turn.headers)
         telling = _Telling(turn, stream)
-        failure: ApiError | None = None
-        async with anyio.create_task_group() as group:
-
-            async def listen(event: Event) -> None:
-                if isinstance(event, RunStarted):
-                    await stream.open()
-                    group.start_soon(stream.pump, group.cancel_scope)
-                await telling.hear(event)
-
-            try:
-                await self._desk.entry.enter(turn.job.app, turn.ask(), listen, slot)
-            except ApiError as error:
-                failure = error
-            except HermesError as error:
-                failure = from_hermes(error)
-            group.cancel_scope.cancel()
-        if failure is not None and not stream.opened:
-            raise failure
+        entry, job = self._desk.entry, turn.job
+        failure = await tell_turn(entry, stream, job.app, turn.ask(), slot, telling.hear)
         telling.end(failure)
         await stream.close()
         return stream.response

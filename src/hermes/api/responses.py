@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, structs
 from hermes.api.chat_wire import ChatTool, ToolFunction
 from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.entry import Ask, Slot
-from hermes.api.errors import ApiError, from_hermes, invalid, missing
+from hermes.api.errors import ApiError, invalid, missing
 from hermes.api.naming import model_names, route_for
 from hermes.api.prompts import handed_tools
 from hermes.api.responses_story import Story, said_something
@@ -25,14 +25,15 @@ from hermes.api.responses_wire import (
 from hermes.api.runs_talk import Question, Talk, Wanted, idempotency, key_reused
 from hermes.api.settings import ModelRoute
 from hermes.api.sse import EventStream
+from hermes.api.streaming import stream_turn
 from hermes.api.talks import settle
 from hermes.app.build import App
 from hermes.kit.holder import is_surely_dead, new_holder
 from hermes.kit.text import one_line
 from hermes.ports.journal import KeepResponse, KeptResponse, NoteRun, RunRecord, RunStatus
 from hermes.ports.store import Write
-from hermes.schema.errors import HermesError, NotFound
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
+from hermes.schema.errors import NotFound
+from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Message
 from hermes.schema.scope import OWNER
 from hermes.schema.tools import ToolSpec
@@ -206,35 +207,8 @@ class _Door:
 
     async def _stream(self, request: web.Request, turn: "_Turn", slot: Slot) -> web.StreamResponse:
         stream = EventStream(request, self._desk.limits, turn.headers)
-        failure: ApiError | None = None
-        last: list[RunEnded] = []
-        async with anyio.create_task_group() as group:
-
-            async def listen(event: Event) -> None:
-                if isinstance(event, RunStarted):
-                    await stream.open()
-                    group.start_soon(stream.pump, group.cancel_scope)
-                if isinstance(event, RunEnded):
-                    last.append(event)
-                    return
-                for frame in turn.story.hear(event):
-                    stream.send(frame)
-
-            try:
-                await self._desk.entry.enter(turn.job.app, turn.ask(), listen, slot)
-            except ApiError as error:
-                failure = error
-            except HermesError as error:
-                failure = from_hermes(error)
-            group.cancel_scope.cancel()
-        if failure is not None and not stream.opened:
-            raise failure
-        # Only now is the session free: whoever hears of the end may go on at once.
-        for event in last:
-            for frame in turn.story.hear(event):
-                stream.send(frame)
-        await stream.close()
-        return stream.response
+        entry, app = self._desk.entry, turn.job.app
+        return await stream_turn(entry, stream, app, turn.ask(), slot, turn.story.hear)
 
 
 class _Turn:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import assert_never
 
-import anyio
 import msgspec
 from aiohttp import web
 from msgspec import structs
@@ -11,7 +10,7 @@ from msgspec import structs
 from hermes.api.chat_wire import ChatMessage
 from hermes.api.desk import Desk, answer
 from hermes.api.entry import Ask, Slot
-from hermes.api.errors import ApiError, from_hermes, invalid
+from hermes.api.errors import ApiError, invalid
 from hermes.api.prompts import Draft
 from hermes.api.runs_talk import known_session
 from hermes.api.sessions_wire import (
@@ -22,12 +21,12 @@ from hermes.api.sessions_wire import (
     TurnUsage,
 )
 from hermes.api.sse import EventStream
+from hermes.api.streaming import stream_turn
 from hermes.api.words import Stream
 from hermes.app.build import App
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
-from hermes.schema.errors import HermesError
 from hermes.schema.events import (
     Event,
     Notice,
@@ -82,35 +81,7 @@ class SessionChat:
         headers = {"X-Hermes-Session-Id": ask.session.id, "X-Hermes-Run-Id": ask.run}
         stream = EventStream(request, self._desk.limits, headers)
         telling = Telling(ask, app.clock)
-        failure: ApiError | None = None
-        last: list[RunEnded] = []
-        async with anyio.create_task_group() as group:
-
-            async def listen(event: Event) -> None:
-                if isinstance(event, RunStarted):
-                    await stream.open()
-                    group.start_soon(stream.pump, group.cancel_scope)
-                if isinstance(event, RunEnded):
-                    last.append(event)
-                    return
-                for frame in telling.hear(event):
-                    stream.send(frame)
-
-            try:
-                await self._desk.entry.enter(app, ask, listen, slot)
-            except ApiError as error:
-                failure = error
-            except HermesError as error:
-                failure = from_hermes(error)
-            group.cancel_scope.cancel()
-        if failure is not None and not stream.opened:
-            raise failure
-        # Only now is the session free: whoever hears of the end may go on at once.
-        for event in last:
-            for frame in telling.hear(event):
-                stream.send(frame)
-        await stream.close()
-        return stream.response
+        return await stream_turn(self._desk.entry, stream, app, ask, slot, telling.hear)
 
 
 async def _ask(app: App, request: web.Request, body: ChatTurn) -> Ask:
