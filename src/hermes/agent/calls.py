@@ -1,11 +1,13 @@
 """Run the calls of one answer: readers together, everything else alone, results in order."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import math
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 
 import anyio
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from hermes.agent.answers import CUT_OFF
 from hermes.agent.cancelling import cancelled_from_outside
@@ -13,6 +15,7 @@ from hermes.agent.plan import Plan
 from hermes.agent.repair import LONGEST, is_object
 from hermes.kit.ids import new_id
 from hermes.kit.text import head_and_tail, one_line
+from hermes.ports.counsel import Ruling, Wish, nobody_answers, nobody_to_ask
 from hermes.ports.sink import Emit
 from hermes.ports.tool import Output, Tool, ToolContext
 from hermes.schema.errors import ToolError
@@ -136,14 +139,11 @@ class Calls:
         return Result(new_id("msg"), call.id, output.parts, output.failed, output.shown)
 
     async def _execute(self, call: ToolCall, tool: Tool) -> Output:
-        async def progress(text: str) -> None:
-            await self._emit(ToolProgress(call.id, text[-MAX_PROGRESS:]))
-
         spec = tool.spec
         unknown = "" if spec.effect is Effect.READ else " What it did until then stays done."
         try:
-            with anyio.move_on_after(spec.timeout):
-                return await tool.run(call.args, ToolContext(self._plan.scope, call.id, progress))
+            with anyio.move_on_after(spec.timeout) as limit:
+                return await tool.run(call.args, self._context(call, limit))
         except ToolError as error:
             return Output.text(error.sentence, failed=True)
         except anyio.get_cancelled_exc_class():
@@ -156,6 +156,44 @@ class Calls:
             late = f"{call.name} took longer than {spec.timeout:g} s and was stopped."
             return Output.text(late + unknown, failed=True)
         return Output.text(f"{call.name} failed with an internal error.{unknown}", failed=True)
+
+    def _context(self, call: ToolCall, limit: anyio.CancelScope) -> ToolContext:
+        plan, counsel = self._plan, self._plan.counsel
+
+        async def progress(text: str) -> None:
+            await self._emit(ToolProgress(call.id, text[-MAX_PROGRESS:]))
+
+        async def use(name: str, args: Raw) -> Output:
+            other = plan.tools.get(name)
+            if other is None or name == call.name:
+                raise ToolError(f"{name} cannot be called from {call.name}.")
+            return bounded(await other.run(args, context))
+
+        async def ask(wish: Wish) -> Ruling:
+            if counsel is None:
+                return await nobody_to_ask(wish)
+            with _stopped(limit):
+                return await counsel.rule(plan.scope, wish, self._emit)
+
+        async def inquire(text: str, choices: Sequence[str]) -> str | None:
+            if counsel is None:
+                return await nobody_answers(text, choices)
+            with _stopped(limit):
+                return await counsel.inquire(plan.scope, text, choices, self._emit)
+
+        context = ToolContext(plan.scope, call.id, progress, ask, inquire, use)
+        return context
+
+
+@contextmanager
+def _stopped(limit: anyio.CancelScope) -> Generator[None]:
+    """A tool's time does not run while a person thinks; the question has a limit of its own."""
+    left = limit.deadline - anyio.current_time()
+    limit.deadline = math.inf
+    try:
+        yield
+    finally:
+        limit.deadline = anyio.current_time() + left
 
 
 def bounded(output: Output) -> Output:

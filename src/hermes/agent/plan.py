@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from hermes.agent.guard import GuardLimits
 from hermes.kit.clock import Clock
-from hermes.ports.model import Model
+from hermes.ports.counsel import Counsel
+from hermes.ports.model import FREELY, Calling, Model
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.schema.messages import Message, User
@@ -24,7 +25,8 @@ async def no_steering() -> Sequence[User]:
 class Plan(Struct, frozen=True, kw_only=True):
     """Chosen once and frozen: a setting changed meanwhile counts from the next turn.
 
-    `handed` are tools that whoever asks runs: a call of one of them ends the turn.
+    `handed` are tools that whoever asks runs: a call of one of them ends the turn. Without a
+    `counsel` there is nobody to ask.
     """
 
     scope: Scope
@@ -38,6 +40,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     clock: Clock
     effort: str | None = None
     handed: Sequence[ToolSpec] = ()
+    calling: Calling = FREELY
+    counsel: Counsel | None = None
 
 
 class Entrusted(Struct, frozen=True, kw_only=True):

@@ -1,9 +1,21 @@
 """How processes are run: the one door out."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from msgspec import Struct
+
+
+class Reach(Struct, frozen=True, kw_only=True):
+    """What a process may do besides reading what the sandbox shows it.
+
+    `writable` are folders; `beyond` takes the wall away, which somebody must have approved.
+    """
+
+    writable: tuple[str, ...] = ()
+    network: bool = False
+    beyond: bool = False
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -17,6 +29,7 @@ class Job(Struct, frozen=True, kw_only=True):
     cwd: str
     env: Mapping[str, str]
     timeout: float
+    reach: Reach = Reach()
     stdin: bytes = b""
     keep: int = 200_000
     spill: str | None = None
@@ -37,12 +50,60 @@ class Finished(Struct, frozen=True, kw_only=True):
     left: int = 0
 
 
+class Exit(Struct, frozen=True):
+    """How a process ended: `left` others outlived it and were ended, `stuck` could not be."""
+
+    exit_code: int
+    left: int = 0
+    stuck: int = 0
+
+
+class Process(Protocol):
+    """A command that runs beside us, with everything it starts."""
+
+    @property
+    def pid(self) -> int: ...
+
+    async def read(self) -> bytes:
+        """The next output; nothing once nobody can write any more."""
+        ...
+
+    async def feed(self, data: bytes) -> None:
+        """Write to its standard input or its terminal; without a word if it does not listen."""
+        ...
+
+    def hang_up(self) -> None:
+        """Close its standard input."""
+        ...
+
+    async def wait(self) -> Exit:
+        """Until nothing of its tree is left. Raises `SandboxError` if it never began."""
+        ...
+
+    async def end(self) -> None:
+        """End the whole tree: asked first, then forced."""
+        ...
+
+
 class Sandbox(Protocol):
     @property
     def name(self) -> str: ...
+
+    @property
+    def wall(self) -> str:
+        """What holds a process back, in a word; empty when nothing does."""
+        ...
 
     async def run(
         self, job: Job, heard: Callable[[bytes], Awaitable[None]] | None = None
     ) -> Finished:
         """Run to the end; cancelling kills the whole process tree. Raises `SandboxError`."""
+        ...
+
+    def open(self, job: Job, *, pty: bool = False) -> AbstractAsyncContextManager[Process]:
+        """A process for the length of the block; leaving it, by any way, ends the whole tree.
+
+        `pty` gives it a terminal of its own. Of the job, `timeout`, `stdin`, `keep` and `spill`
+        are the caller's business here.
+        """
         ...

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Raw, Struct
 
 from hermes.ports.journal import Journal, KeepResponse, NoteRun, Responses
+from hermes.ports.matters import Matters, PutMatter
 from hermes.schema.messages import Message, Usage
 from hermes.schema.sessions import (
     Digest,
@@ -138,6 +139,36 @@ class Fence(Struct, frozen=True):
     generation: int
 
 
+class Release(Struct, frozen=True):
+    """Give a lease back, together with the last that is written under it."""
+
+    session: str
+    generation: int
+
+
+class Entrance(Struct, frozen=True, kw_only=True):
+    """How a turn begins. `generation` is of a lease that is held already; 0 takes one for `ttl`.
+
+    Up to `limit` parcels of the session's inbox are claimed. `first` goes into the transcript
+    at once, when it is the only one that waits there.
+    """
+
+    session: str
+    holder: str
+    ttl: timedelta
+    generation: int = 0
+    limit: int = 0
+    first: Append | None = None
+
+
+class Admitted(Struct, frozen=True):
+    """`appended` says whether `first` is in the transcript by now."""
+
+    generation: int
+    waiting: Sequence[Parcel] = ()
+    appended: bool = False
+
+
 Write: TypeAlias = (
     OpenSession
     | ChangeSession
@@ -149,8 +180,10 @@ Write: TypeAlias = (
     | Post
     | Done
     | Amend
+    | Release
     | NoteRun
     | KeepResponse
+    | PutMatter
 )
 
 
@@ -265,13 +298,24 @@ class Store(Protocol):
     def journal(self) -> Journal: ...
     @property
     def responses(self) -> Responses: ...
+    @property
+    def matters(self) -> Matters: ...
 
     def seen_by(self, principal: str) -> Archive:
         """The owner sees everything; anybody else only what is theirs."""
         ...
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
-        """All or nothing, and on disk when it returns. Raises `LeaseLost` beyond the fence."""
+        """All or nothing, and on disk when it returns. Raises `LeaseLost` beyond the fence,
+        and `Overtaken` when a matter is not in the state it was to be in.
+        """
+        ...
+
+    async def admit(self, entrance: Entrance, *writes: Write) -> Admitted:
+        """All that begins a turn as one commit: its lease, these writes, and what waits.
+
+        Raises `SessionBusy` while another live holder has the session, and `LeaseLost`.
+        """
         ...
 
     async def open_intents(self, session: str) -> Sequence[Intent]: ...

@@ -5,15 +5,11 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Raw, Struct
 
+from hermes.ports.counsel import Ask, Inquire, nobody_answers, nobody_to_ask
+from hermes.schema.errors import ToolError
 from hermes.schema.messages import Media, Message, Text
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
-
-
-class ToolContext(Struct, frozen=True):
-    scope: Scope
-    call: str
-    progress: Callable[[str], Awaitable[None]]
 
 
 class Output(Struct, frozen=True):
@@ -26,6 +22,29 @@ class Output(Struct, frozen=True):
     @classmethod
     def text(cls, text: str, *, shown: str = "", failed: bool = False) -> "Output":
         return cls((Text(text),), shown, failed)
+
+
+Use = Callable[[str, Raw], Awaitable[Output]]
+
+
+async def no_other_tools(name: str, args: Raw) -> Output:
+    raise ToolError(f"{name} cannot be called from here.")
+
+
+class ToolContext(Struct, frozen=True):
+    """What a tool is told about its call, and whom it may turn to.
+
+    `ask` is for everything that has an effect, before it; `inquire` asks a person something;
+    `use` calls another tool of the same turn. `foreign`: strangers' words are in this turn.
+    """
+
+    scope: Scope
+    call: str
+    progress: Callable[[str], Awaitable[None]]
+    ask: Ask = nobody_to_ask
+    inquire: Inquire = nobody_answers
+    use: Use = no_other_tools
+    foreign: bool = False
 
 
 class Tool(Protocol):

@@ -132,5 +132,11 @@ class LeaseLost(StoreError):
     exit_code = 75
 
 
+class Overtaken(StoreError):
+    """Something is no longer in the state in which it was to be changed."""
+
+    code = "overtaken"
+
+
 class NotFound(StoreError):
     code = "not_found"

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from hermes.schema.messages import Assistant, Result, ToolCall, Usage, User
+from hermes.schema.questions import Question
 from hermes.schema.tools import Effect
 
 
@@ -57,6 +58,20 @@ class ToolProgress(Struct, frozen=True, tag="tool_progress"):
     text: str
 
 
+class Asked(Struct, frozen=True, tag="asked"):
+    """The turn waits for a person. The question is on disk."""
+
+    question: Question
+
+
+class Answered(Struct, frozen=True, tag="answered"):
+    """It goes on: `answer` is a choice or a person's words; empty when the time ran out."""
+
+    question: str
+    answer: str = ""
+    by: str = ""
+
+
 class RunEnded(Struct, frozen=True, tag="run_ended"):
     """The one last word of a run. `code` is an error's code, `reason` a sentence for people."""
 
@@ -69,5 +84,5 @@ class RunEnded(Struct, frozen=True, tag="run_ended"):
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | ToolProgress
-Fact: TypeAlias = RunStarted | Said | ToolStarted | RunEnded
+Fact: TypeAlias = RunStarted | Said | ToolStarted | Asked | Answered | RunEnded
 Event: TypeAlias = Delta | Fact

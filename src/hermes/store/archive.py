@@ -29,7 +29,7 @@ _THEIRS = load("archive")
 _ALL = unwalled(_THEIRS)
 _DELETING = (
     "unindex words", "unindex grams", "keep generation", "forget lease", "forget runs",
-    "forget responses", "delete",
+    "forget responses", "forget matters", "delete",
 )  # fmt: skip
 _DELETE_AT_ONCE = 50
 """Sessions per transaction, so that a great clear-out does not keep other writes waiting."""

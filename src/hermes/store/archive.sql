@@ -90,6 +90,9 @@ DELETE FROM runs WHERE session = :id;
 -- name: forget responses
 DELETE FROM responses WHERE session = :id;
 
+-- name: forget matters
+DELETE FROM matters WHERE session = :id;
+
 -- name: forget parcels
 DELETE FROM parcels WHERE topic IN (SELECT value FROM json_each(:ids));
 

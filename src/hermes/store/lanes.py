@@ -43,6 +43,17 @@ class _ParkedRow(_ParcelRow, array_like=True, frozen=True):
     reason: str
 
 
+class Claim(Struct, frozen=True):
+    """What is taken out of a lane, by whom, and for how long."""
+
+    lane: str
+    topic: str | None
+    holder: str
+    now: int
+    until: int
+    limit: int
+
+
 class SqliteLanes:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
@@ -55,22 +66,10 @@ class SqliteLanes:
         self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
     ) -> Sequence[Parcel]:
         now = self._clock.now()
-        values = {
-            "lane": lane,
-            "topic": topic,
-            "holder": holder,
-            "now": micros(now),
-            "until": micros(now + lease),
-            "limit": max(limit, 0),
-        }
-        statement = _SQL["claim any" if topic is None else "claim topic"]
-
-        def claim(connection: Connection) -> list[Parcel]:
-            _bury_the_dead(connection, lane, micros(now))
-            rows = all_of(connection.execute(statement, values), _ParcelRow)
-            return [row.parcel() for row in sorted(rows, key=lambda row: row.n)]
-
-        return await self._engine.write(claim, droppable=True)
+        wanted = Claim(lane, topic, holder, micros(now), micros(now + lease), limit)
+        return await self._engine.write(
+            lambda connection: claim(connection, wanted), droppable=True
+        )
 
     async def topics(self, lane: str) -> Sequence[str]:
         def read(connection: Connection) -> list[str]:
@@ -115,12 +114,24 @@ def _forget(connection: Connection, before: datetime) -> int:
     return connection.changes()
 
 
-def _bury_the_dead(connection: Connection, lane: str, now: int) -> None:
-    """What a process held that is surely gone need not wait for its lease to lapse."""
-    values = {"lane": lane, "now": now}
-    for (holder,) in connection.execute(_SQL["holders"], values).fetchall():
+def claim(connection: Connection, wanted: Claim) -> list[Parcel]:
+    """Take what is due, oldest first."""
+    some = "any" if wanted.topic is None else "topic"
+    values = {
+        "lane": wanted.lane,
+        "topic": wanted.topic,
+        "holder": wanted.holder,
+        "now": wanted.now,
+        "until": wanted.until,
+        "limit": max(wanted.limit, 0),
+    }
+    # What a process held that is surely gone need not wait for its lease to lapse.
+    for (holder,) in connection.execute(_SQL[f"holders of {some}"], values).fetchall():
         if is_surely_dead(str(holder)):
-            connection.execute(_SQL["lapse"], {**values, "holder": holder})
+            lapsing = {"lane": wanted.lane, "now": wanted.now, "holder": holder}
+            connection.execute(_SQL["lapse"], lapsing)
+    rows = all_of(connection.execute(_SQL[f"claim {some}"], values), _ParcelRow)
+    return [row.parcel() for row in sorted(rows, key=lambda row: row.n)]
 
 
 def _settle(connection: Connection, statement: str, values: Mapping[str, str | int]) -> None:

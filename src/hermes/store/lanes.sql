@@ -1,5 +1,9 @@
--- name: holders
+-- name: holders of any
 SELECT DISTINCT holder FROM parcels WHERE lane = :lane AND state = 1 AND until > :now;
+
+-- name: holders of topic
+SELECT DISTINCT holder FROM parcels
+WHERE lane = :lane AND topic = :topic AND state < 2 AND state = 1 AND until > :now;
 
 -- name: lapse
 UPDATE parcels SET until = :now

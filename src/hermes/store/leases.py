@@ -1,6 +1,6 @@
 """One runner per session: a row says who, until when, and for the how-manieth time."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
@@ -28,13 +28,9 @@ class SqliteLeases:
 
     async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
         now = self._clock.now()
-        values = {"session": session, "holder": holder, "until": micros(now + ttl)}
 
         def hold(connection: Connection) -> int:
-            held = one_of(connection.execute(_SQL["held"], values), _Held)
-            if held is not None and _is_anothers(held, holder, micros(now)):
-                raise _busy(session, held.holder)
-            return number_of(connection.execute(_SQL["hold"], values))
+            return take(connection, session, holder, (now, now + ttl))
 
         return await self._engine.write(hold, droppable=True)
 
@@ -52,12 +48,21 @@ class SqliteLeases:
         return await self._engine.write(renew)
 
     async def release(self, session: str, generation: int) -> None:
-        values = {"session": session, "generation": generation}
+        await self._engine.write(lambda connection: give_back(connection, session, generation))
 
-        def release(connection: Connection) -> None:
-            connection.execute(_SQL["release"], values)
 
-        await self._engine.write(release)
+def take(connection: Connection, session: str, holder: str, span: tuple[datetime, datetime]) -> int:
+    """The lease's generation. Raises `SessionBusy` while another live holder has it."""
+    now, until = map(micros, span)
+    values = {"session": session, "holder": holder, "until": until}
+    held = one_of(connection.execute(_SQL["held"], values), _Held)
+    if held is not None and _is_anothers(held, holder, now):
+        raise _busy(session, held.holder)
+    return number_of(connection.execute(_SQL["hold"], values))
+
+
+def give_back(connection: Connection, session: str, generation: int) -> None:
+    connection.execute(_SQL["release"], {"session": session, "generation": generation})
 
 
 def check(connection: Connection, fence: Fence) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import anyio
 
 from hermes.kit.clock import Clock
-from hermes.ports.store import Fence, Intent, Write
+from hermes.ports.store import Admitted, Entrance, Fence, Intent, Write
+from hermes.store.admission import admit
 from hermes.store.archive import SqliteArchive
 from hermes.store.connect import open_writer
 from hermes.store.connection import Connection
@@ -16,6 +17,7 @@ from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.lanes import SqliteLanes
 from hermes.store.leases import SqliteLeases, check
+from hermes.store.matters import SqliteMatters
 from hermes.store.rows import IntentRow, all_of, micros
 from hermes.store.statements import load
 from hermes.store.upkeep import Stats, Upkeep
@@ -37,6 +39,7 @@ class SqliteStore:
         self._leases = SqliteLeases(engine, clock)
         self._journal = SqliteJournal(engine)
         self._responses = SqliteResponses(engine)
+        self._matters = SqliteMatters(engine)
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> "SqliteStore":
@@ -68,6 +71,10 @@ class SqliteStore:
     def responses(self) -> SqliteResponses:
         return self._responses
 
+    @property
+    def matters(self) -> SqliteMatters:
+        return self._matters
+
     def seen_by(self, principal: str) -> SqliteArchive:
         return SqliteArchive(self._engine, principal)
 
@@ -82,6 +89,10 @@ class SqliteStore:
             apply(connection, writes, now)
 
         await self._engine.write(write)
+
+    async def admit(self, entrance: Entrance, *writes: Write) -> Admitted:
+        now = self._clock.now()
+        return await self._engine.write(lambda connection: admit(connection, entrance, writes, now))
 
     async def open_intents(self, session: str) -> Sequence[Intent]:
         def read(connection: Connection) -> list[Intent]:

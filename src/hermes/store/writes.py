@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct
 
 from hermes.kit.text import one_line
 from hermes.ports.journal import KeepResponse, NoteRun
+from hermes.ports.matters import PutMatter
 from hermes.ports.store import (
     Amend,
     Append,
@@ -21,6 +22,7 @@ from hermes.ports.store import (
     OpenSession,
     Parcel,
     Post,
+    Release,
     Settle,
     Write,
 )
@@ -29,6 +31,8 @@ from hermes.schema.messages import Assistant, Message, Result, Trust, User, text
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection
 from hermes.store.journal import keep, note
+from hermes.store.leases import give_back
+from hermes.store.matters import put
 from hermes.store.rows import encode, micros, number_of, number_or_none, one_of
 from hermes.store.statements import load
 
@@ -59,25 +63,30 @@ def _apply(connection: Connection, write: Write, now: int) -> None:
             _append(connection, [write])
         case Hide(session, seq):
             _hide(connection, session, seq)
-        case Begin(intent):
-            _begin(connection, intent)
-        case Settle(session, call):
-            connection.execute(_SQL["settle"], {"session": session, "call": call})
+        case Begin() | Settle():
+            _intend(connection, write)
         case Meter():
             _meter(connection, write)
         case Post() | Done() | Amend():
             _move(connection, write, now)
-        case NoteRun() | KeepResponse():
+        case Release(session, generation):
+            give_back(connection, session, generation)
+        case NoteRun() | KeepResponse() | PutMatter():
             _keep(connection, write)
         case _:
             assert_never(write)
 
 
-def _keep(connection: Connection, write: NoteRun | KeepResponse) -> None:
-    if isinstance(write, NoteRun):
-        note(connection, write)
-    else:
-        keep(connection, write.response)
+def _keep(connection: Connection, write: NoteRun | KeepResponse | PutMatter) -> None:
+    match write:
+        case NoteRun():
+            note(connection, write)
+        case KeepResponse(response):
+            keep(connection, response)
+        case PutMatter():
+            put(connection, write)
+        case _:
+            assert_never(write)
 
 
 def _move(connection: Connection, write: Post | Done | Amend, now: int) -> None:
@@ -280,6 +289,13 @@ def _hide(connection: Connection, session: str, seq: int) -> None:
     where = {"n": number_of_session(connection, session), "seq": seq}
     for statement in ("unindex words", "unindex grams", "untally", "hide"):
         connection.execute(_SQL[statement], where)
+
+
+def _intend(connection: Connection, write: Begin | Settle) -> None:
+    if isinstance(write, Begin):
+        _begin(connection, write.intent)
+    else:
+        connection.execute(_SQL["settle"], {"session": write.session, "call": write.call})
 
 
 def _begin(connection: Connection, intent: Intent) -> None:

@@ -1,0 +1,55 @@
+"""A change as people read it: who, why, from whose words, and what became different."""
+
+import difflib
+from collections.abc import Iterator
+
+from hermes.changes.change import Change, Edit, Entry, Origin
+
+SHORT = 6
+"""Letters of an id that are shown; its end is the part that differs."""
+
+
+def one_line(entry: Entry) -> str:
+    change = entry.change
+    state = "" if entry.state == "applied" else f"  ({entry.state})"
+    when = change.at.astimezone().strftime("%Y-%m-%d %H:%M")
+    return f"{short(change.id)}  {when}  {change.by:<8}  {change.kind}: {change.summary}{state}"
+
+
+def in_full(change: Change) -> str:
+    lines = [f"{short(change.id)}  {change.kind} {change.name}: {change.summary}"]
+    lines.append(f"  by {change.by}, {change.at.astimezone():%Y-%m-%d %H:%M}")
+    if change.why:
+        lines.append(f"  because: {change.why}")
+    if origin := described(change.origin):
+        lines.append(f"  from: {origin}")
+    for edit in change.edits:
+        lines.extend(diff(edit))
+    return "\n".join(lines)
+
+
+def described(origin: Origin) -> str:
+    parts = [f"session {origin.session}"] if origin.session else []
+    parts += [f"words of others: {', '.join(origin.words)}"] if origin.words else []
+    return "; ".join(parts)
+
+
+def diff(edit: Edit) -> Iterator[str]:
+    before, after = _lines(edit.before), _lines(edit.after)
+    if before is None or after is None:
+        yield f"  {edit.path}: not text"
+        return
+    old = edit.path if edit.before is not None else "(no file)"
+    new = edit.path if edit.after is not None else "(no file)"
+    yield from difflib.unified_diff(before, after, old, new, lineterm="")
+
+
+def short(id: str) -> str:  # noqa: A002 it is one
+    return id[-SHORT:].lower()
+
+
+def _lines(data: bytes | None) -> list[str] | None:
+    try:
+        return [] if data is None else data.decode().splitlines()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,150 @@
+"""The book of changes: written down, then carried out; undone by carrying out the reverse."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import msgspec
+from msgspec import Raw, structs
+
+from hermes.changes.change import Author, Change, Entry, Proposal, State
+from hermes.changes.files import Drifted, carry_out
+from hermes.kit.clock import Clock
+from hermes.kit.errors import UsageError
+from hermes.kit.failpoints import passing
+from hermes.kit.holder import this_process
+from hermes.kit.ids import new_id
+from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.store import Store
+from hermes.schema.errors import NotFound, Overtaken
+
+T = TypeVar("T")
+
+_CHANGE = "change"
+_PROPOSAL = "proposal"
+_WAITING = "waiting"
+
+
+class Ledger:
+    """All changes of a profile. `root` is its home; edits name files below it."""
+
+    def __init__(self, store: Store, root: Path, clock: Clock) -> None:
+        self._store = store
+        self._root = root
+        self._clock = clock
+
+    async def apply(self, change: Change) -> Change:
+        """Carry it out. Raises `Drifted` when a file is not as expected, and changes nothing."""
+        await self._put(change, State.APPLYING, was="")
+        passing("ledger.noted")
+        await self._finish(change)
+        return change
+
+    async def settle(self) -> None:
+        """Bring what a crash interrupted to its end."""
+        for matter in await self._store.matters.abandoned(_CHANGE):
+            try:
+                await self._finish(_read(matter).change)
+            except Drifted:
+                continue  # it is in the book as failed
+
+    async def log(self, kind: str | None = None, limit: int = 50) -> Sequence[Entry]:
+        """The newest, oldest of them first."""
+        entries = [_read(one) for one in await self._store.matters.find(_CHANGE, limit=1000)]
+        return [one for one in entries if kind in {None, one.change.kind}][-limit:]
+
+    async def get(self, name: str) -> Entry:
+        """By its id, or by an end of it that is unique. Raises `NotFound`."""
+        return _one_of(await self.log(limit=1000), name, lambda entry: entry.change.id)
+
+    async def undo(self, name: str, by: Author = Author.PERSON) -> Change:
+        """Put every file back as it was, byte for byte. Raises `Drifted` if one has changed since.
+
+        The undoing is a change of its own, so it can be undone as well.
+        """
+        entry = await self.get(name)
+        done = entry.change
+        if entry.state is not State.APPLIED:
+            raise UsageError(f"The change {done.id} is {entry.state}, so there is nothing to undo.")
+        reverse = structs.replace(
+            done,
+            id=new_id("chg"),
+            at=self._clock.now(),
+            by=by,
+            summary=f"undo: {done.summary}",
+            why=f"undo of {done.id}",
+            edits=tuple(structs.replace(e, before=e.after, after=e.before) for e in done.edits),
+        )
+        await self.apply(reverse)
+        await self._put(done, State.UNDONE, was=State.APPLIED)
+        return reverse
+
+    async def propose(self, proposal: Proposal) -> None:
+        body = Raw(msgspec.json.encode(proposal))
+        matter = Matter(
+            kind=_PROPOSAL,
+            id=proposal.id,
+            session=proposal.origin.session,
+            state=_WAITING,
+            at=proposal.at,
+            body=body,
+        )
+        await self._store.commit(PutMatter(matter, was=""))
+
+    async def waiting(self, kind: str | None = None) -> Sequence[Proposal]:
+        found = await self._store.matters.find(_PROPOSAL, only_open=True)
+        proposals = [msgspec.json.decode(one.body, type=Proposal) for one in found]
+        return [one for one in proposals if kind in {None, one.kind}]
+
+    async def proposal(self, name: str) -> Proposal:
+        """One that waits. Raises `NotFound`."""
+        return _one_of(await self.waiting(), name, lambda one: one.id)
+
+    async def decide(self, proposal: Proposal, *, accepted: bool) -> None:
+        """It waits no more; whoever makes such changes carries it out. Raises `Overtaken`."""
+        found = await self._store.matters.get(_PROPOSAL, proposal.id)
+        if found is None:
+            raise NotFound(f"There is no proposal {proposal.id}.")
+        state = "accepted" if accepted else "rejected"
+        after = structs.replace(found, state=state, open=False, at=self._clock.now())
+        await self._store.commit(PutMatter(after, was=_WAITING))
+
+    async def _finish(self, change: Change) -> None:
+        try:
+            await anyio.to_thread.run_sync(carry_out, self._root, change.edits)
+        except Drifted:
+            await self._put(change, State.FAILED, was=State.APPLYING)
+            raise
+        passing("ledger.carried_out")
+        try:
+            await self._put(change, State.APPLIED, was=State.APPLYING)
+        except Overtaken:
+            return  # another process settled it after us
+
+    async def _put(self, change: Change, state: State, *, was: str) -> None:
+        matter = Matter(
+            kind=_CHANGE,
+            id=change.id,
+            session="",  # what was learned outlives the session it was learned in
+            state=state,
+            at=change.at,
+            body=Raw(msgspec.json.encode(change)),
+            open=state is State.APPLYING,
+            holder=this_process() if state is State.APPLYING else "",
+        )
+        await self._store.commit(PutMatter(matter, was=was))
+
+
+def _read(matter: Matter) -> Entry:
+    return Entry(msgspec.json.decode(matter.body, type=Change), State(matter.state))
+
+
+def _one_of(things: Sequence[T], name: str, id_of: Callable[[T], str]) -> T:
+    wanted = name.upper().removeprefix("CHG_").removeprefix("PRO_")
+    found = [one for one in things if wanted and id_of(one).upper().endswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise NotFound(f"{len(found)} changes end in {name!r}.", hint="Give more of the id.")
+    raise NotFound(f"There is no change {name!r} here.")

@@ -1,0 +1,71 @@
+"""Whom a turn asks when it may not, or cannot, decide by itself."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from hermes.ports.sink import Emit
+from hermes.schema.scope import Scope
+
+
+class Reaching(StrEnum):
+    """How far something would go: held by a wall, held by none, or through a gap in it."""
+
+    INSIDE = "inside"
+    OPEN = "open"
+    NETWORK = "network"
+    BEYOND = "beyond"
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What a tool is about to do. `action` is exact: the command line, the path, the address.
+
+    `shell` says that the action is a command for a shell; `folder` is where it would run.
+    `reason` is the model's own; `foreign` says that words of strangers are in the turn.
+    """
+
+    tool: str
+    action: str
+    reaching: Reaching
+    shell: bool = False
+    folder: str = ""
+    reason: str = ""
+    foreign: bool = False
+
+
+class Ruling(Struct, frozen=True):
+    """`why` is a sentence for the model; when it is allowed, only if there is something to say."""
+
+    allowed: bool
+    why: str = ""
+
+
+class Counsel(Protocol):
+    """Rules, and where they do not decide, people."""
+
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        """May it be done? Asking is told as an event; a person who does not answer refuses."""
+        ...
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        """A person's answer in their own words; None when there is nobody, or nobody answered."""
+        ...
+
+
+Ask: TypeAlias = Callable[[Wish], Awaitable[Ruling]]
+Inquire: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str | None]]
+
+
+async def nobody_to_ask(wish: Wish) -> Ruling:
+    """What needs nobody's leave may be done."""
+    if wish.reaching in {Reaching.INSIDE, Reaching.OPEN}:
+        return Ruling(allowed=True)
+    return Ruling(allowed=False, why="Not done: it needs approval, and there is nobody to ask.")
+
+
+async def nobody_answers(text: str, choices: Sequence[str]) -> str | None:
+    return None

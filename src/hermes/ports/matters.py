@@ -1,0 +1,51 @@
+"""What outlives a turn and has a state: a question to a person, a process beside us, a task."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Raw, Struct
+
+
+class Matter(Struct, frozen=True, kw_only=True):
+    """`state` is a word of its kind; `open` says that somebody still has to attend to it.
+
+    `holder` is the process that does; `body` is the kind's own, as JSON.
+    """
+
+    kind: str
+    id: str
+    session: str
+    state: str
+    at: datetime
+    body: Raw
+    open: bool = True
+    holder: str = ""
+
+
+class PutMatter(Struct, frozen=True):
+    """Write it down. With `was`, only over one in that state; with an empty one, only if new.
+
+    Where that is not so, the whole commit is refused with `Overtaken`.
+    """
+
+    matter: Matter
+    was: str | None = None
+
+
+class Matters(Protocol):
+    async def get(self, kind: str, id: str) -> Matter | None: ...  # noqa: A002 the field's name
+
+    async def find(
+        self, kind: str, *, session: str | None = None, only_open: bool = False, limit: int = 1000
+    ) -> Sequence[Matter]:
+        """The newest, oldest of them first."""
+        ...
+
+    async def abandoned(self, kind: str) -> Sequence[Matter]:
+        """Open ones whose holder is surely gone, oldest first."""
+        ...
+
+    async def forget(self, kind: str, before: datetime) -> int:
+        """Drop those that are not open and were written before."""
+        ...

@@ -1,0 +1,101 @@
+"""Matters on SQLite: each a row with a state that only its expected successor may follow."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Raw, Struct
+
+from hermes.kit.holder import is_surely_dead
+from hermes.ports.matters import Matter, PutMatter
+from hermes.schema.errors import Overtaken
+from hermes.store.connection import Connection
+from hermes.store.engine import Engine
+from hermes.store.rows import all_of, micros, moment, one_of
+from hermes.store.statements import load
+
+_SQL = load("matters")
+_ALL = 2**31
+
+
+class _MatterRow(Struct, array_like=True, frozen=True):
+    kind: str
+    id: str
+    session: str
+    state: str
+    at: int
+    body: bytes
+    open: int
+    holder: str
+
+    def matter(self) -> Matter:
+        return Matter(
+            kind=self.kind,
+            id=self.id,
+            session=self.session,
+            state=self.state,
+            at=moment(self.at),
+            body=Raw(self.body),
+            open=bool(self.open),
+            holder=self.holder,
+        )
+
+
+class SqliteMatters:
+    """Implements `hermes.ports.matters.Matters`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def get(self, kind: str, id: str) -> Matter | None:  # noqa: A002 the field's name
+        def read(connection: Connection) -> Matter | None:
+            row = one_of(connection.execute(_SQL["get"], {"kind": kind, "id": id}), _MatterRow)
+            return row and row.matter()
+
+        return await self._engine.read(read)
+
+    async def find(
+        self, kind: str, *, session: str | None = None, only_open: bool = False, limit: int = 1000
+    ) -> Sequence[Matter]:
+        name = " ".join(
+            ["find", *(["open"] if only_open else []), *(["of session"] if session else [])]
+        )
+        values: dict[str, str | int] = {"kind": kind, "limit": limit, "session": session or ""}
+
+        def read(connection: Connection) -> list[Matter]:
+            rows = all_of(connection.execute(_SQL[name], values), _MatterRow)
+            return [row.matter() for row in reversed(rows)]
+
+        return await self._engine.read(read)
+
+    async def abandoned(self, kind: str) -> Sequence[Matter]:
+        matters = await self.find(kind, only_open=True, limit=_ALL)
+        return [one for one in matters if not one.holder or is_surely_dead(one.holder)]
+
+    async def forget(self, kind: str, before: datetime) -> int:
+        values = {"kind": kind, "before": micros(before)}
+
+        def write(connection: Connection) -> int:
+            connection.execute(_SQL["forget"], values)
+            return connection.changes()
+
+        return await self._engine.write(write)
+
+
+def put(connection: Connection, write: PutMatter) -> None:
+    matter = write.matter
+    statement = {None: "put", "": "add"}.get(write.was, "change")
+    values: dict[str, str | int | bytes | None] = {
+        "kind": matter.kind,
+        "id": matter.id,
+        "session": matter.session,
+        "state": matter.state,
+        "at": micros(matter.at),
+        "body": bytes(matter.body),
+        "open": int(matter.open),
+        "holder": matter.holder,
+        "was": write.was,
+    }
+    connection.execute(_SQL[statement], values)
+    if connection.changes() == 0:
+        expected = f"no longer {write.was}" if write.was else "known already"
+        raise Overtaken(f"The {matter.kind} {matter.id} is {expected}.")

@@ -1,0 +1,154 @@
+"""The `memory` tool: a few lasting facts, changed all at once or not at all."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from hermes.changes.change import Author, Origin
+from hermes.kit.errors import HermesError
+from hermes.memory.entries import Target
+from hermes.memory.notebook import Full, Notebook, Request, Sheet
+from hermes.memory.operations import Action, Operation, Unfit
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.scope import Role, Scope
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.recent import Recent
+
+PATIENCE = 3
+"""Refusals for lack of room in one turn, after which the model is told to stop trying."""
+MAX_OPERATIONS = 20
+_RUNS = 256
+
+
+class MemoryStep(Struct, frozen=True, forbid_unknown_fields=True):
+    action: Action
+    content: str = ""
+    old_text: str = ""
+
+
+class MemoryArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    target: Literal["memory", "user"]
+    action: Action | UnsetType = UNSET
+    content: str = ""
+    old_text: str = ""
+    operations: Annotated[list[MemoryStep], Meta(max_length=MAX_OPERATIONS)] = []
+
+
+class MemoryResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    success: bool
+    done: bool | UnsetType = UNSET
+    target: str = ""
+    usage: str = ""
+    entry_count: int | UnsetType = UNSET
+    message: str = ""
+    error: str = ""
+    note: str = ""
+    current_entries: list[str] | UnsetType = UNSET
+
+
+class MemoryParts(Struct, frozen=True, kw_only=True):
+    """`approval` says that every change waits for a person; `author` whose changes these are."""
+
+    notebook: Notebook
+    approval: bool = False
+    author: Author = Author.AGENT
+
+
+class Memory:
+    name = "memory"
+
+    def __init__(self, parts: MemoryParts) -> None:
+        self._parts = parts
+        self._arguments = Arguments(self.name, MemoryArgs)
+        self._refused: Recent[str, int] = Recent(_RUNS)
+        self.spec = ToolSpec(
+            self.name,
+            description(f"{Path(__file__).parent}/memory"),
+            self._arguments.schema,
+            Effect.WRITE,
+            timeout=30.0,
+            toolset="memory",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        request = self._request(self._arguments.decode(args), ctx)
+        try:
+            if self._parts.approval or _of_others(ctx):
+                return await self._propose(request)
+            sheet = await self._parts.notebook.change(request)
+        except Unfit as unfit:
+            raise ToolError(f"memory: {unfit}") from unfit
+        except Full as full:
+            return self._full(full.sheet, ctx.scope)
+        except HermesError as error:
+            raise ToolError(f"memory: {error}", hint=error.hint) from error
+        return _answer(_state(sheet, "Remembered for later sessions."))
+
+    def _request(self, asked: MemoryArgs, ctx: ToolContext) -> Request:
+        steps = [
+            Operation(action=s.action, content=s.content, old_text=s.old_text)
+            for s in asked.operations
+        ]
+        if not isinstance(asked.action, UnsetType):
+            single = Operation(action=asked.action, content=asked.content, old_text=asked.old_text)
+            steps.insert(0, single)
+        if not steps:
+            raise ToolError("memory: say what to do with `action`, or with `operations`.")
+        scope = ctx.scope
+        origin = Origin(
+            session=scope.session,
+            run=scope.run,
+            principal=scope.principal,
+            words=("others in this turn",) if _of_others(ctx) else (),
+        )
+        return Request(
+            target=Target(asked.target),
+            operations=tuple(steps),
+            by=self._parts.author,
+            origin=origin,
+        )
+
+    async def _propose(self, request: Request) -> Output:
+        await self._parts.notebook.propose(request)
+        sheet = await self._parts.notebook.read(request.target)
+        waits = "Noted as a proposal: the person decides with /changes whether it is remembered."
+        return _answer(_state(sheet, waits, done=False))
+
+    def _full(self, sheet: Sheet, scope: Scope) -> Output:
+        times = (self._refused.get(scope.run) or 0) + 1
+        self._refused.put(scope.run, times)
+        error = "There is no room for that: merge or remove entries, in the same call."
+        if times >= PATIENCE:
+            error = "There is no room, again. Leave memory alone for the rest of this turn."
+        refusal = MemoryResult(
+            success=False,
+            target=sheet.target,
+            usage=sheet.usage,
+            entry_count=len(sheet.entries),
+            error=error,
+            current_entries=list(sheet.entries) if times < PATIENCE else UNSET,
+        )
+        return Output.text(result(refusal), failed=True)
+
+
+def _of_others(ctx: ToolContext) -> bool:
+    """Words of strangers are in the turn, or somebody else than the owner asks."""
+    return ctx.foreign or ctx.scope.role is not Role.OWNER
+
+
+def _state(sheet: Sheet, message: str, *, done: bool = True) -> MemoryResult:
+    return MemoryResult(
+        success=True,
+        done=done,
+        target=sheet.target,
+        usage=sheet.usage,
+        entry_count=len(sheet.entries),
+        message=message,
+    )
+
+
+def _answer(answer: MemoryResult) -> Output:
+    return Output.text(result(answer), shown=answer.message)

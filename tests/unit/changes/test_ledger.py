@@ -1,0 +1,155 @@
+"""Every change is in the book before it is on the disk, and can be taken back byte for byte."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw, structs
+
+from hermes.changes.change import Author, Change, Edit, Origin, Proposal, State
+from hermes.changes.differences import in_full, one_line
+from hermes.changes.files import Drifted, carry_out, present
+from hermes.changes.ledger import Ledger
+from hermes.kit.errors import UsageError
+from hermes.kit.failpoints import watching
+from hermes.kit.ids import new_id
+from hermes.ports.matters import PutMatter
+from hermes.schema.errors import NotFound, Overtaken
+from hermes.store.sqlite import SqliteStore
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+
+class Crash(BaseException):
+    """As if the process ended here."""
+
+
+WHEN = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+def change(*edits: Edit, summary: str = "add a note") -> Change:
+    return Change(
+        id=new_id("chg"),
+        kind="memory",
+        name="memory",
+        summary=summary,
+        by=Author.AGENT,
+        at=WHEN,
+        edits=edits,
+        origin=Origin(session="s1", words=("page example.org",)),
+    )
+
+
+async def test_applied_undone_and_done_again(ledger: Ledger, home: Path) -> None:
+    file = home / "memories" / "MEMORY.md"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"old\r\n\xff")
+    done = await ledger.apply(change(Edit("memories/MEMORY.md", b"old\r\n\xff", b"new")))
+    assert file.read_bytes() == b"new"
+    undone = await ledger.undo(done.id[-6:])
+    assert file.read_bytes() == b"old\r\n\xff"
+    await ledger.undo(undone.id)
+    assert file.read_bytes() == b"new"
+    states = [entry.state for entry in await ledger.log()]
+    assert states == [State.UNDONE, State.UNDONE, State.APPLIED]
+
+
+async def test_new_files_go_with_their_folders_when_undone(ledger: Ledger, home: Path) -> None:
+    done = await ledger.apply(
+        change(Edit("skills/a/b/SKILL.md", None, b"x"), Edit("skills/a/b/scripts/run", None, b"y"))
+    )
+    assert (home / "skills/a/b/scripts/run").read_bytes() == b"y"
+    await ledger.undo(done.id)
+    assert not (home / "skills").exists()
+
+
+async def test_a_file_that_somebody_edited_stays_as_it_is(ledger: Ledger, home: Path) -> None:
+    done = await ledger.apply(change(Edit("a", None, b"1"), Edit("b", None, b"1")))
+    (home / "b").write_bytes(b"mine")
+    with pytest.raises(Drifted, match="b was changed"):
+        await ledger.undo(done.id)
+    assert ((home / "a").read_bytes(), (home / "b").read_bytes()) == (b"1", b"mine")
+    assert [entry.state for entry in await ledger.log()] == [State.APPLIED, State.FAILED]
+
+
+async def test_what_was_undone_cannot_be_undone_twice(ledger: Ledger) -> None:
+    done = await ledger.apply(change(Edit("a", None, b"1")))
+    await ledger.undo(done.id)
+    with pytest.raises(UsageError, match="nothing to undo"):
+        await ledger.undo(done.id)
+
+
+@pytest.mark.parametrize("step", ["ledger.noted", "ledger.one_file_written", "ledger.carried_out"])
+async def test_a_crash_at_any_step_is_made_good(
+    store: SqliteStore, home: Path, clock: FakeClock, step: str
+) -> None:
+    def crash(passed: str) -> None:
+        if passed == step:
+            raise Crash
+
+    two = change(Edit("a", None, b"1"), Edit("b", None, b"2"))
+    with pytest.raises(Crash), watching(crash):
+        await Ledger(store, home, clock).apply(two)
+    # The process that noted it is this one, which lives: a dead one's name is put in its place.
+    for matter in await store.matters.find("change", only_open=True):
+        await _orphan(store, matter.id)
+    await Ledger(store, home, clock).settle()
+    assert ((home / "a").read_bytes(), (home / "b").read_bytes()) == (b"1", b"2")
+    assert [entry.state for entry in await Ledger(store, home, clock).log()] == [State.APPLIED]
+
+
+async def _orphan(store: SqliteStore, name: str) -> None:
+    found = await store.matters.get("change", name)
+    assert found is not None
+    await store.commit(PutMatter(structs.replace(found, holder=""), was=found.state))
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b"])
+def test_no_edit_leaves_the_home(home: Path, path: str) -> None:
+    with pytest.raises(UsageError):
+        carry_out(home, [Edit(path, None, b"x")])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    before=st.dictionaries(st.sampled_from("abc"), st.binary(max_size=20)),
+    after=st.dictionaries(st.sampled_from("abc"), st.binary(max_size=20)),
+)
+def test_any_edits_can_be_taken_back(
+    tmp_path_factory: pytest.TempPathFactory, before: dict[str, bytes], after: dict[str, bytes]
+) -> None:
+    root = tmp_path_factory.mktemp("home")
+    for name, data in before.items():
+        (root / name).write_bytes(data)
+    edits = [Edit(name, before.get(name), after.get(name)) for name in "abc"]
+    carry_out(root, edits)
+    assert {n: d for n in "abc" if (d := present(root / n)) is not None} == after
+    carry_out(root, [Edit(e.path, e.after, e.before) for e in edits])
+    assert {n: d for n in "abc" if (d := present(root / n)) is not None} == before
+
+
+async def test_a_proposal_waits_until_somebody_decides(ledger: Ledger) -> None:
+    proposal = Proposal(
+        id=new_id("pro"), kind="memory", name="user", summary="add", by=Author.REVIEW, at=WHEN,
+        request=Raw(b"{}"),
+    )  # fmt: skip
+    await ledger.propose(proposal)
+    assert [one.id for one in await ledger.waiting("memory")] == [proposal.id]
+    assert await ledger.waiting("skill") == []
+    await ledger.decide(await ledger.proposal(proposal.id[-5:]), accepted=False)
+    assert await ledger.waiting() == []
+    with pytest.raises(Overtaken):
+        await ledger.decide(proposal, accepted=True)
+    with pytest.raises(NotFound):
+        await ledger.proposal(proposal.id)
+
+
+async def test_what_people_read(ledger: Ledger) -> None:
+    await ledger.apply(change(Edit("memories/MEMORY.md", None, b"a\nb")))
+    (entry,) = await ledger.log()
+    assert "memory: add a note" in one_line(entry)
+    text = in_full(entry.change)
+    assert all(part in text for part in ("+a", "words of others: page example.org", "session s1"))
