@@ -1,0 +1,166 @@
+"""One subagent at work: a session below its parent's, one turn, and a report."""
+
+from collections.abc import Sequence
+
+import anyio
+from msgspec import Struct
+
+from hermes.agent.answers import final_text
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id, new_session_id
+from hermes.kit.text import one_line
+from hermes.ports.delegation import Fate, Progress, Report, Task
+from hermes.ports.sink import Emit
+from hermes.schema.errors import HermesError
+from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolStarted
+from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User
+from hermes.schema.scope import Scope
+from hermes.schema.sessions import Session
+from hermes.session.runner import Runner, Turn
+from hermes.subagents.words import task_text
+
+SOURCE = "subagent"
+BLOCKED = frozenset(
+    {"clarify", "memory", "skill_manage", "send_message", "execute_code", "cronjob"}
+)
+"""What only the one who talks with a person does."""
+HANDING_ON = "delegate_task"
+_FATES = {
+    Outcome.DONE: Fate.COMPLETED,
+    Outcome.EXHAUSTED: Fate.COMPLETED,
+    Outcome.CANCELLED: Fate.INTERRUPTED,
+    Outcome.FAILED: Fate.FAILED,
+}
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """Seconds: without a sign of life, within one tool, and altogether (0: no limit)."""
+
+    idle: float = 450.0
+    in_a_tool: float = 1200.0
+    total: float = 0.0
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    steps: int = 50
+    patience: Patience = Patience()
+
+
+class Child:
+    """Runs once. What it said and did is in its session, whatever happens to the report."""
+
+    def __init__(self, runner: Runner, clock: Clock, budget: Budget) -> None:
+        self._runner = runner
+        self._clock = clock
+        self._budget = budget
+        self._said: list[Message] = []
+        self._ended: RunEnded | None = None
+        self._in_tool: set[str] = set()
+        self._alive = anyio.Event()
+        self._late = False
+
+    async def run(self, scope: Scope, task: Task, progress: Progress, *, hands_on: bool) -> Report:
+        session = Session(
+            id=new_session_id(self._clock.now()),
+            started_at=self._clock.now(),
+            source=SOURCE,
+            principal=scope.principal,
+            parent=scope.session,
+            cwd=scope.workspace,
+        )
+        turn = Turn(
+            session=session,
+            asked=User(new_id("msg"), (Text(task_text(task)),), Trust.HOUSE),
+            listen=self._listener(progress),
+            new=True,
+            role=scope.role,
+            source=SOURCE,
+            later=False,
+            without=BLOCKED if hands_on else BLOCKED | {HANDING_ON},
+            steps=self._budget.steps,
+        )
+        began = self._clock.monotonic()
+        failure = await self._watched(turn)
+        return self._report(task, session.id, self._clock.monotonic() - began, failure)
+
+    async def _watched(self, turn: Turn) -> str:
+        """The turn, ended when nothing moves any more; the trouble that kept it from running."""
+        failure = ""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch, group.cancel_scope)
+            try:
+                await self._runner.run(turn)
+            except HermesError as error:
+                failure = error.sentence
+            group.cancel_scope.cancel()
+        return failure
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        patience, began = self._budget.patience, self._clock.monotonic()
+        while not self._late:
+            self._alive = anyio.Event()
+            limit = patience.in_a_tool if self._in_tool else patience.idle
+            if patience.total:
+                limit = min(limit, began + patience.total - self._clock.monotonic())
+            self._late = not await self._moved_within(max(limit, 0.0))
+        scope.cancel()
+
+    async def _moved_within(self, seconds: float) -> bool:
+        alive = self._alive
+        async with anyio.create_task_group() as group:
+
+            async def moved() -> None:
+                await alive.wait()
+                group.cancel_scope.cancel()
+
+            group.start_soon(moved)
+            await self._clock.sleep(seconds)
+            group.cancel_scope.cancel()
+        return alive.is_set()
+
+    def _listener(self, progress: Progress) -> Emit:
+        async def listen(event: Event) -> None:
+            self._alive.set()
+            match event:
+                case Said(message):
+                    self._said.append(message)
+                    if isinstance(message, Result):
+                        self._in_tool.discard(message.call)
+                case ToolStarted(call):
+                    self._in_tool.add(call.id)
+                    await progress(f"{call.name} {one_line(bytes(call.args).decode(), 80)}")
+                case RunEnded():
+                    self._ended = event
+                case _:
+                    pass
+
+        return listen
+
+    def _report(self, task: Task, session: str, seconds: float, failure: str) -> Report:
+        ended, answer = self._ended, _last_words(self._said)
+        fate = _FATES[ended.outcome] if ended is not None else Fate.FAILED
+        if self._late:
+            fate = Fate.TIMEOUT
+        trouble = failure or (ended.reason if ended and ended.outcome is not Outcome.DONE else "")
+        return Report(
+            goal=task.goal,
+            fate=fate,
+            summary=answer,
+            error="It was ended: nothing moved any more." if self._late else trouble,
+            session=session,
+            seconds=round(seconds, 1),
+            steps=ended.steps if ended is not None else 0,
+        )
+
+
+def _last_words(said: Sequence[Message]) -> str:
+    """The answer; of one that was cut short, the last thing it said."""
+    return final_text(said) or next(
+        (text for message in reversed(said) if (text := _spoken(message))), ""
+    )
+
+
+def _spoken(message: Message) -> str:
+    if not isinstance(message, Assistant):
+        return ""
+    return "".join(part.text for part in message.parts if isinstance(part, Text)).strip()

@@ -1,0 +1,213 @@
+"""Hands out work, waits for it or lets it go on in the background, and brings it home once."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Raw, Struct, structs
+
+from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
+from hermes.kit.holder import this_process
+from hermes.kit.ids import new_id
+from hermes.ports.delegation import Fate, Progress, Report, Task
+from hermes.ports.later import Later
+from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.store import Store
+from hermes.schema.errors import NotFound, Overtaken
+from hermes.schema.scope import OWNER, Scope
+from hermes.session.runner import Runner
+from hermes.subagents.child import SOURCE, Budget, Child
+from hermes.subagents.words import SUMMARY, reports_text
+
+log = logging.getLogger(__name__)
+
+KIND = "delegation"
+RUNNING, BROUGHT = "running", "brought"
+_DEEPEST = 20
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """`at_once` subagents of one call; `depth` levels below the one who talks with a person."""
+
+    at_once: int = 3
+    depth: int = 1
+    orchestrators: bool = True
+    summary: int = SUMMARY
+    budget: Budget = Budget()
+
+
+class Delegation(Struct, frozen=True, kw_only=True):
+    """What is on disk of work in the background; reports are added as they come in."""
+
+    id: str
+    scope: Scope
+    tasks: tuple[Task, ...]
+    reports: tuple[Report | None, ...]
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    store: Store
+    runner: Runner
+    clock: Clock
+    later: Later
+    rules: Rules = Rules()
+
+
+class Delegations:
+    """Implements `hermes.ports.delegation.Delegates` for one profile."""
+
+    def __init__(self, parts: Parts, group: TaskGroup) -> None:
+        self._parts = parts
+        self._group = group
+        self._going: dict[str, tuple[str, anyio.CancelScope]] = {}
+
+    async def allowed(self, scope: Scope) -> bool:
+        return await self._depth(scope) < self._parts.rules.depth
+
+    async def run(
+        self, scope: Scope, tasks: Sequence[Task], progress: Progress
+    ) -> Sequence[Report]:
+        reports: list[Report | None] = [None] * len(tasks)
+
+        async def one(number: int) -> None:
+            async def told(text: str) -> None:
+                await progress(f"[{number + 1}] {text}")
+
+            reports[number] = await self._child(scope, tasks[number], told)
+
+        await self._all(len(tasks), one)
+        return [report for report in reports if report is not None]
+
+    async def dispatch(self, scope: Scope, tasks: Sequence[Task]) -> str:
+        empty = (None,) * len(tasks)
+        work = Delegation(id=new_id("dlg"), scope=scope, tasks=tuple(tasks), reports=empty)
+        await self._parts.store.commit(PutMatter(self._matter(work, RUNNING), was=""))
+        passing("delegation.begun")
+        self._group.start_soon(self._in_background, work)
+        return work.id
+
+    def stop(self, session: str) -> int:
+        """End what a session has in the background; how many there were."""
+        found = [scope for owner, scope in self._going.values() if owner == session]
+        for scope in found:
+            scope.cancel()
+        return len(found)
+
+    async def recover(self) -> None:
+        """Bring home what a killed process left: finished reports as they are, the rest as lost."""
+        for matter in await self._parts.store.matters.abandoned(KIND):
+            work = msgspec.json.decode(matter.body, type=Delegation)
+            await self._bring(work)
+
+    async def _in_background(self, work: Delegation) -> None:
+        with anyio.CancelScope() as scope:
+            self._going[work.id] = (work.scope.session, scope)
+            work = await self._work(work)
+        self._going.pop(work.id, None)
+        if scope.cancelled_caught:
+            with anyio.CancelScope(shield=True):
+                found = await self._parts.store.matters.get(KIND, work.id)
+                if found is not None:
+                    work = msgspec.json.decode(found.body, type=Delegation)
+                await self._bring(work, Fate.INTERRUPTED)
+            return
+        await self._bring(work)
+
+    async def _work(self, work: Delegation) -> Delegation:
+        async def one(number: int) -> None:
+            nonlocal work
+            report = await self._child(work.scope, work.tasks[number], _silently)
+            reports = (*work.reports[:number], report, *work.reports[number + 1 :])
+            work = structs.replace(work, reports=reports)
+            # Kept as it comes in, so that a crash loses no more than what was not finished.
+            with anyio.CancelScope(shield=True):
+                await self._parts.store.commit(PutMatter(self._matter(work, RUNNING), was=RUNNING))
+            passing("delegation.one_reported")
+
+        await self._all(len(work.tasks), one)
+        return work
+
+    async def _bring(self, work: Delegation, otherwise: Fate = Fate.LOST) -> None:
+        reports = [
+            report or Report(goal=task.goal, fate=otherwise)
+            for task, report in zip(work.tasks, work.reports, strict=True)
+        ]
+        text = reports_text(work.id, reports, self._parts.rules.summary)
+        done = structs.replace(work, reports=tuple(reports))
+        matter = structs.replace(self._matter(done, BROUGHT), open=False, holder="")
+        letter = self._parts.later.brought(work.scope, work.id, text)
+        try:
+            await self._parts.store.commit(PutMatter(matter, was=RUNNING), *letter)
+        except Overtaken:
+            return  # somebody else brought it
+        passing("delegation.brought")
+        self._parts.later.ring(work.scope)
+
+    async def _child(self, scope: Scope, task: Task, progress: Progress) -> Report:
+        rules = self._parts.rules
+        deeper = await self._depth(scope) + 1
+        hands_on = task.role == "orchestrator" and rules.orchestrators and deeper < rules.depth
+        child = Child(self._parts.runner, self._parts.clock, rules.budget)
+        try:
+            return await child.run(scope, task, progress, hands_on=hands_on)
+        except Exception:
+            log.exception("a subagent broke")
+            return Report(goal=task.goal, fate=Fate.FAILED, error="It broke; the log has it.")
+
+    async def _all(self, count: int, one: Callable[[int], Awaitable[None]]) -> None:
+        limit = anyio.CapacityLimiter(self._parts.rules.at_once)
+
+        async def in_turn(number: int) -> None:
+            async with limit:
+                await one(number)
+
+        async with anyio.create_task_group() as group:
+            for number in range(count):
+                group.start_soon(in_turn, number)
+
+    async def _depth(self, scope: Scope) -> int:
+        """How many subagents stand between this one and a person."""
+        archive, depth, session = self._parts.store.seen_by(OWNER), 0, scope.session
+        if scope.source != SOURCE:
+            return 0
+        while depth < _DEEPEST:
+            try:
+                found = await archive.get(session)
+            except NotFound:
+                break
+            if found.source != SOURCE:
+                break
+            depth += 1
+            if found.parent is None:
+                break
+            session = found.parent
+        return depth
+
+    def _matter(self, work: Delegation, state: str) -> Matter:
+        return Matter(
+            kind=KIND,
+            id=work.id,
+            session=work.scope.session,
+            state=state,
+            at=self._parts.clock.now(),
+            body=Raw(msgspec.json.encode(work)),
+            holder=this_process(),
+        )
+
+
+@asynccontextmanager
+async def open_delegations(parts: Parts) -> AsyncGenerator[Delegations]:
+    """For as long as the profile is open; leaving it ends what still works."""
+    async with anyio.create_task_group() as group:
+        try:
+            yield Delegations(parts, group)
+        finally:
+            group.cancel_scope.cancel()
+
+
+async def _silently(text: str) -> None:
+    pass

@@ -1,0 +1,43 @@
+"""What is said to a subagent, and what of its work is said to the one who sent it."""
+
+from collections.abc import Sequence
+
+from hermes.kit.text import head_and_tail
+from hermes.ports.delegation import Fate, Report, Task
+
+SUMMARY = 24_000
+"""Characters of one summary; all of it is in the subagent's session."""
+
+_ORDER = (
+    "You work for another agent, not for a person: nobody can answer questions. Do the task "
+    "below to its end, then report what you found or did, what you changed (exact paths), and "
+    "what is left open. Your last message is all that is handed back."
+)
+
+
+def task_text(task: Task) -> str:
+    parts = [_ORDER, f"# Task\n\n{task.goal.strip()}"]
+    if task.context.strip():
+        parts.append(f"# Context\n\n{task.context.strip()}")
+    return "\n\n".join(parts)
+
+
+def reports_text(name: str, reports: Sequence[Report], limit: int = SUMMARY) -> str:
+    """All reports as the one message that re-enters the conversation."""
+    done = sum(report.fate is Fate.COMPLETED for report in reports)
+    head = (
+        f"[IMPORTANT: The delegated work {name} has ended: {done} of {len(reports)} completed. "
+        "Tell the person what came of it, and go on with what waited for it.]"
+    )
+    return "\n\n".join([head, *(_one(n, report, limit) for n, report in enumerate(reports, 1))])
+
+
+def _one(number: int, report: Report, limit: int) -> str:
+    lines = [f"## {number}. {report.goal.strip()}", f"{report.fate}, {report.seconds:g} s"]
+    if report.session:
+        lines[-1] += f", session {report.session}"
+    if report.error:
+        lines.append(f"Trouble: {report.error}")
+    if report.summary:
+        lines += ["", head_and_tail(report.summary, limit)]
+    return "\n".join(lines)

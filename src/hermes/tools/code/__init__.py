@@ -1,0 +1,1 @@
+"""The `execute_code` tool."""

@@ -1,0 +1,119 @@
+"""One program at work: its lines in, the tools' answers out, until it ends or its time is over."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.text import head_and_tail
+from hermes.ports.sandbox import Process
+from hermes.ports.tool import Output
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Text
+from hermes.tools.terminal.exit_codes import as_shell
+
+STDOUT = 50_000
+STDERR = 10_000
+KEEP = 4
+"""How many times what is shown is kept while the program runs."""
+LONGEST_LINE = 8_000_000
+
+Call = Callable[[str, Raw], Awaitable[Output]]
+
+
+class Line(Struct, frozen=True):
+    """What the child says: some output, a call, or its end. One of them is there."""
+
+    out: str = ""
+    err: str = ""
+    call: str = ""
+    args: Raw = Raw(b"{}")
+    end: int | None = None
+
+
+class Answer(Struct, frozen=True):
+    text: str
+    failed: bool = False
+
+
+class Printed:
+    """The beginning and the end of what was printed; the middle may be too much to keep."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._text = ""
+        self.total = 0
+
+    def add(self, text: str) -> None:
+        self.total += len(text)
+        self._text += text
+        most = self._limit * KEEP
+        if len(self._text) > most:
+            self._text = self._text[: most // 2] + self._text[-most // 4 :]
+
+    @property
+    def cut(self) -> bool:
+        return self.total > self._limit
+
+    def text(self) -> str:
+        return head_and_tail(self._text, self._limit)
+
+
+class Program:
+    """Talks with a running child. `calls` counts what it asked for, refused ones included."""
+
+    def __init__(self, process: Process, call: Call, most_calls: int) -> None:
+        self._process = process
+        self._call = call
+        self._most = most_calls
+        self._decoder = msgspec.json.Decoder(Line)
+        self.out = Printed(STDOUT)
+        self.err = Printed(STDERR)
+        self.calls = 0
+        self.exit_code: int | None = None
+
+    async def run(self, code: str, tools: dict[str, list[str]], limit: anyio.CancelScope) -> None:
+        """Until the program ends. While a tool works for it, its own time stands still."""
+        await self._process.feed(msgspec.json.encode({"code": code, "tools": tools}) + b"\n")
+        waiting = b""
+        while data := await self._process.read():
+            *lines, waiting = (waiting + data).split(b"\n")
+            for line in lines:
+                await self._hear(line, limit)
+            if self.exit_code is not None:
+                return
+            if len(waiting) > LONGEST_LINE:
+                raise ToolError("execute_code: a call was longer than 8 MB.")
+        # It left without a word: killed, or it closed our pipe by itself.
+        ended = await self._process.wait()
+        self.exit_code = as_shell(ended.exit_code) or 1
+
+    async def _hear(self, data: bytes, limit: anyio.CancelScope) -> None:
+        try:
+            line = self._decoder.decode(data)
+        except msgspec.DecodeError:
+            # Somebody found the way to our pipe: it is shown, and believed in nothing.
+            self.out.add(data.decode("utf-8", "replace") + "\n")
+            return
+        self.out.add(line.out)
+        self.err.add(line.err)
+        if line.end is not None:
+            self.exit_code = line.end
+        if line.call:
+            left = limit.deadline - anyio.current_time()
+            limit.deadline = float("inf")
+            answer = await self._answer(line)
+            limit.deadline = anyio.current_time() + left
+            await self._process.feed(msgspec.json.encode(answer) + b"\n")
+
+    async def _answer(self, line: Line) -> Answer:
+        self.calls += 1
+        if self.calls > self._most:
+            return Answer(f"More than {self._most} tool calls in one program.", failed=True)
+        try:
+            output = await self._call(line.call, line.args)
+        except ToolError as error:
+            return Answer(error.sentence, failed=True)
+        text = "\n".join(part.text for part in output.parts if isinstance(part, Text))
+        return Answer(text, output.failed)

@@ -1,0 +1,166 @@
+"""The `execute_code` tool: a Python program in the sandbox that calls the agent's other tools."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from hermes.kit.clock import Clock
+from hermes.ports.counsel import Reaching, Wish
+from hermes.ports.sandbox import Job, Reach, Sandbox
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import SandboxError, ToolError
+from hermes.schema.scope import Scope
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.code.program import Call, Program
+from hermes.tools.places import Places
+from hermes.tools.terminal.plain import plain
+
+TIMEOUT = 300.0
+CALLS = 50
+MAX_CODE = 200_000
+CALLABLE: tuple[str, ...] = (
+    "read_file", "write_file", "patch", "search_files", "terminal", "web_search", "web_extract",
+)  # fmt: skip
+"""What a program may call, as far as the turn has it."""
+_NOT_HERE = frozenset({"background", "pty", "notify_on_complete", "watch_patterns"})
+
+Status = Literal["success", "error", "timeout"]
+
+
+class CodeArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    code: str
+
+
+class CodeResult(Struct, frozen=True, kw_only=True):
+    status: Status
+    output: str
+    exit_code: int
+    tool_calls_made: int
+    duration_seconds: float
+    error: str | UnsetType = UNSET
+    stdout_truncated: bool | UnsetType = UNSET
+    stdout_chars: int | UnsetType = UNSET
+
+
+class CodeParts(Struct, frozen=True, kw_only=True):
+    """`python` finds the interpreter for a folder; `writable` what a program may write besides.
+
+    `parameters` names those of a callable tool, in order; None when there is no such tool.
+    """
+
+    sandbox: Sandbox
+    env: Callable[[Scope], dict[str, str]]
+    places: Places
+    redact: Callable[[str], str]
+    clock: Clock
+    python: Callable[[Path], str]
+    parameters: Callable[[str], Sequence[str] | None]
+    writable: tuple[str, ...] = ()
+    timeout: float = TIMEOUT
+    calls: int = CALLS
+
+
+class ExecuteCode:
+    name = "execute_code"
+
+    def __init__(self, parts: CodeParts) -> None:
+        self._parts = parts
+        self._arguments = Arguments(self.name, CodeArgs)
+        self._child = Path(__file__).with_name("child.py").read_text("utf-8")
+        self.spec = ToolSpec(
+            self.name,
+            description(f"{Path(__file__).parent}/execute_code"),
+            self._arguments.schema,
+            Effect.OUTSIDE,
+            timeout=parts.timeout * 4,
+            toolset="code_execution",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        code = self._arguments.decode(args).code
+        _check(code)
+        await self._may(code, ctx)
+        folder = self._parts.places.cwd(ctx.scope)
+        began = self._parts.clock.monotonic()
+        try:
+            async with self._parts.sandbox.open(self._job(folder, ctx.scope)) as process:
+                program = Program(process, _limited(ctx), self._parts.calls)
+                with anyio.move_on_after(self._parts.timeout) as limit:
+                    await program.run(code, self._tools(), limit)
+        except SandboxError as error:
+            raise ToolError(f"execute_code: {error}", hint=error.hint) from error
+        took = self._parts.clock.monotonic() - began
+        return self._output(program, took, late=limit.cancelled_caught)
+
+    async def _may(self, code: str, ctx: ToolContext) -> None:
+        wish = Wish(
+            tool=self.name,
+            action=code,
+            reaching=Reaching.INSIDE if self._parts.sandbox.wall else Reaching.OPEN,
+            foreign=ctx.foreign,
+        )
+        ruling = await ctx.ask(wish)
+        if not ruling.allowed:
+            raise ToolError(f"execute_code: {ruling.why}")
+
+    def _job(self, folder: Path, scope: Scope) -> Job:
+        return Job(
+            argv=(self._parts.python(folder), "-u", "-c", self._child),
+            cwd=str(folder),
+            env=self._parts.env(scope) | {"PYTHONDONTWRITEBYTECODE": "1"},
+            timeout=self._parts.timeout,
+            reach=Reach(writable=(scope.workspace, *self._parts.writable)),
+            stdin=b"\n",
+        )
+
+    def _tools(self) -> dict[str, list[str]]:
+        found = {name: self._parts.parameters(name) for name in CALLABLE}
+        return {name: list(names) for name, names in found.items() if names is not None}
+
+    def _output(self, program: Program, took: float, *, late: bool) -> Output:
+        code = 124 if late else (1 if program.exit_code is None else program.exit_code)
+        status: Status = "timeout" if late else "success" if code == 0 else "error"
+        shown = self._clean(program.out.text())
+        problem = self._clean(program.err.text()).strip()
+        if late:
+            problem = f"The program was ended after {self._parts.timeout:g} s.\n{problem}".strip()
+        answer = CodeResult(
+            status=status,
+            output=shown,
+            exit_code=code,
+            tool_calls_made=program.calls,
+            duration_seconds=round(took, 2),
+            error=problem or UNSET,
+            stdout_truncated=True if program.out.cut else UNSET,
+            stdout_chars=program.out.total if program.out.cut else UNSET,
+        )
+        return Output.text(result(answer), shown=shown or problem, failed=code != 0)
+
+    def _clean(self, text: str) -> str:
+        return self._parts.redact(plain(text))
+
+
+def _limited(ctx: ToolContext) -> Call:
+    """The turn's tools, as far as a program that waits for each answer can use them."""
+
+    async def call(name: str, args: Raw) -> Output:
+        if name not in CALLABLE:
+            raise ToolError(f"{name} cannot be called from a program.")
+        given = msgspec.json.decode(args, type=dict[str, Raw])
+        if name == "terminal" and (wrong := sorted(_NOT_HERE & given.keys())):
+            raise ToolError(f"terminal takes no {', '.join(wrong)} inside a program.")
+        return await ctx.use(name, args)
+
+    return call
+
+
+def _check(code: str) -> None:
+    if not code.strip():
+        raise ToolError("execute_code: `code` is empty")
+    if len(code) > MAX_CODE:
+        raise ToolError(f"execute_code: `code` is longer than {MAX_CODE:,} characters.")

@@ -1,0 +1,1 @@
+"""The `delegate_task` tool."""

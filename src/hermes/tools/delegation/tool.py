@@ -1,0 +1,109 @@
+"""The `delegate_task` tool: hand work to subagents, in the background where it can come back."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
+
+from hermes.kit.text import head_and_tail
+from hermes.ports.delegation import Delegates, Fate, Report, Task
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.scope import Role
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+
+MOST_TASKS = 10
+LONGEST = 6 * 3600.0
+SUMMARY = 24_000
+NOT_LATER = (
+    "Nothing can be delivered to this conversation later, so the work was done while you waited."
+)
+
+AgentRole = Literal["leaf", "orchestrator"]
+
+
+class TaskArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    goal: str
+    context: str = ""
+    role: AgentRole = "leaf"
+
+
+class DelegateArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    goal: str = ""
+    context: str = ""
+    role: AgentRole = "leaf"
+    tasks: Annotated[list[TaskArgs], Meta(max_length=MOST_TASKS)] = []
+
+
+class Dispatched(Struct, frozen=True, kw_only=True):
+    status: str
+    delegation_id: str
+    tasks: int
+    note: str
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    status: str
+    results: list[Report]
+    note: str | UnsetType = UNSET
+
+
+class DelegateTask:
+    name = "delegate_task"
+
+    def __init__(self, delegates: Delegates, summary: int = SUMMARY) -> None:
+        self._delegates = delegates
+        self._summary = summary
+        self._arguments = Arguments(self.name, DelegateArgs)
+        self.spec = ToolSpec(
+            self.name,
+            description(f"{Path(__file__).parent}/delegate_task"),
+            self._arguments.schema,
+            Effect.OUTSIDE,
+            timeout=LONGEST,
+            toolset="delegation",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        tasks = _tasks(self._arguments.decode(args))
+        scope = ctx.scope
+        if not await self._delegates.allowed(scope):
+            raise ToolError("delegate_task: you are a subagent yourself; do the work directly.")
+        if scope.role is Role.GUEST:
+            raise ToolError("delegate_task: work is not handed on for guests.")
+        if scope.later and scope.source != "subagent":
+            name = await self._delegates.dispatch(scope, tasks)
+            note = "You will be told when all have ended. Do not wait for it."
+            answer = Dispatched(
+                status="dispatched", delegation_id=name, tasks=len(tasks), note=note
+            )
+            return Output.text(result(answer), shown=f"{len(tasks)} in the background")
+        reports = await self._delegates.run(scope, tasks, ctx.progress)
+        return self._ended(reports, note=UNSET if scope.source == "subagent" else NOT_LATER)
+
+    def _ended(self, reports: Sequence[Report], note: str | UnsetType) -> Output:
+        short = [
+            structs.replace(report, summary=head_and_tail(report.summary, self._summary))
+            for report in reports
+        ]
+        done = sum(report.fate is Fate.COMPLETED for report in reports)
+        answer = Ended(
+            status="completed" if done == len(reports) else "partial" if done else "failed",
+            results=short,
+            note=note,
+        )
+        shown = f"{done} of {len(reports)} completed"
+        return Output.text(result(answer), shown=shown, failed=done == 0)
+
+
+def _tasks(asked: DelegateArgs) -> list[Task]:
+    given = [Task(goal=one.goal, context=one.context, role=one.role) for one in asked.tasks]
+    if asked.goal.strip():
+        given.insert(0, Task(goal=asked.goal, context=asked.context, role=asked.role))
+    if not given:
+        raise ToolError("delegate_task: give a `goal`, or several as `tasks`.")
+    if any(not task.goal.strip() for task in given):
+        raise ToolError("delegate_task: a task has no `goal`.")
+    return given

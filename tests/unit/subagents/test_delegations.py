@@ -1,0 +1,254 @@
+"""Work that is handed on: done, reported once, and never lost."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw, structs
+
+from hermes.kit.failpoints import watching
+from hermes.ports.delegation import Fate, Task
+from hermes.ports.matters import PutMatter
+from hermes.ports.model import Request
+from hermes.ports.store import OpenSession, Parcel, Post, Write
+from hermes.schema.errors import ModelError, StoreError
+from hermes.schema.messages import text_of
+from hermes.schema.scope import OWNER, Scope
+from hermes.schema.sessions import Session, SessionFilter
+from hermes.store.sqlite import SqliteStore
+from hermes.subagents.child import Budget, Patience
+from hermes.subagents.desk import Delegations, Parts, Rules, open_delegations
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import Script, Step, says
+from talks import HANGS, Talk, talk
+from workbench import FakeTool, answer, call
+
+pytestmark = pytest.mark.anyio
+SCOPE = Scope("default", "parent", "run_1", "/work", source="cli")
+
+
+class Mailbox:
+    """A `Later` that puts rows into the inbox and remembers whom it rang for."""
+
+    def __init__(self) -> None:
+        self.rung: list[str] = []
+
+    def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+        body = Raw(msgspec.json.encode(text))
+        return [Post(Parcel(key=key, lane="inbox", topic=scope.session, body=body))]
+
+    def ring(self, scope: Scope) -> None:
+        self.rung.append(scope.session)
+
+
+class House:
+    def __init__(self, talking: Talk, clock: FakeClock, rules: Rules) -> None:
+        self.store: SqliteStore = talking.store
+        self.model = talking.model
+        self.clock = clock
+        self.mail = Mailbox()
+        self.parts = Parts(
+            store=self.store, runner=talking.runner, clock=clock, later=self.mail, rules=rules
+        )
+
+    async def letters(self) -> list[str]:
+        found = await self.store.lanes.claim("inbox", "parent", "me", timedelta(0), 100)
+        return [msgspec.json.decode(one.body) for one in found]
+
+    async def brought(self) -> str:
+        with anyio.fail_after(10):
+            while not self.mail.rung:
+                await anyio.wait_all_tasks_blocked()
+        (letter,) = await self.letters()
+        return letter
+
+
+@asynccontextmanager
+async def house(
+    path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), rules: Rules | None = None
+) -> AsyncGenerator[tuple[House, Delegations]]:
+    clock = FakeClock()
+    async with talk(path, *scripts, tools=tools, clock=clock) as talking:
+        built = House(talking, clock, rules or Rules())
+        with suppress(StoreError):  # it is there when a house is opened again
+            await built.store.commit(OpenSession(Session(id="parent", started_at=clock.now())))
+        async with open_delegations(built.parts) as delegations:
+            yield built, delegations
+
+
+async def below(built: House) -> list[Session]:
+    """The sessions of subagents."""
+    found = await built.store.seen_by(OWNER).list(SessionFilter())
+    return [digest.session for digest in found if digest.session.parent == "parent"]
+
+
+async def silent(text: str) -> None:
+    """Nobody looks."""
+
+
+def echo(request: Request) -> Sequence[Step]:
+    """Answer with the last line of the task."""
+    asked = text_of(request.messages[-1])
+    return says(f"did {asked.splitlines()[-1]}")
+
+
+async def test_each_task_gets_a_session_below_the_one_that_asked(tmp_path: Path) -> None:
+    async with house(tmp_path, echo, echo) as (built, delegations):
+        tasks = [Task(goal="count", context="in a"), Task(goal="weigh")]
+        reports = await delegations.run(SCOPE, tasks, silent)
+        assert [(r.fate, r.summary) for r in reports] == [
+            (Fate.COMPLETED, "did in a"),
+            (Fate.COMPLETED, "did weigh"),
+        ]
+        found = await below(built)
+        assert {session.source for session in found} == {"subagent"}
+        assert {session.id for session in found} == {report.session for report in reports}
+
+
+async def test_no_more_at_once_than_the_rules_say(tmp_path: Path) -> None:
+    gate = anyio.Event()
+
+    async def wait(args: dict, context: object) -> str:
+        await gate.wait()
+        return "ok"
+
+    tool = FakeTool("look", wait)
+    scripts: list[Script] = [[answer(call("look"))] for _ in range(5)]
+
+    async with (
+        house(
+            tmp_path,
+            *scripts,
+            *(says("done") for _ in range(5)),
+            tools=[tool],
+            rules=Rules(at_once=2),
+        ) as (_, delegations),
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(delegations.run, SCOPE, [Task(goal=f"{n}") for n in range(5)], silent)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(10):
+            while tool.now < 2:
+                await anyio.wait_all_tasks_blocked()
+        gate.set()
+    assert tool.most == 2
+
+
+async def test_tools_of_the_talking_agent_are_not_a_subagents(tmp_path: Path) -> None:
+    names = ["look", "delegate_task", "memory", "send_message", "clarify"]
+    async with house(tmp_path, echo, tools=[FakeTool(name) for name in names]) as (built, them):
+        await them.run(SCOPE, [Task(goal="x", role="orchestrator")], silent)
+        assert [spec.name for spec in built.model.requests[0].tools] == ["look"]
+
+
+async def test_an_orchestrator_may_hand_on_where_the_rules_let_it(tmp_path: Path) -> None:
+    tools = [FakeTool("look"), FakeTool("delegate_task")]
+    async with house(tmp_path, echo, tools=tools, rules=Rules(depth=2)) as (built, them):
+        (report,) = await them.run(SCOPE, [Task(goal="x", role="orchestrator")], silent)
+        assert [spec.name for spec in built.model.requests[0].tools] == ["delegate_task", "look"]
+        below = structs.replace(SCOPE, session=report.session, source="subagent")
+        assert await them.allowed(SCOPE)
+        assert await them.allowed(below)
+        built.model.scripts.append(echo)
+        (deeper,) = await them.run(below, [Task(goal="y", role="orchestrator")], silent)
+        assert [spec.name for spec in built.model.requests[1].tools] == ["look"]
+        assert not await them.allowed(structs.replace(below, session=deeper.session))
+
+
+async def test_trouble_is_reported_with_what_was_said(tmp_path: Path) -> None:
+    async with house(tmp_path, [ModelError("no credit left")]) as (_, delegations):
+        (report,) = await delegations.run(SCOPE, [Task(goal="x")], silent)
+    assert (report.fate, report.summary) == (Fate.FAILED, "")
+    assert "no credit left" in report.error
+
+
+async def test_one_that_does_not_move_is_ended(tmp_path: Path) -> None:
+    rules = Rules(budget=Budget(patience=Patience(idle=100)))
+    async with house(tmp_path, HANGS, rules=rules) as (built, delegations):
+        reports = []
+
+        async def run() -> None:
+            reports.extend(await delegations.run(SCOPE, [Task(goal="x")], silent))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            with anyio.fail_after(10):
+                while not built.model.requests:
+                    await anyio.wait_all_tasks_blocked()
+            await built.clock.advance(201)
+        assert [report.fate for report in reports] == [Fate.TIMEOUT]
+
+
+async def test_work_in_the_background_comes_home_once(tmp_path: Path) -> None:
+    async with house(tmp_path, echo, echo) as (built, delegations):
+        name = await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
+        letter = await built.brought()
+        assert name in letter
+        assert "2 of 2 completed" in letter
+        assert letter.index("did a") < letter.index("did b")
+        await delegations.recover()
+        assert len(await built.letters()) == 1
+
+
+async def test_what_is_stopped_says_so(tmp_path: Path) -> None:
+    async with house(tmp_path, HANGS) as (built, delegations):
+        await delegations.dispatch(SCOPE, [Task(goal="long work")])
+        with anyio.fail_after(10):
+            while not built.model.requests:
+                await anyio.wait_all_tasks_blocked()
+        assert delegations.stop("another session") == 0
+        assert delegations.stop("parent") == 1
+        letter = await built.brought()
+        assert "interrupted" in letter
+
+
+class Killed(BaseException):
+    """As if the process ended here."""
+
+
+async def killed_at(path: Path, step: str) -> tuple[str, int]:
+    """What a later process brings home, and how often the work was begun in all."""
+
+    steps = [step]
+
+    def kill(passed: str) -> None:
+        if passed in steps:
+            steps.remove(passed)
+            raise Killed
+
+    with pytest.RaisesGroup(Killed, allow_unwrapped=True, flatten_subgroups=True):
+        async with house(path, echo, echo, echo, echo) as (built, delegations):
+            with watching(kill):
+                await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
+                await built.brought()
+    async with house(path) as (built, delegations):
+        for matter in await built.store.matters.find("delegation", only_open=True):
+            dead = structs.replace(matter, holder="")
+            await built.store.commit(PutMatter(dead, was=matter.state))
+        await delegations.recover()
+        await delegations.recover()
+        (letter,) = await built.letters()
+        found = await below(built)
+        return letter, len(found)
+
+
+async def test_killed_before_it_began(tmp_path: Path) -> None:
+    letter, begun = await killed_at(tmp_path, "delegation.begun")
+    assert "0 of 2 completed" in letter
+    assert letter.count("lost") == 2
+    assert begun == 0
+
+
+async def test_killed_after_one_reported(tmp_path: Path) -> None:
+    letter, begun = await killed_at(tmp_path, "delegation.one_reported")
+    assert "did " in letter
+    assert begun <= 2
+
+
+async def test_killed_after_it_was_brought(tmp_path: Path) -> None:
+    letter, _ = await killed_at(tmp_path, "delegation.brought")
+    assert "2 of 2 completed" in letter
