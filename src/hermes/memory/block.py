@@ -1,8 +1,8 @@
 """Memory as the prompt shows it: read once when a session begins, then the same to its end."""
 
+from hermes.changes.scan import suspicion
 from hermes.memory.entries import Target, join, usage
 from hermes.memory.notebook import Notebook, Sheet
-from hermes.memory.scan import suspicion
 
 _LINE = "═" * 46
 _TITLES = {

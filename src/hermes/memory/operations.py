@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hermes.memory.scan import suspicion
+from hermes.changes.scan import suspicion
 
 Action = Literal["add", "replace", "remove"]
 

@@ -1,0 +1,159 @@
+"""A SKILL.md: a head in YAML that says what it is for, and the instructions below it."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from hermes.config.yaml_limits import check_limits
+from hermes.kit.errors import ConfigError, HermesError
+
+MAX_NAME = 64
+MAX_DESCRIPTION = 1024
+MAX_TEXT = 100_000
+_HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+class BadSkill(HermesError):
+    """A SKILL.md that cannot be used, and why."""
+
+    code = "bad_skill"
+
+
+class Variable(Struct, frozen=True, kw_only=True):
+    """An environment variable that a skill needs."""
+
+    name: str
+    prompt: str = ""
+    help: str = ""
+    required_for: str = ""
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """What the YAML says. Lists that hold several things of one kind are never missing."""
+
+    name: str
+    description: str
+    version: str = ""
+    author: str = ""
+    license: str = ""
+    platforms: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    commands: tuple[str, ...] = ()
+    credential_files: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+    category: str = ""
+    requires_toolsets: tuple[str, ...] = ()
+    requires_tools: tuple[str, ...] = ()
+    fallback_for_toolsets: tuple[str, ...] = ()
+    fallback_for_tools: tuple[str, ...] = ()
+
+
+class Document(Struct, frozen=True):
+    head: Head
+    body: str
+
+
+def parse(text: str, file: Path) -> Document:
+    """Raises `BadSkill` with what to change."""
+    if len(text) > MAX_TEXT:
+        raise BadSkill(f"{file} is longer than {MAX_TEXT:,} characters.")
+    found = _HEAD.match(text)
+    if found is None:
+        raise BadSkill(f"{file} does not begin with a head between two lines of ---.")
+    return Document(_head(_table(found[1], file), file), text[found.end() :].lstrip("\r\n"))
+
+
+def check_name(name: str) -> str:
+    """Raises `BadSkill` for what cannot be a folder and a command as well."""
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name) or ".." in name:
+        raise BadSkill(
+            f"{name[:80]!r} cannot be the name of a skill.",
+            hint="Up to 64 small letters, digits, dots, hyphens and underscores.",
+        )
+    return name
+
+
+def _table(text: str, file: Path) -> dict[str, Any]:
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        events = cast("Iterable[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
+        check_limits(events, file)
+        given: object = yaml.load(text, Loader=loader)  # noqa: S506 it is the safe one
+    except ConfigError as error:
+        raise BadSkill(str(error), hint=error.hint) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadSkill(f"The head of {file} is no YAML: {first}.") from error
+    if not isinstance(given, dict):
+        raise BadSkill(f"The head of {file} must be names with values.")
+    return cast("dict[str, Any]", given)
+
+
+def _head(table: dict[str, Any], file: Path) -> Head:
+    name, description = _text(table.get("name")), _text(table.get("description"))
+    if not name or not description:
+        raise BadSkill(f"{file} needs a `name` and a `description` in its head.")
+    if len(name) > MAX_NAME or len(description) > MAX_DESCRIPTION:
+        raise BadSkill(
+            f"In {file}, `name` may have {MAX_NAME} characters and `description` {MAX_DESCRIPTION}."
+        )
+    ours = _dict(_dict(table.get("metadata")).get("hermes"))
+    needs = _dict(table.get("prerequisites"))
+    return Head(
+        name=name,
+        description=" ".join(description.split()),
+        version=_text(table.get("version")),
+        author=_text(table.get("author")),
+        license=_text(table.get("license")),
+        platforms=_names(table.get("platforms")),
+        environments=_names(table.get("environments")),
+        variables=_variables(table, needs),
+        commands=_names(needs.get("commands")),
+        credential_files=_names(table.get("required_credential_files")),
+        tags=_names(ours.get("tags") or table.get("tags")),
+        related=_names(ours.get("related_skills")),
+        category=_text(ours.get("category") or table.get("category")),
+        requires_toolsets=_names(ours.get("requires_toolsets")),
+        requires_tools=_names(ours.get("requires_tools")),
+        fallback_for_toolsets=_names(ours.get("fallback_for_toolsets")),
+        fallback_for_tools=_names(ours.get("fallback_for_tools")),
+    )
+
+
+def _variables(table: dict[str, Any], needs: dict[str, Any]) -> tuple[Variable, ...]:
+    """Written as plain names, or as tables with a name."""
+    found: dict[str, Variable] = {}
+    given = table.get("required_environment_variables")
+    listed = cast("list[object]", given) if isinstance(given, list) else []
+    for one in [*listed, *_names(needs.get("env_vars"))]:
+        try:
+            variable = msgspec.convert(_dict(one) or {"name": str(one)}, Variable)
+        except msgspec.ValidationError:
+            continue
+        found.setdefault(variable.name, variable)
+    return tuple(found.values())
+
+
+def _text(value: object) -> str:
+    return "" if value is None or isinstance(value, dict | list) else str(value).strip()
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """A list, or words parted by commas."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if not isinstance(value, list):
+        return ()
+    return tuple(text for item in cast("list[object]", value) if (text := _text(item)))

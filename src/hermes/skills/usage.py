@@ -1,0 +1,126 @@
+"""How often each skill was looked at, used and changed, in the file that users know."""
+
+import fcntl
+import os
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, structs
+
+from hermes.kit.clock import Clock
+from hermes.kit.files import read_ordinary, write_atomic
+
+FILE = ".usage.json"
+BY_AGENT = "agent"
+_LARGEST = 8_000_000
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """Of one skill. `created_by` is `agent` for those that it wrote itself."""
+
+    created_at: datetime | None = None
+    created_by: str = ""
+    last_viewed_at: datetime | None = None
+    last_used_at: datetime | None = None
+    last_patched_at: datetime | None = None
+    view_count: int = 0
+    use_count: int = 0
+    patch_count: int = 0
+    pinned: bool = False
+    state: str = "active"
+    archived_at: datetime | None = None
+
+
+class Usage:
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+
+    def records(self) -> dict[str, Record]:
+        """What cannot be read counts as nothing known; it is not written over."""
+        return dict(_decode(self._read()))
+
+    def of(self, name: str) -> Record:
+        return self.records().get(name, Record())
+
+    def viewed(self, name: str) -> None:
+        now = self._clock.now()
+        self._change(
+            name, lambda r: structs.replace(r, last_viewed_at=now, view_count=r.view_count + 1)
+        )
+
+    def used(self, name: str) -> None:
+        now = self._clock.now()
+        self._change(
+            name,
+            lambda r: structs.replace(
+                r, last_used_at=now, use_count=r.use_count + 1, state="active"
+            ),
+        )
+
+    def patched(self, name: str) -> None:
+        now = self._clock.now()
+        self._change(
+            name, lambda r: structs.replace(r, last_patched_at=now, patch_count=r.patch_count + 1)
+        )
+
+    def created(self, name: str, by: str) -> None:
+        now = self._clock.now()
+        self._change(name, lambda r: structs.replace(r, created_at=now, created_by=by))
+
+    def pin(self, name: str, *, pinned: bool) -> None:
+        self._change(name, lambda r: structs.replace(r, pinned=pinned))
+
+    def mark(self, name: str, state: str) -> None:
+        at = self._clock.now() if state == "archived" else None
+        self._change(name, lambda r: structs.replace(r, state=state, archived_at=at))
+
+    def _change(self, name: str, change: Callable[[Record], Record]) -> None:
+        with self._locked():
+            whole = _table(self._read())
+            known = _decode(self._read()).get(name, Record())
+            # What other programs keep in a record stays in it.
+            whole[name] = {**whole.get(name, {}), **_fields(change(known))}
+            data = msgspec.json.format(msgspec.json.encode(whole), indent=2)
+            write_atomic(self._folder / FILE, data, mode=0o600)
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        handle = os.open(self._folder / f"{FILE}.lock", flags, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def _read(self) -> bytes:
+        try:
+            return read_ordinary(self._folder / FILE, _LARGEST)
+        except OSError:
+            return b"{}"
+
+
+def _table(data: bytes) -> dict[str, dict[str, object]]:
+    try:
+        return msgspec.json.decode(data, type=dict[str, dict[str, object]])
+    except msgspec.DecodeError:
+        return {}
+
+
+def _decode(data: bytes) -> Mapping[str, Record]:
+    found: dict[str, Record] = {}
+    for name, fields in _table(data).items():
+        try:
+            found[name] = msgspec.convert(fields, Record)
+        except msgspec.ValidationError:
+            continue
+    return found
+
+
+def _fields(record: Record) -> dict[str, object]:
+    return msgspec.to_builtins(record)

@@ -1,0 +1,1 @@
+"""The tools for skills: list them, open one, write one."""
