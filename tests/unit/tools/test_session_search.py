@@ -1,0 +1,117 @@
+"""Past conversations are found by those who took part in them, and by nobody else."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from hermes.kit.ids import new_id
+from hermes.ports.store import Append, OpenSession
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Assistant, Stop, Text, User
+from hermes.schema.scope import OWNER, Scope
+from hermes.schema.sessions import Session
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+from hermes.tools.session_search import SessionSearch
+
+pytestmark = pytest.mark.anyio
+
+
+class Past:
+    def __init__(self, store: SqliteStore, clock: FakeClock) -> None:
+        self._store = store
+        self._clock = clock
+        self.tool = SessionSearch(store)
+
+    async def talk(self, name: str, *lines: str, principal: str = OWNER) -> None:
+        await self._clock.advance(60)
+        now = self._clock.now()
+        session = Session(id=name, started_at=now, title=name.title(), principal=principal)
+        await self._store.commit(OpenSession(session))
+        for n, line in enumerate(lines):
+            said = (
+                Assistant(new_id("msg"), (Text(line),), Stop.END)
+                if n % 2
+                else User(new_id("msg"), (Text(line),))
+            )
+            await self._store.commit(Append(name, "run", said, now))
+
+    async def ask(self, principal: str = OWNER, session: str = "now", **args: object) -> dict:
+        async def progress(text: str) -> None:
+            raise AssertionError(text)
+
+        scope = Scope("default", session, "r", "/", principal)
+        output = await self.tool.run(
+            Raw(msgspec.json.encode(args)), ToolContext(scope, "c", progress)
+        )
+        return msgspec.json.decode(output.parts[0].text)  # type: ignore[union-attr]
+
+
+@pytest.fixture
+async def past(tmp_path: Path) -> AsyncGenerator[Past]:
+    clock = FakeClock()
+    async with open_store(tmp_path / "state.db", clock) as store:
+        yield Past(store, clock)
+
+
+async def test_found_with_what_stands_around_it(past: Past) -> None:
+    await past.talk("one", "a", "b", "where is the teapot", "in the kitchen", "e", "f", "bye")
+    await past.talk("two", "something else", "no")
+    answer = await past.ask(query="teapot")
+    (found,) = answer["results"]
+    assert (answer["mode"], found["session_id"], found["title"]) == ("discover", "one", "One")
+    assert ">>>teapot<<<" in found["snippet"]
+    assert [line["text"] for line in found["messages"]] == [
+        "a", "b", "where is the teapot", "in the kitchen", "e",
+    ]  # fmt: skip
+    assert (found["messages_before"], found["messages_after"]) == (0, 2)
+    assert (found["bookend_start"], found["bookend_end"]) == ("a", "bye")
+
+
+async def test_each_session_once_and_not_the_one_that_asks(past: Past) -> None:
+    await past.talk("one", "teapot", "teapot", "teapot")
+    await past.talk("two", "teapot")
+    await past.talk("now", "teapot")
+    found = (await past.ask(query="teapot", limit=10, sort="newest"))["results"]
+    assert [one["session_id"] for one in found] == ["two", "one"]
+    oldest = (await past.ask(query="teapot", limit=1, sort="oldest"))["results"]
+    assert [one["session_id"] for one in oldest] == ["one"]
+
+
+async def test_nobody_finds_what_is_not_theirs(past: Past) -> None:
+    await past.talk("mine", "the secret teapot", principal=OWNER)
+    await past.talk("theirs", "a blue teapot", principal="telegram:7")
+    found = (await past.ask("telegram:7", query="teapot", limit=10))["results"]
+    assert [one["session_id"] for one in found] == ["theirs"]
+    assert [s["session_id"] for s in (await past.ask("telegram:7"))["sessions"]] == ["theirs"]
+    with pytest.raises(ToolError):
+        await past.ask("telegram:7", session_id="mine")
+
+
+async def test_scrolling_from_a_find(past: Past) -> None:
+    await past.talk("one", *(f"line {n}" for n in range(30)))
+    (found,) = (await past.ask(query='"line 15"'))["results"]
+    more = await past.ask(session_id="one", around_message_id=found["match_message_id"], window=2)
+    assert [line["text"] for line in more["messages"]] == [f"line {n}" for n in range(13, 18)]
+    assert (more["messages_before"], more["messages_after"]) == (13, 12)
+    end = await past.ask(session_id="one", window=1)
+    assert end["messages"][-1]["text"] == "line 29"
+    with pytest.raises(ToolError, match="no message"):
+        await past.ask(session_id="one", around_message_id="msg_none")
+
+
+async def test_browsing_shows_the_latest(past: Past) -> None:
+    for name in ("a", "b", "c", "d"):
+        await past.talk(name, f"hello from {name}")
+    answer = await past.ask(limit=2)
+    assert [one["session_id"] for one in answer["sessions"]] == ["d", "c"]
+
+
+async def test_nothing_found_says_so(past: Past) -> None:
+    answer = await past.ask(query="unheard of")
+    assert answer["results"] == []
+    assert "other words" in answer["note"]
