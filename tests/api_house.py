@@ -1,12 +1,16 @@
 """A real API server over a real profile and a mock model, for tests over sockets."""
 
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import anyio
 import msgspec
+from anyio.streams.text import TextReceiveStream
 from msgspec import Struct
 from openai import AsyncOpenAI
 
@@ -24,6 +28,7 @@ from hermes.testing.mock_openai.script import Script
 from hermes.testing.mock_openai.server import MockServer, serve
 
 KEY = "k-0123456789abcdef"
+PROGRAM = Path(__file__).parent / "integration" / "api" / "runs_process.py"
 
 
 class Told(Struct):
@@ -108,6 +113,19 @@ def env_of(home: Path, url: str) -> Env:
             "HERMES_INFERENCE_PROVIDER": "openai",
         }
     )
+
+
+@asynccontextmanager
+async def served(home: Path, url: str) -> AsyncGenerator[str]:
+    """The address of a server in its own process, which is killed when the block ends."""
+    command = [sys.executable, str(PROGRAM), str(home), url]
+    async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        try:
+            port = (await TextReceiveStream(process.stdout).receive()).strip()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
 
 
 @asynccontextmanager

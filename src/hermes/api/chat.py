@@ -1,12 +1,15 @@
 """`POST /v1/chat/completions`: one turn of the agent, whole or as it grows."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 
+import anyio
 import msgspec
 from aiohttp import web
 from msgspec import Struct
 
 from hermes.api.chat_wire import ChatCompletion, ChatRequest
+from hermes.api.choosing import Offer, offer
 from hermes.api.completion import (
     Chunks,
     Finished,
@@ -21,17 +24,18 @@ from hermes.api.entry import Ask, Slot
 from hermes.api.errors import ApiError, invalid
 from hermes.api.naming import model_names, route_for
 from hermes.api.prompts import Draft, Prompt, handed_tools
-from hermes.api.replies import HEADER, Claim, Replies
+from hermes.api.replies import HEADER, Claim, Replies, in_progress
 from hermes.api.settings import ModelRoute
 from hermes.api.sse import EventStream
 from hermes.api.streaming import tell_turn
-from hermes.api.talks import Place, Talks, header_name, settle
+from hermes.api.talks import SESSION_KEY, Place, Talks, header_name, settle
 from hermes.api.words import Stream
 from hermes.app.build import App
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.sse import frame
 from hermes.ports.store import Write
+from hermes.schema.errors import Overtaken
 from hermes.schema.events import (
     Event,
     Outcome,
@@ -43,10 +47,8 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text
-from hermes.schema.tools import ToolSpec
 
 SESSION_ID = "X-Hermes-Session-Id"
-SESSION_KEY = "X-Hermes-Session-Key"
 RESTARTED = (
     "The model broke off and gave another answer than the one that was begun here. "
     "Discard this text and ask again; with an Idempotency-Key you then get the other answer."
@@ -58,8 +60,7 @@ class _Job(Struct, frozen=True, kw_only=True):
 
     app: App
     draft: Draft
-    handed: tuple[ToolSpec, ...]
-    bare: bool
+    offer: Offer
     route: ModelRoute | None
     model: str
     named: str
@@ -81,6 +82,7 @@ def routes(desk: Desk) -> list[Route]:
             streams=True,
             answers={
                 409: "Another turn of this session goes on.",
+                410: "The turn of this Idempotency-Key was cut off by the end of the gateway.",
                 422: "The Idempotency-Key was used for another request.",
                 429: "Too many turns go on.",
                 502: "The agent gave no answer.",
@@ -107,24 +109,23 @@ class Chat:
         marks = f"{request.path}\0{job.named}\0{job.key}\0".encode()
         claim = self._replies.claim(app, key, marks + body)
         known = await self._replies.begin(app, claim)
-        if known is not None:
+        if isinstance(known, Finished):
             return await self._again(request, job, known)
         try:
-            return await self._run(request, job, claim)
+            return await self._run(request, job, known)
         finally:
             self._replies.end(claim)
 
     def _job(self, app: App, request: web.Request, body: ChatRequest) -> _Job:
         if body.n not in {None, 1}:
             raise invalid("Only one answer is given: n must be 1.", param="n")
-        handed, bare = _offered(body)
+        offered = offer(handed_tools(body.tools), body.tool_choice, body.parallel_tool_calls)
         settings = self._desk.settings
         apart = body.stream_options is not None and bool(body.stream_options.include_usage)
         return _Job(
             app=app,
             draft=Draft(body.messages),
-            handed=handed,
-            bare=bare,
+            offer=offered,
             route=route_for(settings, app, body.model),
             model=body.model or model_names(settings, app)[0],
             named=header_name(request.headers.get(SESSION_ID), SESSION_ID),
@@ -137,17 +138,18 @@ class Chat:
         self, request: web.Request, job: _Job, claim: Claim | None
     ) -> web.StreamResponse:
         with self._desk.entry.slot() as slot:
-            prompt = await job.draft.keep(job.app.blobs)
+            prompt = await job.draft.keep(job.app)
             place = await self._talks.find(job.app, prompt, job.named, job.key)
+            turn = _Turn(job, prompt, place, claim, self._desk.clock)
             try:
-                place = await settle(job.app, place, job.route)
-                turn = _Turn(job, prompt, place, claim, self._desk.clock)
-                if job.streams:
-                    response = await self._stream(request, turn, slot)
-                else:
-                    response = await self._whole(turn, slot)
-                self._remember(turn)
-                return response
+                async with turn.claimed():
+                    turn.place = await settle(job.app, place, job.route)
+                    if job.streams:
+                        response = await self._stream(request, turn, slot)
+                    else:
+                        response = await self._whole(turn, slot)
+                    self._remember(turn)
+                    return response
             finally:
                 self._talks.leave(place)
 
@@ -200,6 +202,7 @@ class _Turn:
         self.place = place
         self._claim = claim
         self._clock = clock
+        self._kept = False
         self._said: list[Message] = []
         self.ended: RunEnded | None = None
         self.run = new_id("run")
@@ -216,11 +219,30 @@ class _Turn:
             new=self.place.new,
             results=self.prompt.results,
             instructions=self.prompt.instructions,
-            handed=self.job.handed,
-            bare=self.job.bare,
+            handed=self.job.offer.handed,
+            bare=self.job.offer.bare,
+            calling=self.job.offer.calling,
             run=self.run,
             closing=self._closing,
         )
+
+    @asynccontextmanager
+    async def claimed(self) -> AsyncGenerator[None]:
+        """The key is taken on disk for the length of the block; kept only with an answer."""
+        claim, store, session = self._claim, self.job.app.store, self.place.session.id
+        if claim is None:
+            yield
+            return
+        try:
+            await store.commit(claim.begun(session, self._clock.now()))
+        except Overtaken as error:
+            raise in_progress() from error
+        try:
+            yield
+        finally:
+            if not self._kept:
+                with anyio.CancelScope(shield=True):
+                    await store.commit(claim.free(session, self._clock.now()))
 
     async def hear(self, event: Event) -> None:
         if isinstance(event, Said):
@@ -230,13 +252,16 @@ class _Turn:
 
     def result(self) -> Finished:
         ended = self.ended or RunEnded(self.run, Outcome.FAILED, "The turn had no end.", "internal")
-        return finished(self.label, self.job.handed, ended, self._said)
+        return finished(self.label, self.job.offer.handed, ended, self._said)
 
     def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
         if self._claim is None:
             return ()
-        result = finished(self.label, self.job.handed, ended, said)
-        return [self._claim.post(result, self._clock.now())] if result.is_kept else ()
+        result = finished(self.label, self.job.offer.handed, ended, said)
+        self._kept = result.is_kept
+        if not self._kept:
+            return ()
+        return [self._claim.done(self.place.session.id, result, self._clock.now())]
 
 
 class _Telling:
@@ -283,23 +308,3 @@ class _Telling:
     def _tell(self, text: str) -> None:
         if text:
             self._stream.send(self._chunks.content(text))
-
-
-def _offered(body: ChatRequest) -> tuple[tuple[ToolSpec, ...], bool]:
-    """The asker's tools, and whether they alone are offered: a choice that names one says so."""
-    handed = handed_tools(body.tools)
-    match body.tool_choice:
-        case None | "auto":
-            return handed, False
-        case "none":
-            return (), True
-        case "required":
-            return handed, bool(handed)
-        case {"type": "function", "function": {"name": str(name)}}:
-            chosen = tuple(spec for spec in handed if spec.name == name)
-            if not chosen:
-                raise invalid("tool_choice names no tool of this request.", param="tool_choice")
-            return chosen, True
-        case _:
-            told = "tool_choice is auto, none, required, or names a function."
-            raise invalid(told, param="tool_choice")

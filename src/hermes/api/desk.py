@@ -6,7 +6,7 @@ there under `/p/{profile}`; its path is written as aiohttp and OpenAPI both do: 
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import aiohttp
 import anyio
@@ -23,12 +23,17 @@ from hermes.app.build import App
 from hermes.config.home import DEFAULT
 from hermes.kit.clock import Clock
 
+if TYPE_CHECKING:
+    from hermes.api.office import Office
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 JSON = "application/json"
+PROFILE = web.RequestKey("profile", str)
+"""Where a request holds the profile whose own key came with it."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -75,11 +80,16 @@ class Desk:
         self.entry = entry
         self.limits = limits
         self.apps: dict[str, App] = {}
+        self.offices: dict[str, Office] = {}
         self.started_at = clock.now()
         self._group: anyio.abc.TaskGroup | None = None
 
     def works_in(self, group: anyio.abc.TaskGroup | None) -> None:
         self._group = group
+
+    @property
+    def open(self) -> bool:
+        return self._group is not None
 
     def spawn(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Go on with something after its request was answered; the server's end ends it."""
@@ -87,9 +97,13 @@ class Desk:
             raise RuntimeError("the server is not open")
         self._group.start_soon(_watched, work, name)
 
+    def office(self, app: App) -> "Office | None":
+        """Where what comes later is attended to."""
+        return next((one for one in self.offices.values() if one.app is app), None)
+
     def app(self, request: web.Request) -> App:
-        """The profile that the address names; without a name the default, or the only one."""
-        named = request.match_info.get("profile", "")
+        """The profile that the address names, or whose own key was given; else the default."""
+        named = request.match_info.get("profile", "") or request.get(PROFILE, "")
         if named or DEFAULT in self.apps or len(self.apps) != 1:
             found = self.apps.get(named or DEFAULT)
         else:

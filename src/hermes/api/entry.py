@@ -1,7 +1,8 @@
 """The one way in: every route that starts a turn does it here, counted and non-delivering."""
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import anyio
 from msgspec import Struct
@@ -10,16 +11,25 @@ from hermes.agent.plan import Steer, no_steering
 from hermes.api.errors import ApiError
 from hermes.api.tally import Tally
 from hermes.app.build import App
+from hermes.ports.model import FREELY, Calling
 from hermes.ports.sink import Emit
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Result, User
-from hermes.schema.scope import Role
+from hermes.schema.scope import Address, Role
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 from hermes.session.recorder import Closing, nothing_more
 from hermes.session.runner import Turn
 
 SOURCE = "api_server"
+CallsBack: TypeAlias = Callable[[App, str], Awaitable[bool]]
+"""Whether a session has a callback."""
+
+
+async def nobody_is_called(app: App, session: str) -> bool:
+    return False
+
+
 BACK_IN = 1
 
 
@@ -28,7 +38,8 @@ class Ask(Struct, frozen=True, kw_only=True):
 
     `results` answer calls that were handed to the asker; `handed` are tools that the asker
     runs. `instructions` are for this turn only; `bare` leaves our own tools out.
-    `later` is only for a route that really can deliver after the turn.
+    `followed`: what comes after the turn can be followed on the events of its session;
+    `attended`: somebody can be asked while it goes on.
     """
 
     session: Session
@@ -38,10 +49,12 @@ class Ask(Struct, frozen=True, kw_only=True):
     instructions: str = ""
     handed: tuple[ToolSpec, ...] = ()
     bare: bool = False
+    calling: Calling = FREELY
     run: str = ""
     steer: Steer = no_steering
     closing: Closing = nothing_more
-    later: bool = False
+    followed: bool = False
+    attended: bool = False
 
 
 class Slot:
@@ -66,6 +79,7 @@ class Entry:
         self._draining = False
         self._idle = anyio.Event()
         self._idle.set()
+        self.calls_back: CallsBack = nobody_is_called
 
     @property
     def active(self) -> int:
@@ -123,12 +137,14 @@ class Entry:
             await listen(event)
 
         try:
-            return await app.runner.run(_turn(ask, counted))
+            later = ask.followed or await self.calls_back(app, ask.session.id)
+            return await app.runner.run(_turn(ask, counted, later=later))
         finally:
             taken.release()
 
 
-def _turn(ask: Ask, listen: Emit) -> Turn:
+def _turn(ask: Ask, listen: Emit, *, later: bool) -> Turn:
+    """Whoever asked is gone when the answer is out, unless they can be told `later`."""
     return Turn(
         session=ask.session,
         asked=ask.asked,
@@ -138,10 +154,13 @@ def _turn(ask: Ask, listen: Emit) -> Turn:
         closing=ask.closing,
         new=ask.new,
         steer=ask.steer,
-        later=ask.later,
+        later=later,
+        attended=ask.attended,
+        address=Address(SOURCE, ask.session.id) if later else None,
         source=SOURCE,
         results=ask.results,
         instructions=ask.instructions,
         handed=ask.handed,
         bare=ask.bare,
+        calling=ask.calling,
     )

@@ -63,13 +63,16 @@ FEATURES = {
     "client_tools": True,
     "idempotency_keys": True,
     "image_input": True,
+    "image_url_input": True,
+    "file_input": True,
+    "tool_choice": True,
+    "signed_callbacks": True,
     "session_continuity_header": True,
     "session_key_header": True,
     "tool_progress_events": True,
     "cors": True,
     "metrics": True,
     "openapi": True,
-    "run_approval_response": False,
 }
 """What this module's neighbours can do; a feature with routes of its own is told by them."""
 
@@ -80,7 +83,10 @@ _BY_ROUTE = {
     "run_events_sse": "/v1/runs/{run_id}/events",
     "run_stop": "/v1/runs/{run_id}/stop",
     "run_steer": "/v1/runs/{run_id}/steer",
+    "run_approval_response": "/v1/runs/{run_id}/approval",
+    "run_clarify_response": "/v1/runs/{run_id}/clarify",
     "session_resources": "/api/sessions",
+    "session_events_sse": "/api/sessions/{session_id}/events",
     "jobs_api": "/api/jobs",
 }
 
@@ -159,7 +165,7 @@ def _capabilities(desk: Desk, app: App, served: set[str]) -> Capabilities:
             "split_runtime": False,
             "max_concurrent_runs": desk.settings.most,
             "profile": app.home.profile,
-            "async_delivery": False,
+            "async_delivery": "runs, and sessions with a callback",
         },
         features=FEATURES | by_route,
         endpoints={path.strip("/").replace("/", "_") or "root": {"path": path} for path in paths},

@@ -8,10 +8,11 @@ from ipaddress import ip_address
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from hermes.api.desk import PROFILE
 from hermes.api.errors import ApiError, from_hermes, from_http
 from hermes.api.settings import ApiSettings, check_key
 from hermes.api.tally import Tally
-from hermes.schema.errors import HermesError
+from hermes.schema.errors import ConfigError, HermesError
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +30,12 @@ SECURITY = {
 METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
 HEADERS = (
     "Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    "X-Hermes-Session-Id", "X-Hermes-Session-Key",
+    "X-Hermes-Session-Id", "X-Hermes-Session-Key", "OpenAI-Organization", "OpenAI-Project",
+    "User-Agent",
 )  # fmt: skip
 SHOWN = (
     "X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Completed, X-Hermes-Partial, "
-    "X-Hermes-Error, X-Hermes-Run-Id, Retry-After"
+    "X-Hermes-Error, X-Hermes-Run-Id, X-Hermes-Replayed, Retry-After"
 )
 KEPT = "600"
 _CLIENT_HEADERS = "x-stainless-"
@@ -49,11 +51,27 @@ class Guard:
     def __init__(self, settings: ApiSettings, tally: Tally, free: Collection[str]) -> None:
         check_key(settings.key)
         self._key = settings.key.encode()
+        self._own: dict[str, bytes] = {}
         self._origins = frozenset(settings.cors_origins)
         self._tally = tally
         self._free = free
         self._hosts: frozenset[str] | None = None
         self.spoken: set[RequestHandler] = set()
+
+    def lets_in(self, profile: str, key: str) -> None:
+        """A profile's own key, for that profile alone. Raises `ConfigError`."""
+        if not key or key.encode() == self._key:
+            return
+        check_key(key)
+        if key.encode() in self._own.values():
+            raise ConfigError(
+                f"The profile {profile} has the API key of another profile.",
+                hint="Give each profile a key of its own.",
+            )
+        self._own[profile] = key.encode()
+
+    def forgets(self, profile: str) -> None:
+        self._own.pop(profile, None)
 
     def stands_at(self, host: str, *, loopback: bool) -> None:
         """On this machine only its own names are served, whatever a web page's name resolves to."""
@@ -132,7 +150,13 @@ class Guard:
             return
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         key = given.strip().encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(key, self._key) or scheme.lower() != "bearer":
+        good = hmac.compare_digest(key, self._key)
+        named = request.match_info.get("profile", "")
+        for profile, own in self._own.items():
+            if hmac.compare_digest(key, own) and named in {"", profile}:
+                request[PROFILE] = profile
+                good = True
+        if not good or scheme.lower() != "bearer":
             told = "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
             raise ApiError(401, "invalid_api_key", told, headers={"WWW-Authenticate": "Bearer"})
 

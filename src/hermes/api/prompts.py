@@ -1,7 +1,5 @@
 """From the messages of a body to what a turn is asked: instructions, past, words and results."""
 
-import base64
-import binascii
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -10,12 +8,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.agent.repair import join_users
+from hermes.api import attachments
+from hermes.api.attachments import Attachment, Document, Picture, read_file, read_picture
 from hermes.api.chat_wire import AskedCall, ChatMessage, ChatTool
 from hermes.api.errors import ApiError, invalid
+from hermes.app.build import App
 from hermes.kit.ids import new_id
-from hermes.kit.pictures import picture_kind
 from hermes.kit.text import one_line
-from hermes.ports.blobs import Blobs
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -32,22 +31,20 @@ MAX_PICTURES = 50
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _PICTURES = frozenset({"image_url", "input_image"})
-
-
-class Picture(Struct, frozen=True):
-    """One that came with the request and is not kept yet."""
-
-    data: bytes
-    kind: str
+_FILES = frozenset({"file", "input_file"})
 
 
 class _Draft(Struct):
-    """A message whose pictures are not kept yet."""
+    """A message whose attachments are not kept yet."""
 
     role: str
-    parts: list[Text | Picture]
+    parts: list[Text | Attachment]
     calls: tuple[ToolCall, ...] = ()
     call: str = ""
+
+    @property
+    def says_something(self) -> bool:
+        return any(not isinstance(part, Text) or part.text.strip() for part in self.parts)
 
 
 class Prompt(Struct, frozen=True):
@@ -70,8 +67,8 @@ class Draft:
         begin = _last_answer(self._said) + 1
         self._past, tail = self._said[:begin], self._said[begin:]
         self._results = [one for one in tail if one.role == "tool"]
-        self._users = [one for one in tail if one.role == "user"]
-        if not self._results and not any(one.parts for one in self._users):
+        self._users = [one for one in tail if one.role == "user" and one.says_something]
+        if not self._results and not self._users:
             told = "The last message must be one of the user, or the result of a call."
             raise invalid(told, param="messages")
         known = {call.id for one in self._past for call in one.calls}
@@ -84,15 +81,14 @@ class Draft:
     def instructions(self) -> str:
         return "\n\n".join(self._system)
 
-    async def keep(self, blobs: Blobs) -> Prompt:
-        """The messages, with their pictures in the blob store."""
-        past = [await _message(one, blobs) for one in self._past]
-        users = [User(new_id("msg"), await _parts(one.parts, blobs)) for one in self._users]
-        said = [one for one in users if one.parts]
-        asked = reduce(join_users, said) if said else None
+    async def keep(self, app: App) -> Prompt:
+        """The messages, with pictures in the blob store. Raises `ApiError` before that."""
+        past = [await _message(one, app) for one in self._past]
+        users = [User(new_id("msg"), await _parts(one.parts, app)) for one in self._users]
+        asked = reduce(join_users, users) if users else None
         results: list[Result] = []
         for one in self._results:
-            parts = await _parts(one.parts, blobs)
+            parts = await _parts(one.parts, app)
             results.append(Result(new_id("msg"), one.call, parts))
         return Prompt(self.instructions, tuple(past), asked, tuple(results))
 
@@ -137,50 +133,31 @@ def _last_answer(said: Sequence[_Draft]) -> int:
     return places[-1] if places else -1
 
 
-def _content(content: str | Sequence[dict[str, Any]] | None, place: str) -> list[Text | Picture]:
+def _content(content: str | Sequence[dict[str, Any]] | None, place: str) -> list[Text | Attachment]:
     if content is None or isinstance(content, str):
         return [Text(content)] if content else []
     parts = [_part(part, f"{place}[{number}]") for number, part in enumerate(content)]
-    if sum(isinstance(part, Picture) for part in parts) > MAX_PICTURES:
-        told = f"There are more than {MAX_PICTURES} pictures in one message."
+    if sum(isinstance(part, Picture | Document) for part in parts) > MAX_PICTURES:
+        told = f"There are more than {MAX_PICTURES} images and files in one message."
         raise invalid(told, param=place, code="too_many_images")
     return [part for part in parts if not isinstance(part, Text) or part.text]
 
 
-def _part(part: dict[str, Any], place: str) -> Text | Picture:
+def _part(part: dict[str, Any], place: str) -> Text | Attachment:
     kind: object = part.get("type")
     if not isinstance(kind, str):
         raise invalid("A part must have a type.", param=place)
     if kind in _TEXTS and isinstance(text := part.get("text"), str):
         return Text(text)
     if kind in _PICTURES:
-        return _picture(part.get("image_url"), place)
+        return read_picture(part.get("image_url"), place)
+    if kind in _FILES:
+        return read_file(part, place)
     if kind not in _TEXTS:
-        told = f"A part of the type {one_line(kind, 60)!r} is not understood: send text or images."
+        told = f"A part of the type {one_line(kind, 60)!r} is not understood: "
+        told += "send text, images or files."
         raise invalid(told, param=place, code="unsupported_content_type")
     raise invalid("A part of text must have a text.", param=place)
-
-
-def _picture(given: object, place: str) -> Picture:
-    url: object = given.get("url") if isinstance(given, dict) else given  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if not isinstance(url, str) or not url:
-        raise invalid("The image has no URL.", param=place, code="invalid_image_url")
-    if not url.lower().startswith("data:"):
-        told = "Images are not fetched from elsewhere: send this one as a data: URL."
-        raise invalid(told, param=place, code="unsupported_image_url")
-    head, comma, body = url.partition(",")
-    if not comma or not head.lower().endswith(";base64"):
-        raise invalid("The data: URL must be in base64.", param=place, code="invalid_image_url")
-    try:
-        data = base64.b64decode(body, validate=True)
-    except (binascii.Error, ValueError) as error:
-        told = "The data: URL is not valid base64."
-        raise invalid(told, param=place, code="invalid_image_url") from error
-    kind = picture_kind(data)
-    if kind is None:
-        told = "This is no image that is understood: PNG, JPEG, GIF and WebP are."
-        raise invalid(told, param=place, code="unsupported_content_type")
-    return Picture(data, kind)
 
 
 def _call(call: AskedCall, place: str) -> ToolCall:
@@ -194,18 +171,14 @@ def _call(call: AskedCall, place: str) -> ToolCall:
     return ToolCall(call.id, call.function.name, Raw(text.encode()))
 
 
-async def _parts(parts: Sequence[Text | Picture], blobs: Blobs) -> tuple[Text | Media, ...]:
-    kept: list[Text | Media] = []
-    for part in parts:
-        if isinstance(part, Picture):
-            kept.append(await blobs.put(part.data, part.kind, "image"))
-        else:
-            kept.append(part)
-    return tuple(kept)
+async def _parts(parts: Sequence[Text | Attachment], app: App) -> tuple[Text | Media, ...]:
+    return tuple(
+        [part if isinstance(part, Text) else await attachments.keep(part, app) for part in parts]
+    )
 
 
-async def _message(one: _Draft, blobs: Blobs) -> Message:
-    parts = await _parts(one.parts, blobs)
+async def _message(one: _Draft, app: App) -> Message:
+    parts = await _parts(one.parts, app)
     identity = new_id("msg")
     match one.role:
         case "user":

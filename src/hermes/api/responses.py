@@ -9,11 +9,13 @@ from aiohttp import web
 from msgspec import Raw, Struct, structs
 
 from hermes.api.chat_wire import ChatTool, ToolFunction
+from hermes.api.choosing import Offer, offer
 from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.entry import Ask, Slot
 from hermes.api.errors import ApiError, invalid, missing
 from hermes.api.naming import model_names, route_for
 from hermes.api.prompts import handed_tools
+from hermes.api.replies import in_progress, interrupted
 from hermes.api.responses_story import Story, said_something
 from hermes.api.responses_wire import (
     NamedConversation,
@@ -22,11 +24,12 @@ from hermes.api.responses_wire import (
     ResponseRequest,
     ResponseTool,
 )
+from hermes.api.runs_desk import lost_key
 from hermes.api.runs_talk import Question, Talk, Wanted, idempotency, key_reused
 from hermes.api.settings import ModelRoute
 from hermes.api.sse import EventStream
 from hermes.api.streaming import stream_turn
-from hermes.api.talks import settle
+from hermes.api.talks import SESSION_KEY, header_name, settle
 from hermes.app.build import App
 from hermes.kit.holder import is_surely_dead, new_holder
 from hermes.kit.text import one_line
@@ -36,7 +39,6 @@ from hermes.schema.errors import NotFound
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Message
 from hermes.schema.scope import OWNER
-from hermes.schema.tools import ToolSpec
 
 _REQUEST = msgspec.json.Decoder(ResponseRequest)
 _OBJECT = msgspec.json.Decoder(ResponseObject)
@@ -55,6 +57,7 @@ def routes(desk: Desk) -> list[Route]:
             streams=True,
             answers={
                 409: "Another turn of this session goes on.",
+                410: "The turn of this Idempotency-Key was cut off by the end of the gateway.",
                 422: "The Idempotency-Key was used for another request.",
                 429: "Too many turns go on.",
                 502: "The agent gave no answer.",
@@ -86,10 +89,10 @@ class _Job(Struct, frozen=True, kw_only=True):
     body: ResponseRequest
     question: Question
     route: ModelRoute | None
-    handed: tuple[ToolSpec, ...]
-    bare: bool
+    offer: Offer
     key: str
     fingerprint: str
+    named: str
 
 
 class _Door:
@@ -137,15 +140,17 @@ class _Door:
         if body.previous_response_id and body.conversation:
             told = "Name a conversation or a response to go on from, not both."
             raise invalid(told, param="conversation")
-        handed, bare = _offered(body)
+        tools = handed_tools([_tool(tool) for tool in body.tools or ()])
         key, fingerprint = idempotency(request.headers.get("Idempotency-Key"), data, "responses")
+        named = header_name(request.headers.get(SESSION_KEY), SESSION_KEY)
+        wanted = _wanted(body, request.headers.get("X-Hermes-Session-Id", ""))
         return _Job(
             app=app,
             body=body,
-            question=Question(_wanted(body, request.headers.get("X-Hermes-Session-Id", ""))),
+            question=Question(structs.replace(wanted, key=named)),
+            named=named,
             route=route_for(self._desk.settings, app, body.model),
-            handed=handed,
-            bare=bare,
+            offer=offer(tools, body.tool_choice, body.parallel_tool_calls),
             key=key,
             fingerprint=fingerprint,
         )
@@ -159,11 +164,11 @@ class _Door:
             raise key_reused()
         if record.result is not None:
             return _OBJECT.decode(record.result)
-        if record.holder != self._holder and not is_surely_dead(record.holder):
-            told = "The first request with this key is still being answered."
-            raise ApiError(409, "request_in_progress", told, wait=1)
-        await job.app.store.journal.withdraw(record.run)
-        return None
+        if not record.status.ended:
+            if record.holder != self._holder and not is_surely_dead(record.holder):
+                raise in_progress()
+            await job.app.store.commit(lost_key(record, job.app.clock))
+        raise interrupted(record.session)
 
     async def _again(
         self, request: web.Request, job: _Job, known: ResponseObject
@@ -225,6 +230,8 @@ class _Turn:
         self._instructions = carried if body.instructions is None else body.instructions
         self._conversation = _conversation(body)
         self.headers = {"X-Hermes-Session-Id": talk.place.session.id}
+        if job.named:
+            self.headers[SESSION_KEY] = job.named
         self.story = Story(
             ResponseObject(
                 id=self.id,
@@ -239,6 +246,7 @@ class _Turn:
                 metadata=body.metadata or {},
                 tools=body.tools or [],
                 tool_choice=body.tool_choice or "auto",
+                parallel_tool_calls=body.parallel_tool_calls is not False,
             )
         )
 
@@ -250,8 +258,9 @@ class _Turn:
             new=place.new,
             results=prompt.results,
             instructions="\n\n".join(filter(None, [self._instructions, prompt.instructions])),
-            handed=self.job.handed,
-            bare=self.job.bare,
+            handed=self.job.offer.handed,
+            bare=self.job.offer.bare,
+            calling=self.job.offer.calling,
             closing=self._closing,
         )
 
@@ -269,7 +278,7 @@ class _Turn:
         )
 
     def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        body = Raw(msgspec.json.encode(self.story.finish(ended)))
+        body = Raw(msgspec.json.encode(self.story.finish(ended, said)))
         writes: list[Write] = []
         if self.job.body.store is not False:
             kept = KeptResponse(
@@ -304,23 +313,6 @@ def _wanted(body: ResponseRequest, header: str) -> Wanted:
         conversation=_conversation(body),
         truncate=body.truncation == "auto",
     )
-
-
-def _offered(body: ResponseRequest) -> tuple[tuple[ToolSpec, ...], bool]:
-    """The asker's tools, and whether they alone are offered: a choice that names one says so."""
-    handed = handed_tools([_tool(tool) for tool in body.tools or ()])
-    match body.tool_choice:
-        case None | "auto":
-            return handed, False
-        case "none":
-            return (), True
-        case "required":
-            return handed, bool(handed)
-        case {"type": "function", "name": str(name)} if name in {spec.name for spec in handed}:
-            return tuple(spec for spec in handed if spec.name == name), True
-        case _:
-            told = "tool_choice is auto, none, required, or names a function of this request."
-            raise invalid(told, param="tool_choice")
 
 
 def _tool(tool: ResponseTool) -> ChatTool:

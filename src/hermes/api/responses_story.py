@@ -1,6 +1,6 @@
 """How a turn becomes a response: its items one after the other, and the events about them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec import structs
@@ -59,6 +59,8 @@ class Story:
         self.response = response
         self._items: list[Item] = []
         self._open: _Open | None = None
+        self._coming: _Open | None = None
+        self._told: set[str] = set()
         self._heard = ""
         self._number = 0
 
@@ -81,10 +83,17 @@ class Story:
             case _:
                 pass
 
-    def finish(self, ended: RunEnded) -> ResponseObject:
-        """The response with its end; what was being said and is not kept is left as it is."""
+    def finish(self, ended: RunEnded, said: Sequence[Message] = ()) -> ResponseObject:
+        """The response with its end; what was being said and is not kept is left as it is.
+
+        The last of what was `said` may be on its way to us still.
+        """
         items = list(self._items)
-        if self._open is not None:
+        last = said[-1] if said else None
+        if isinstance(last, Assistant) and last.text and last.id not in self._told:
+            self._coming = self._open or _Open(len(items))
+            items.append(self._coming.item(last.text, "completed"))
+        elif self._open is not None:
             items.append(self._open.item(self._heard, "incomplete"))
         status, error, why = _standing(ended)
         self.response = structs.replace(
@@ -116,7 +125,7 @@ class Story:
 
     def _delta(self, text: str) -> Iterator[bytes]:
         if self._open is None:
-            self._open = _Open(len(self._items))
+            self._open = self._coming or _Open(len(self._items))
             self._heard = ""
             yield from self._begin_message(self._open.index, self._open.item(None, "in_progress"))
         self._heard += text
@@ -125,6 +134,7 @@ class Story:
     def _said(self, message: Message) -> Iterator[bytes]:
         match message:
             case Assistant():
+                self._told.add(message.id)
                 if message.text or self._open is not None:
                     yield from self._message(message)
                 for call in message.calls:
@@ -137,7 +147,7 @@ class Story:
 
     def _message(self, message: Assistant) -> Iterator[bytes]:
         if self._open is None:
-            self._open = _Open(len(self._items))
+            self._open = self._coming or _Open(len(self._items))
             yield from self._begin_message(self._open.index, self._open.item(None, "in_progress"))
         now, self._open, self._heard = self._open, None, ""
         yield from self._piece(now.index, now.id, now.stream.said(message))

@@ -38,6 +38,7 @@ class ResponseRequest(Struct, frozen=True, kw_only=True):
     truncation: Literal["auto", "disabled"] | None = None
     tools: Annotated[list[ResponseTool], Meta(max_length=128)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
 
 

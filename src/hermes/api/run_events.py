@@ -84,10 +84,13 @@ class RunLog:
         self._facts.append(self._last)
         await self.flush()
 
-    def closing(self, name: str, body: bytes, status: RunStatus, result: bytes) -> Sequence[Write]:
+    def closing(
+        self, status: RunStatus, result: bytes, events: Sequence[tuple[str, bytes]]
+    ) -> Sequence[Write]:
         """The last note of the run, for whoever commits it; `finish` then tells of it."""
         self._closing = True
-        self._add(name, body)
+        for name, body in events:
+            self._add(name, body)
         self._facts.append(self._last)
         return [self._note(self._pending(), status, Raw(result))]
 

@@ -2,12 +2,13 @@
 
 import secrets
 from collections.abc import AsyncGenerator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
+from hermes.api.callbacks import checked
 from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.entry import Ask
 from hermes.api.errors import ApiError, invalid, missing
@@ -25,18 +26,23 @@ from hermes.api.runs_talk import (
     key_reused,
 )
 from hermes.api.runs_wire import RunState, frame, state_of
-from hermes.api.talks import settle
+from hermes.api.talks import SESSION_KEY, header_name, settle
 from hermes.app.build import App
+from hermes.approvals.desk import Answerer
 from hermes.kit.text import one_line
 from hermes.ports.journal import RunRecord, RunStatus
 from hermes.schema.errors import NotFound
+from hermes.schema.questions import Choice
 from hermes.schema.scope import OWNER
 
 CLOSED = b": stream closed\n\n"
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
-    """`session_id` names a session to go on in; a history is for one that is new."""
+    """`session_id` names a session to go on in; a history is for one that is new.
+
+    Without `later` nothing is promised that would come after the run: nobody would hear of it.
+    """
 
     input: Input
     instructions: str | None = None
@@ -44,6 +50,9 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     previous_response_id: Identity | None = None
     session_id: Identity | None = None
     model: Identity | None = None
+    later: bool = True
+    callback_url: str | None = None
+    callback_secret: str | None = None
 
 
 class RunBegun(Struct, frozen=True, kw_only=True):
@@ -67,9 +76,25 @@ class RunSteered(Struct, frozen=True, kw_only=True):
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
+    """`question_id` names one of several; without it the latest is meant, with `all` every one."""
+
     choice: Literal["once", "session", "always", "deny", "approve", "allow"]
+    question_id: Identity = ""
     all: bool = False
     resolve_all: bool = False
+
+
+class ClarifyRequest(Struct, frozen=True, kw_only=True):
+    """An answer in a person's own words, or one of the choices."""
+
+    answer: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    question_id: Identity = ""
+
+
+class ClarifyAnswer(Struct, frozen=True, kw_only=True):
+    object: str = "hermes.run.clarify_response"
+    run_id: str
+    resolved: int
 
 
 class ApprovalAnswer(Struct, frozen=True, kw_only=True):
@@ -82,6 +107,7 @@ class ApprovalAnswer(Struct, frozen=True, kw_only=True):
 _RUN = msgspec.json.Decoder(RunRequest)
 _STEER = msgspec.json.Decoder(SteerRequest)
 _APPROVAL = msgspec.json.Decoder(ApprovalRequest)
+_CLARIFY = msgspec.json.Decoder(ClarifyRequest)
 
 
 def routes(desk: Desk) -> list[Route]:
@@ -144,6 +170,15 @@ def routes(desk: Desk) -> list[Route]:
             answers=not_now,
             summary="Answer what a run asks leave for.",
         ),
+        Route(
+            method="POST",
+            path="/v1/runs/{run_id}/clarify",
+            handler=door.clarify,
+            body=ClarifyRequest,
+            answer=ClarifyAnswer,
+            answers=not_now,
+            summary="Answer a question of a run.",
+        ),
     ]
 
 
@@ -157,8 +192,12 @@ class _Door:
         data = await self._desk.bytes_of(request)
         body = decode(data, _RUN)
         key, fingerprint = idempotency(request.headers.get("Idempotency-Key"), data, "runs")
-        question = Question(_wanted(body, request.headers.get("X-Hermes-Session-Id", "")))
+        named = header_name(request.headers.get(SESSION_KEY), SESSION_KEY)
+        wanted = _wanted(body, request.headers.get("X-Hermes-Session-Id", ""))
+        question = Question(structs.replace(wanted, key=named))
         route = route_for(self._desk.settings, app, body.model)
+        private = self._desk.settings.callback_allow_private
+        callback = checked(body.callback_url, body.callback_secret, private=private)
         opened = await app.store.journal.by_key(key, OWNER) if key else None
         if opened is None:
             slot = self._desk.entry.take()
@@ -169,11 +208,12 @@ class _Door:
                 slot.release()
                 raise
             record = self._record(app, body, talk.place.session.id, (key, fingerprint))
-            opened = await self._runs.start(app, record, _ask(body, talk), slot)
+            opened = await self._runs.start(app, record, _ask(body, talk), slot, callback)
         if opened.fingerprint != fingerprint:
             raise key_reused()
         told = RunBegun(run_id=opened.run, session_id=opened.session)
-        return answer(told, 202, {"X-Hermes-Run-Id": opened.run})
+        headers = {"X-Hermes-Run-Id": opened.run, "X-Hermes-Session-Id": opened.session}
+        return answer(told, 202, headers | ({SESSION_KEY: named} if named else {}))
 
     async def state(self, request: web.Request) -> web.StreamResponse:
         _, record = await self._found(request)
@@ -197,16 +237,40 @@ class _Door:
     async def steer(self, request: web.Request) -> web.StreamResponse:
         body = await self._desk.read(request, _STEER)
         question = Question(Wanted(input=body.input))
+        key, _ = idempotency(request.headers.get("Idempotency-Key"), b"", "steer")
         app, record = await self._found(request)
-        word = await question.asked(app.blobs)
-        self._runs.steer(record, word)
+        word = await question.asked(app)
+        await self._runs.steer(app, record, word, key)
         return answer(RunSteered(run_id=record.run), 202)
 
     async def approve(self, request: web.Request) -> web.StreamResponse:
-        await self._desk.read(request, _APPROVAL)
-        _, record = await self._found(request)
-        told = f"Run {record.run} asks leave for nothing."
-        raise ApiError(409, "approval_not_active", told)
+        body = await self._desk.read(request, _APPROVAL)
+        app, record = await self._found(request)
+        self._demand_live(record, "approval_not_active")
+        choice = Choice.ONCE if body.choice in {"approve", "allow"} else Choice(body.choice)
+        who = Answerer(session=record.session)
+        heard = await app.approvals.answer(
+            who, choice, question=body.question_id, everything=body.all or body.resolve_all
+        )
+        if not heard.count:
+            raise ApiError(409, "approval_not_pending", heard.told)
+        told = ApprovalAnswer(run_id=record.run, choice=choice, resolved=heard.count)
+        return answer(told)
+
+    async def clarify(self, request: web.Request) -> web.StreamResponse:
+        body = await self._desk.read(request, _CLARIFY)
+        app, record = await self._found(request)
+        self._demand_live(record, "clarify_not_active")
+        who = Answerer(session=record.session)
+        heard = await app.approvals.reply(who, body.answer, question=body.question_id)
+        if heard is None or not heard.count:
+            told = (heard and heard.told) or f"Run {record.run} asks nothing."
+            raise ApiError(409, "clarify_not_pending", told)
+        return answer(ClarifyAnswer(run_id=record.run, resolved=heard.count))
+
+    def _demand_live(self, record: RunRecord, code: str) -> None:
+        if not self._runs.is_live(record):
+            raise ApiError(409, code, f"Run {record.run} asks nothing: it does not go on here.")
 
     async def _found(self, request: web.Request) -> tuple[App, RunRecord]:
         app = self._desk.app(request)
@@ -255,6 +319,8 @@ def _ask(body: RunRequest, talk: Talk) -> Ask:
         new=talk.place.new,
         results=talk.prompt.results,
         instructions="\n\n".join(filter(None, [said, talk.prompt.instructions])),
+        followed=body.later,
+        attended=True,
     )
 
 

@@ -5,17 +5,22 @@ from collections.abc import AsyncGenerator, Sequence
 
 import anyio
 import msgspec
+from msgspec import Raw
 
+from hermes.api.callbacks import Callback, callback_of, due_post, registered
 from hermes.api.desk import Desk
 from hermes.api.entry import Ask, Slot
 from hermes.api.errors import ApiError
+from hermes.api.office import Office
+from hermes.api.replies import lose_abandoned
 from hermes.api.run_events import RunLog, end_of, replay
-from hermes.api.runs_wire import Teller, interruption
+from hermes.api.runs_wire import INTERRUPTED, INTERRUPTION, Teller, interruption
 from hermes.app.build import App
+from hermes.gateway.letters import INBOX
 from hermes.kit.clock import Clock
 from hermes.kit.holder import is_surely_dead, new_holder
-from hermes.ports.journal import RunEvent, RunRecord, RunStatus
-from hermes.ports.store import Store, Write
+from hermes.ports.journal import NoteRun, RunEvent, RunRecord, RunStatus
+from hermes.ports.store import Done, Parcel, Post, Store, Write
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Message, User
@@ -39,20 +44,36 @@ class LiveRun:
         self.teller = Teller(self.log, clock)
         self.scope = anyio.CancelScope()
         self.accepted = anyio.Event()
+        self.steered: set[str] = set()
+        """Keys of the words that were sent to steer it."""
         self.begun = False
         self.refusal: Exception | None = None
+        self.callback: Callback | None = None
+        self.office: Office | None = None
+        self._store, self._clock = store, clock
 
     @property
     def status(self) -> RunStatus:
         if self.teller.stopping:
             return RunStatus.STOPPING
+        if self.teller.asking:
+            return RunStatus.WAITING
         return RunStatus.RUNNING if self.begun else RunStatus.QUEUED
 
     async def hear(self, event: Event) -> None:
         if isinstance(event, RunStarted):
+            await self._register()
             self.begun = True
             self.accepted.set()
         await self.teller(event)
+
+    async def _register(self) -> None:
+        """Before it is told that the run has begun."""
+        session = self.record.session
+        if self.callback is not None:
+            await self._store.commit(registered(session, self.callback, self._clock.now()))
+            if self.office is not None:
+                await self.office.changed(session, on=True)
 
 
 class Runs:
@@ -63,13 +84,18 @@ class Runs:
         self._live: dict[str, LiveRun] = {}
         self._holder = new_holder()
 
-    async def start(self, app: App, record: RunRecord, ask: Ask, slot: Slot) -> RunRecord:
+    async def start(
+        self, app: App, record: RunRecord, ask: Ask, slot: Slot, callback: Callback | None = None
+    ) -> RunRecord:
         """Begin it; returns once its message is durable.
 
         The run of an earlier request is returned when it had the same key. Raises what kept the
         turn from beginning, and then nothing is left of the run.
         """
         live = LiveRun(app.store, app.clock, msgspec.structs.replace(record, holder=self._holder))
+        live.callback, live.office = callback, self._desk.office(app)
+        if callback is not None or (live.office and await live.office.calls_back(record.session)):
+            ask = _called_back(ask, live, app.clock)
         self._live[record.run] = live
         ask = _followed(ask, live)
         with anyio.CancelScope(shield=True):
@@ -103,18 +129,41 @@ class Runs:
         live.scope.cancel()
         return RunStatus.STOPPING
 
-    def steer(self, record: RunRecord, word: User) -> None:
-        """The turn hears it after the step that it is in."""
+    async def steer(self, app: App, record: RunRecord, word: User, key: str = "") -> None:
+        """The turn hears it after the step that it is in; with the same key, once.
+
+        After a crash the next turn of the session hears it.
+        """
+        live = self._steerable(record)
+        if key in live.steered:
+            return
+        if len(live.teller.waiting) >= MOST_STEERING:
+            told = "Too much waits to be heard by this run already."
+            raise ApiError(429, "too_much_steering", told, wait=1)
+        if key:
+            live.steered.add(key)
+        body = Raw(msgspec.json.encode(word))
+        parcel = Parcel(key=word.id, lane=INBOX, topic=record.session, body=body)
+        with anyio.CancelScope(shield=True):
+            await app.store.commit(Post(parcel))
+            try:
+                self._steerable(record)
+            except ApiError:
+                await app.store.commit(Done(word.id))
+                raise
+            live.teller.waiting.append(word)
+
+    def _steerable(self, record: RunRecord) -> LiveRun:
         live = self._live.get(record.run)
         if live is None or live.teller.closed or live.teller.stopping:
             if live is None and not record.status.ended:
                 raise _elsewhere(record)
             told = "This run has ended, or is about to."
             raise ApiError(409, "run_not_active", told)
-        if len(live.teller.waiting) >= MOST_STEERING:
-            told = "Too much waits to be heard by this run already."
-            raise ApiError(429, "too_much_steering", told, wait=1)
-        live.teller.waiting.append(word)
+        return live
+
+    def is_live(self, record: RunRecord) -> bool:
+        return record.run in self._live
 
     async def state(self, app: App, run: str) -> RunRecord:
         """How it stands now. Raises `NotFound`."""
@@ -185,6 +234,8 @@ class Runs:
     async def _settle(self, app: App, live: LiveRun) -> None:
         """Whatever happened, the run has an end, or it has never been."""
         if await live.teller.finish():
+            if live.office is not None:
+                live.office.posted(live.record.session)
             return
         if not live.begun and live.refusal is not None:
             await app.store.journal.withdraw(live.record.run)
@@ -206,15 +257,34 @@ def _followed(ask: Ask, live: LiveRun) -> Ask:
     teller = live.teller
 
     def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        return [*teller.closing(ended, said), *ask.closing(ended, said)]
+        # What was said to steer it was heard by now, or is told as unheard.
+        settled = [Done(key) for key in teller.steering]
+        return [*teller.closing(ended, said), *settled, *ask.closing(ended, said)]
 
     return msgspec.structs.replace(ask, run=live.record.run, steer=teller.steer, closing=closing)
+
+
+def _called_back(ask: Ask, live: LiveRun, clock: Clock) -> Ask:
+    """With its end in the outbox; the teller has to hear of it first."""
+    session, key = live.record.session, f"due:{live.record.run}"
+
+    def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+        name, told = live.teller.last
+        return [*ask.closing(ended, said), due_post(key, session, name, clock.now(), told)]
+
+    return msgspec.structs.replace(ask, closing=closing)
 
 
 async def end_run(store: Store, clock: Clock, record: RunRecord) -> None:
     """Say the last word of a run whose process can no longer do it."""
     name, body, result = interruption(record, clock)
-    await store.commit(end_of(record, body, name, result, clock))
+    writes: list[Write] = [end_of(record, body, name, result, clock)]
+    if await callback_of(store, record.session) is not None:
+        told = {"run_id": record.run, "status": RunStatus.FAILED, "error": INTERRUPTED}
+        told["error_code"] = INTERRUPTION
+        key = f"due:{record.run}"
+        writes.append(due_post(key, record.session, name, clock.now(), dict(told)))
+    await store.commit(*writes)
 
 
 async def end_abandoned(store: Store, clock: Clock) -> int:
@@ -224,10 +294,17 @@ async def end_abandoned(store: Store, clock: Clock) -> int:
         if record.run.startswith(PREFIX):
             await end_run(store, clock, record)
         else:
-            await store.journal.withdraw(record.run)
-    if left:
-        log.warning("%d runs were interrupted by the end of their process", len(left))
-    return len(left)
+            # It only holds the key of a request, which must not run again.
+            await store.commit(lost_key(record, clock))
+    count = len(left) + await lose_abandoned(store, clock.now())
+    if count:
+        log.warning("%d turns were interrupted by the end of their process", count)
+    return count
+
+
+def lost_key(record: RunRecord, clock: Clock) -> NoteRun:
+    """The key of a request whose process died before it was answered has its last answer."""
+    return NoteRun(run=record.run, at=clock.now(), status=RunStatus.FAILED)
 
 
 def _elsewhere(record: RunRecord) -> ApiError:

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import secrets
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct, structs
@@ -14,16 +15,17 @@ from hermes.api.prompts import Draft, Prompt
 from hermes.api.talks import Place, header_name
 from hermes.app.build import App
 from hermes.kit.ids import new_id
-from hermes.ports.blobs import Blobs
 from hermes.ports.journal import KeptResponse
 from hermes.ports.store import Append
 from hermes.schema.errors import NotFound
-from hermes.schema.messages import Message, Result, Text, User
+from hermes.schema.messages import Message, Result, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
 
 KEPT_BY_TRUNCATION = 100
 MOST_KEY = 256
+SEAM = "\n\n"
+"""Between messages that were joined to one question."""
 _PRINTABLE = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
 
 
@@ -45,12 +47,16 @@ Identity: TypeAlias = Annotated[str, Meta(max_length=256)]
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What a body says about its talk; at most one of the three places may be named."""
+    """What a body says about its talk; at most one of the three places may be named.
+
+    `key` is written down with a session that is made.
+    """
 
     input: Input
     history: History = []
     session: str = ""
     header: str = ""
+    key: str = ""
     previous: str = ""
     conversation: str = ""
     truncate: bool = False
@@ -78,13 +84,14 @@ class Question:
             if goes_on and item.type == "function_call_output" and item.call_id not in made
         ]
         rest = [item for item in given if item not in self._results]
+        self._rest = rest
         self._draft = _draft(rest, history, needed=not self._results)
         self._alone = _draft(rest, [], needed=not self._results) if history else self._draft
         self._wanted = wanted
 
-    async def asked(self, blobs: Blobs) -> User:
+    async def asked(self, app: App) -> User:
         """The words alone, for a turn that goes on already."""
-        prompt = await self._alone.keep(blobs) if self._alone else None
+        prompt = await self._alone.keep(app) if self._alone else None
         if prompt is None or prompt.asked is None or prompt.past:
             raise invalid("Only words of the user can be said here.", param="input")
         return prompt.asked
@@ -95,8 +102,8 @@ class Question:
         previous = await _previous(app, wanted)
         place = await _place(app, wanted, previous)
         # What the session holds is the truth: a history sent along with it is only repeated.
-        draft = self._draft if place.new and not place.past else self._alone
-        prompt = await draft.keep(app.blobs) if draft else Prompt("", (), None, ())
+        draft = self._draft if place.new and not place.past else await self._unsaid(app, place)
+        prompt = await draft.keep(app) if draft else Prompt("", (), None, ())
         past = [*place.past, *prompt.past]
         if wanted.truncate and len(past) > KEPT_BY_TRUNCATION:
             past = past[-KEPT_BY_TRUNCATION:]
@@ -106,6 +113,19 @@ class Question:
             await _append(app, place.session.id, past)
             past = []
         return Talk(place=Place(place.session, place.new, past), prompt=prompt, previous=previous)
+
+    async def _unsaid(self, app: App, place: Place) -> Draft | None:
+        """The words alone, without those that the session ends with and nobody answered.
+
+        Who is interrupted before an answer sends what was asked before along with the next word.
+        """
+        if place.new or len(self._rest) < 2:
+            return self._alone
+        rows = await app.store.seen_by(OWNER).messages(place.session.id)
+        begin = _said_already(self._rest, [row.message for row in rows])
+        if not begin:
+            return self._alone
+        return _draft(self._rest[begin:], [], needed=not self._results)
 
 
 def idempotency(header: str | None, body: bytes, kind: str) -> tuple[str, str]:
@@ -124,12 +144,14 @@ def key_reused() -> ApiError:
     return ApiError(422, "idempotency_key_reused", told, param="Idempotency-Key")
 
 
-def fresh_session(app: App, identity: str = "") -> Session:
+def fresh_session(app: App, identity: str = "", key: str = "") -> Session:
     """Nobody can work out the id of one that was not named."""
     return Session(
         id=identity or f"api-{secrets.token_hex(16)}",
         started_at=app.clock.now(),
         source=SOURCE,
+        # Under a name of its own, so that no caller can take the place of a chat.
+        key=f"{SOURCE}:{key}" if key else "",
         cwd=app.conversation.session.cwd,
     )
 
@@ -139,6 +161,24 @@ async def known_session(app: App, identity: str) -> Session:
         return await app.store.seen_by(OWNER).get(identity)
     except NotFound as error:
         raise missing(f"There is no session {identity[:100]!r}.", "session_not_found") from error
+
+
+def _said_already(items: Sequence[InputItem], said: Sequence[Message]) -> int:
+    """How many of the first items are what waits at the end of the session; never all of them."""
+    waiting: list[str] = []
+    for message in reversed(said):
+        if not isinstance(message, User):
+            break
+        if message.trust is not Trust.HOUSE:
+            waiting.insert(0, text_of(message))
+    words: list[str] = []
+    for number, item in enumerate(items[:-1], 1):
+        if item.type != "message" or item.role != "user" or not isinstance(item.content, str):
+            return 0
+        words.append(item.content)
+        if SEAM.join(words) == SEAM.join(waiting):
+            return number
+    return 0
 
 
 def _items(given: Input) -> list[str | InputItem]:
@@ -206,8 +246,8 @@ async def _place(app: App, wanted: Wanted, previous: KeptResponse | None) -> Pla
         try:
             return Place(await app.store.seen_by(OWNER).get(named), new=False)
         except NotFound:
-            return Place(fresh_session(app, named), new=True)
-    return Place(fresh_session(app), new=True)
+            return Place(fresh_session(app, named, wanted.key), new=True)
+    return Place(fresh_session(app, "", wanted.key), new=True)
 
 
 async def _going_on(app: App, previous: KeptResponse) -> Place:

@@ -1,6 +1,6 @@
 """What a run tells, in the words of the API: one JSON object for each event."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 import msgspec
@@ -13,6 +13,8 @@ from hermes.kit.text import one_line
 from hermes.ports.journal import RunRecord, RunStatus
 from hermes.ports.store import Write
 from hermes.schema.events import (
+    Answered,
+    Asked,
     Delta,
     Event,
     Notice,
@@ -36,6 +38,7 @@ from hermes.schema.messages import (
     User,
     text_of,
 )
+from hermes.schema.questions import Asking, Choice, Question
 
 PREVIEW = 200
 INTERRUPTION = "interrupted"
@@ -80,6 +83,16 @@ class WireEvent(Struct, frozen=True, kw_only=True):
     error: str | bool | UnsetType = UNSET
     error_code: str | UnsetType = UNSET
     unheard: tuple[str, ...] | UnsetType = UNSET
+    question_id: str | UnsetType = UNSET
+    command: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    origin: str | UnsetType = UNSET
+    choices: tuple[str, ...] | UnsetType = UNSET
+    allow_permanent: bool | UnsetType = UNSET
+    until: float | UnsetType = UNSET
+    choice: str | UnsetType = UNSET
+    resolved: bool | UnsetType = UNSET
 
 
 class RunState(Struct, frozen=True, kw_only=True):
@@ -158,13 +171,27 @@ class Teller:
         self._closing: Sequence[Write] | None = None
         self._stream = Stream()
         self._steered: set[str] = set()
+        self._heard: set[str] = set()
+        self._asked: dict[str, Question] = {}
         self.waiting: list[User] = []
         self.stopping = False
+        self.last: tuple[str, dict[str, object]] = ("", {})
+        """The name of the last event, and what is told of the run's end elsewhere."""
 
     @property
     def closed(self) -> bool:
         """Whether the last word is said: nothing more is heard then."""
         return self._closing is not None
+
+    @property
+    def asking(self) -> bool:
+        """Whether the run waits for a person."""
+        return bool(self._asked)
+
+    @property
+    def steering(self) -> list[str]:
+        """Of all that was said to steer the run."""
+        return [*self._steered, *(user.id for user in self.waiting)]
 
     async def steer(self) -> Sequence[User]:
         heard, self.waiting = self.waiting, []
@@ -185,6 +212,14 @@ class Teller:
                     tool_call_id=call.id,
                     preview=one_line(bytes(call.args).decode("utf-8", "replace"), PREVIEW),
                 )
+            case Asked(question=question):
+                self._asked[question.id] = question
+                await self._fact(f"{question.kind}.request", **_request(question))
+            case Answered(question=identity, answer=answer):
+                question = self._asked.pop(identity, None)
+                kind = question.kind if question else Asking.APPROVAL
+                told = {"question_id": identity, "choice": answer, "resolved": bool(answer)}
+                await self._fact(f"{kind}.responded", **told)
             case RunEnded():
                 if self._closing is None:
                     self.closing(event, ())
@@ -200,9 +235,14 @@ class Teller:
         name, status, result = ending(ended, spoken_text(said))
         unheard = tuple(text_of(user) for user in self.waiting)
         result = msgspec.structs.replace(result, unheard=unheard)
-        event = self._event(name, **_told(name, result))
-        body, kept = msgspec.json.encode(event), msgspec.json.encode(result)
-        self._closing = self._log.closing(name, body, status, kept)
+        last = said[-1] if said else None
+        # The last answer is written with the end, and we are told of it only after that.
+        events = list(self._spoken(last)) if isinstance(last, Assistant) else []
+        told = _told(name, result)
+        self.last = (name, {"run_id": self._log.run, "status": status, **told})
+        events.append((name, told))
+        bodies = [(name, self._encoded(name, **fields)) for name, fields in events]
+        self._closing = self._log.closing(status, msgspec.json.encode(result), bodies)
         return self._closing
 
     async def finish(self) -> bool:
@@ -217,15 +257,10 @@ class Teller:
             case User():
                 if message.id in self._steered:
                     await self._tell("steer.applied", text=text_of(message))
-            case Assistant(parts=parts):
+            case Assistant():
                 # The transcript holds it already, so nobody waits for the journal as well.
-                thought = "".join(part.text for part in parts if isinstance(part, Reasoning))
-                if thought:
-                    await self._tell("reasoning.available", text=thought)
-                if rest := self._stream.said(message):
-                    await self._tell("message.delta", delta=rest)
-                if message.text:
-                    await self._tell("message.completed", text=message.text)
+                for name, fields in self._spoken(message):
+                    await self._tell(name, **fields)
             case Result(call=identity, failed=failed):
                 call, began = self._calls.pop(identity, (None, self._clock.monotonic()))
                 await self._fact(
@@ -237,6 +272,19 @@ class Teller:
                 )
             case _:
                 assert_never(message)
+
+    def _spoken(self, message: Assistant) -> Iterator[tuple[str, dict[str, object]]]:
+        """What is told of an answer, once."""
+        if message.id in self._heard:
+            return
+        self._heard.add(message.id)
+        thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+        if thought:
+            yield "reasoning.available", {"text": thought}
+        if rest := self._stream.said(message):
+            yield "message.delta", {"delta": rest}
+        if message.text:
+            yield "message.completed", {"text": message.text}
 
     async def _delta(self, event: Delta) -> None:
         match event:
@@ -254,16 +302,30 @@ class Teller:
             case _:
                 assert_never(event)
 
-    async def _fact(self, event: str, /, **fields: str | float | bool) -> None:
-        await self._log.fact(event, msgspec.json.encode(self._event(event, **fields)))
+    async def _fact(self, event: str, /, **fields: object) -> None:
+        await self._log.fact(event, self._encoded(event, **fields))
 
-    async def _tell(self, event: str, /, **fields: str) -> None:
-        await self._log.delta(event, msgspec.json.encode(self._event(event, **fields)))
+    async def _tell(self, event: str, /, **fields: object) -> None:
+        await self._log.delta(event, self._encoded(event, **fields))
 
-    def _event(self, event: str, /, **fields: object) -> WireEvent:
+    def _encoded(self, event: str, /, **fields: object) -> bytes:
         now = self._clock.now().timestamp()
         plain = WireEvent(event=event, run_id=self._log.run, timestamp=now)
-        return msgspec.structs.replace(plain, **fields)
+        return msgspec.json.encode(msgspec.structs.replace(plain, **fields))
+
+
+def _request(question: Question) -> dict[str, object]:
+    """What a person must see to decide; the command is shown exactly as it is."""
+    return {
+        "question_id": question.id,
+        "command": question.subject,
+        "description": question.text,
+        "reason": question.reason,
+        "origin": question.origin,
+        "choices": question.choices,
+        "allow_permanent": Choice.ALWAYS in question.choices,
+        "until": question.until.timestamp(),
+    }
 
 
 def _told(name: str, result: RunResult) -> dict[str, object]:

@@ -17,8 +17,9 @@ from hermes.api.desk import Desk, Limits, Route
 from hermes.api.entry import Entry
 from hermes.api.errors import ApiError
 from hermes.api.guard import SECURITY, Guard, is_loopback
+from hermes.api.office import Office
 from hermes.api.openapi import document_route
-from hermes.api.settings import ApiSettings
+from hermes.api.settings import ApiSettings, own_key
 from hermes.api.tally import Tally
 from hermes.app.build import App
 from hermes.kit.clock import Clock
@@ -100,6 +101,8 @@ class ApiServer:
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._stack = AsyncExitStack()
+        self._staffed: dict[str, anyio.CancelScope] = {}
+        self.entry.calls_back = self._calls_back
         self._silent: dict[RequestHandler, float] = {}
 
     @property
@@ -128,9 +131,35 @@ class ApiServer:
                     )
                 )
         self.desk.apps[profile] = app
+        try:
+            self._guard.lets_in(profile, own_key(app.config, app.env))
+        except ConfigError as error:
+            log.warning("the own API key of profile %s does not count: %s", profile, error.sentence)
+        private = self._settings.callback_allow_private
+        self.desk.offices[profile] = Office(app, self.entry, private=private)
+        if self.desk.open:
+            self._staff(profile)
 
     def detach(self, profile: str) -> None:
         self.desk.apps.pop(profile, None)
+        self._guard.forgets(profile)
+        self.desk.offices.pop(profile, None)
+        if scope := self._staffed.pop(profile, None):
+            scope.cancel()
+
+    def _staff(self, profile: str) -> None:
+        office, scope = self.desk.offices[profile], anyio.CancelScope()
+        self._staffed[profile] = scope
+
+        async def work() -> None:
+            with scope:
+                await office.run()
+
+        self.desk.spawn(work, f"the office of {profile}")
+
+    async def _calls_back(self, app: App, session: str) -> bool:
+        office = self.desk.office(app)
+        return office is not None and await office.calls_back(session)
 
     def drain(self) -> None:
         """Refuse new turns from now on; those that go on may end."""
@@ -148,6 +177,8 @@ class ApiServer:
             stack.callback(group.cancel_scope.cancel)
             self.desk.works_in(group)
             stack.callback(self.desk.works_in, None)
+            for profile in self.desk.apps:
+                self._staff(profile)
             group.start_soon(self._look)
             sockets = [one.getsockname()[0] for one in self._server.sockets]
             local = all(is_loopback(str(one)) for one in sockets)
@@ -167,6 +198,8 @@ class ApiServer:
         try:
             with anyio.move_on_after(self._limits.drain):
                 await self.entry.idle()
+                for office in self.desk.offices.values():
+                    await office.drain()
         finally:
             await self._stack.aclose()
 

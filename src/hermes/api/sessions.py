@@ -6,11 +6,13 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET, Struct, structs
 
+from hermes.api.callbacks import Callback, callback_of, checked, registered
 from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.errors import ApiError, invalid
 from hermes.api.naming import route_for
 from hermes.api.runs_talk import fresh_session, known_session
 from hermes.api.sessions_chat import SessionChat
+from hermes.api.sessions_follow import SessionFollow
 from hermes.api.sessions_wire import (
     ChatTurn,
     Fork,
@@ -45,7 +47,7 @@ _FORK = msgspec.json.Decoder(Fork)
 
 
 def routes(desk: Desk) -> list[Route]:
-    door, chat = _Door(desk), SessionChat(desk)
+    door, chat, follow = _Door(desk), SessionChat(desk), SessionFollow(desk)
     all_of_them, one = "/api/sessions", "/api/sessions/{session_id}"
     taken = {409: "The id or the title is taken."}
     busy = {409: "The session is in the middle of a turn."}
@@ -63,6 +65,13 @@ def routes(desk: Desk) -> list[Route]:
     return [
         *read,
         Route(
+            method="GET",
+            path=f"{one}/events",
+            handler=follow.events,
+            summary="Follow what is said in a session (Last-Event-ID or ?after=seq).",
+            streams=True,
+        ),
+        Route(
             method="POST",
             path=all_of_them,
             handler=door.create,
@@ -76,7 +85,7 @@ def routes(desk: Desk) -> list[Route]:
             method="PATCH",
             path=one,
             handler=door.change,
-            summary="Rename or end a session.",
+            summary="Rename or end a session, or give it a callback.",
             body=SessionPatch,
             answer=SessionObject,
             answers=taken,
@@ -148,6 +157,7 @@ class _Door:
             raise invalid("id and session_id are two names for the same.", param="session_id")
         identity = header_name(body.id or body.session_id, "id")
         title = _title(body.title)
+        callback = self._callback(body.callback_url, body.callback_secret)
         prompt = body.system_prompt or ""
         if len(prompt) > LONGEST_PROMPT:
             told = f"The prompt has more than {LONGEST_PROMPT:,} characters."
@@ -157,29 +167,42 @@ class _Door:
             session = structs.replace(session, model=route.model, provider=route.provider)
         if prompt.strip():
             session = await _with_prompt(app, session, prompt)
-        await _commit(app, identity, title, OpenSession(session))
-        return answer(session_object(session), 201)
+        writes: list[Write] = [OpenSession(session)]
+        if callback is not None:
+            writes.append(registered(session.id, callback, app.clock.now()))
+        await _commit(app, identity, title, *writes)
+        await self._called_back(app, session.id, callback)
+        told = structs.replace(session_object(session), callback_url=callback and callback.url)
+        return answer(told, 201)
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        _, session = await self._found(request)
-        return answer(session_object(session))
+        return answer(await _shown(*await self._found(request)))
 
     async def change(self, request: web.Request) -> web.StreamResponse:
         body = await self._desk.read(request, _PATCH)
-        if body.title is UNSET and body.end_reason is UNSET:
-            raise invalid("Only title and end_reason can be changed; name one.")
+        called = body.callback_url is not UNSET
+        if body.title is UNSET and body.end_reason is UNSET and not called:
+            raise invalid("Only title, end_reason and callback_url can be changed; name one.")
         title = UNSET if body.title is UNSET else _title(body.title)
+        callback = self._callback(body.callback_url or None, body.callback_secret)
         app, session = await self._found(request)
         new_title = title if title and title != session.title else ""
         ended = UNSET if body.end_reason is UNSET else app.clock.now()
         change = SessionChange(title=title, end_reason=body.end_reason, ended_at=ended)
-        await _commit(app, "", new_title, ChangeSession(session.id, change))
-        return answer(session_object(await known_session(app, session.id)))
+        writes: list[Write] = [ChangeSession(session.id, change)]
+        if called:
+            writes.append(registered(session.id, callback, app.clock.now()))
+        await _commit(app, "", new_title, *writes)
+        if called:
+            await self._called_back(app, session.id, callback)
+        return answer(await _shown(app, await known_session(app, session.id)))
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         app, session = await self._found(request)
         async with app.runner.holding(session.id):
             await app.store.seen_by(OWNER).delete([session.id])
+        await app.store.commit(registered(session.id, None, app.clock.now()))
+        await self._called_back(app, session.id, None)
         return answer(SessionDeleted(id=session.id))
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
@@ -202,9 +225,21 @@ class _Door:
             copy = await _copied(app, session, title)
         return answer(session_object(copy), 201)
 
+    def _callback(self, url: str | None, secret: str | None) -> Callback | None:
+        return checked(url, secret, private=self._desk.settings.callback_allow_private)
+
+    async def _called_back(self, app: App, session: str, callback: Callback | None) -> None:
+        if office := self._desk.office(app):
+            await office.changed(session, on=callback is not None)
+
     async def _found(self, request: web.Request) -> tuple[App, Session]:
         app = self._desk.app(request)
         return app, await known_session(app, request.match_info["session_id"])
+
+
+async def _shown(app: App, session: Session) -> SessionObject:
+    callback = await callback_of(app.store, session.id)
+    return structs.replace(session_object(session), callback_url=callback and callback.url)
 
 
 async def _copied(app: App, session: Session, title: str) -> Session:

@@ -28,6 +28,8 @@ from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.schema.events import (
+    Answered,
+    Asked,
     Event,
     Notice,
     Outcome,
@@ -94,7 +96,7 @@ async def _ask(app: App, request: web.Request, body: ChatTurn) -> Ask:
         param = (error.param or "").replace("messages[0].content", "message")
         raise invalid(str(error), param=param, code=error.code) from error
     session = await known_session(app, request.match_info["session_id"])
-    prompt = await draft.keep(app.blobs)
+    prompt = await draft.keep(app)
     return Ask(
         session=session,
         asked=prompt.asked,
@@ -136,7 +138,7 @@ class Telling:
             case RunEnded():
                 self._ended = event
                 yield from self._end(event)
-            case ReasoningDelta() | Notice():
+            case ReasoningDelta() | Notice() | Asked() | Answered():
                 pass
             case _:
                 assert_never(event)

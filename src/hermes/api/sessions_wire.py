@@ -20,12 +20,19 @@ class NewSession(Struct, frozen=True, kw_only=True):
     model: Annotated[str, Meta(max_length=256)] | None = None
     system_prompt: str | None = None
     title: str | None = None
+    callback_url: str | None = None
+    callback_secret: str | None = None
 
 
 class SessionPatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Only what is named is changed; an `end_reason` ends the session."""
+    """Only what is named is changed; an `end_reason` ends the session.
+
+    A `callback_url` comes with its secret; null takes the callback away.
+    """
 
     title: str | UnsetType | None = UNSET
+    callback_url: str | UnsetType | None = UNSET
+    callback_secret: str | None = None
     end_reason: Annotated[str, Meta(min_length=1, max_length=100)] | UnsetType = UNSET
 
 
@@ -58,6 +65,7 @@ class SessionObject(Struct, frozen=True, kw_only=True):
     cost_usd: float | UnsetType | None = UNSET
     last_active: float | UnsetType = UNSET
     preview: str | UnsetType = UNSET
+    callback_url: str | UnsetType | None = UNSET
     object: str = "hermes.session"
 
 

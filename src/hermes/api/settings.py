@@ -42,6 +42,7 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     model_name: str = ""
     model_routes: Mapping[str, ModelRoute] = {}
     most: int = 10
+    callback_allow_private: bool = False
 
 
 class _Extra(Struct, frozen=True, kw_only=True):
@@ -50,6 +51,7 @@ class _Extra(Struct, frozen=True, kw_only=True):
     key: str = ""
     model_name: str = ""
     model_routes: dict[str, ModelRoute] = {}
+    callback_allow_private: bool = False
 
 
 def is_wanted(config: Config, env: Mapping[str, str]) -> bool:
@@ -57,6 +59,13 @@ def is_wanted(config: Config, env: Mapping[str, str]) -> bool:
     platform = config.platforms.get(NAME) or Platform()
     said = env.get("API_SERVER_ENABLED", "").strip()
     return is_yes(said) if said else platform.enabled
+
+
+def own_key(config: Config, env: Mapping[str, str]) -> str:
+    """The key that a profile has for itself; empty when it has none."""
+    platform = config.platforms.get(NAME) or Platform()
+    given = platform.extra.get("key") or platform.api_key or platform.token
+    return str(given or env.get("API_SERVER_KEY", "")).strip()
 
 
 def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
@@ -83,6 +92,7 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
         model_name=read.model_name.strip(),
         model_routes={name: _route(name, one) for name, one in read.model_routes.items()},
         most=config.gateway.api_server.max_concurrent_runs,
+        callback_allow_private=read.callback_allow_private,
     )
     check_key(settings.key)
     return settings

@@ -56,8 +56,7 @@ class EventStream:
             # What is known from the start waits a little for the first words to go with it.
             patience = min(FIRST, self._limits.keepalive)
             while True:
-                with anyio.move_on_after(patience):
-                    await self._some.wait()
+                await self._something(patience)
                 await self._write(self._taken() or KEEPALIVE)
                 patience = self._limits.keepalive
         except (ConnectionError, TimeoutError, BufferError) as error:
@@ -68,13 +67,22 @@ class EventStream:
         """Write the rest, and the end."""
         try:
             rest = self._taken()
-            with anyio.fail_after(self._limits.write_seconds):
+            async with asyncio.timeout(self._limits.write_seconds):
                 await self.response.write_eof(rest)
         except (ConnectionError, TimeoutError, BufferError) as error:
             log.info("a client left before the end: %s", error or type(error).__name__)
 
+    async def _something(self, patience: float) -> None:
+        """Until there is something to write, or the client has heard nothing for so long."""
+        # One of these for each word of each stream: a bare timer is the cheapest way to wait.
+        timer = asyncio.get_running_loop().call_later(patience, self._some.set)
+        try:
+            await self._some.wait()
+        finally:
+            timer.cancel()
+
     async def _write(self, data: bytes) -> None:
-        with anyio.fail_after(self._limits.write_seconds):
+        async with asyncio.timeout(self._limits.write_seconds):
             await self.response.write(data)
 
     def _taken(self) -> bytes:

@@ -1,5 +1,6 @@
 """One turn told into a stream while it goes on: the same for every route that streams."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 import anyio
@@ -19,21 +20,26 @@ async def tell_turn(
 ) -> ApiError | None:
     """What went wrong when words were out already; what kept it from beginning is raised."""
     failure: ApiError | None = None
-    async with anyio.create_task_group() as group:
+    # Of these there is one for each stream: asyncio's own group takes less than anyio's.
+    with anyio.CancelScope() as scope:
+        async with asyncio.TaskGroup() as group:
+            pumps: list[asyncio.Task[None]] = []
 
-        async def listen(event: Event) -> None:
-            if isinstance(event, RunStarted):
-                await stream.open()
-                group.start_soon(stream.pump, group.cancel_scope)
-            await hear(event)
+            async def listen(event: Event) -> None:
+                if isinstance(event, RunStarted):
+                    await stream.open()
+                    pumps.append(group.create_task(stream.pump(scope)))
+                await hear(event)
 
-        try:
-            await entry.enter(app, ask, listen, slot)
-        except ApiError as error:
-            failure = error
-        except HermesError as error:
-            failure = from_hermes(error)
-        group.cancel_scope.cancel()
+            try:
+                await entry.enter(app, ask, listen, slot)
+            except ApiError as error:
+                failure = error
+            except HermesError as error:
+                failure = from_hermes(error)
+            finally:
+                for pump in pumps:
+                    pump.cancel()
     if failure is not None and not stream.opened:
         raise failure
     return failure

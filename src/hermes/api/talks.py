@@ -20,6 +20,7 @@ from hermes.schema.messages import Assistant, Media, Message, Trust, User, text_
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
 
+SESSION_KEY = "X-Hermes-Session-Key"
 REMEMBERED = 10_000
 TWINS = 4
 """How many talks that began with the same words are told apart after a restart."""

@@ -5,6 +5,7 @@ None, never zero; what runs on one's own machine costs nothing.
 """
 
 import re
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -106,6 +107,7 @@ _KNOWN: tuple[Known, ...] = (
 )
 
 
+@lru_cache(maxsize=256)
 def known(model: str) -> Known | None:
     """The entry for a model, whatever vendor or variant its name carries along."""
     bare = model.rpartition("/")[2].partition(":")[0].lower()

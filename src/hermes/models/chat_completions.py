@@ -1,5 +1,6 @@
 """A model behind an OpenAI-compatible chat completions API."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
@@ -107,14 +108,19 @@ class ChatCompletions:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        shown = self._codec.images_in(request.messages)
-        body = self._codec.body(request, await self._images.urls(shown) if shown else None)
-        async with self._endpoint.post(_PATH, body, self._headers(), self._origin) as response:
+        # The body has no name here: it is let go as soon as it is sent, not when all is said.
+        async with self._endpoint.post(
+            _PATH, await self._body(request), self._headers(), self._origin
+        ) as response:
             await self._check(response)
             events = _Events(response, self._endpoint.place)
             async with aclosing(self._read(events)) as chunks:
                 yield chunks
             await events.drain()
+
+    async def _body(self, request: Request) -> bytes:
+        shown = self._codec.images_in(request.messages)
+        return self._codec.body(request, await self._images.urls(shown) if shown else None)
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json", "accept": "text/event-stream"}
@@ -188,13 +194,14 @@ class _Events:
         self._content = response.content
         self._whole = response.content_type == "application/json"
         self._reader = SseReader(_ONE_EVENT)
-        self._moved_at = anyio.current_time()
+        self._loop = asyncio.get_running_loop()
+        self._moved_at = self._loop.time()
         self.said_done = False
         self.done = False
 
     def moved(self) -> None:
         """There was a piece of the answer: the wait for the next begins."""
-        self._moved_at = anyio.current_time()
+        self._moved_at = self._loop.time()
 
     async def next(self, *, hurry: bool) -> list[bytes]:
         """Raises `NoProgress` when it took too long; in a hurry that is just the end."""
@@ -209,13 +216,18 @@ class _Events:
 
     async def _data(self, deadline: float) -> bytes | None:
         """None when the deadline has passed."""
-        # What is already there is read without a wait, which no cancel scope would notice.
-        if anyio.current_time() >= deadline:
+        # What is already there is read without a wait, which no timer would notice.
+        if self._loop.time() >= deadline:
             return None
-        with anyio.CancelScope(deadline=deadline):
-            if self._whole:
-                return await whole_of(self._content, _WHOLE_BODY)
-            return await self._content.readany()
+        limit = asyncio.timeout_at(deadline)
+        try:
+            async with limit:
+                if self._whole:
+                    return await whole_of(self._content, _WHOLE_BODY)
+                return await self._content.readany()
+        except TimeoutError:
+            if not limit.expired():
+                raise
         return None
 
     def _batch(self, data: bytes) -> list[bytes]:

@@ -103,6 +103,8 @@ class Endpoint:
             if sent.reused and isinstance(error, _DIED):
                 failure.wait = 0.0
             raise failure from error
+        # An answer may take minutes; what was asked is not kept for so long.
+        del body, data
         try:
             yield response
         finally:

@@ -12,6 +12,8 @@ LIMIT = 64 * 1024 * 1024
 """How many characters of URLs are kept."""
 PER_REQUEST = 24 * 1024 * 1024
 """How many of them go out with one request; providers take no more than 32 to 50 million."""
+LINK = "image/x-url"
+"""The media type of a picture of which only the address is known."""
 LEFT_OUT = ""
 """Instead of the URL of an image for which a request has no room."""
 
@@ -64,4 +66,7 @@ class Images:
 
 
 def data_url(media: Media, data: bytes) -> str:
+    """Of a picture that is only known by its address, that is kept; whoever is given it looks."""
+    if media.media_type == LINK:
+        return data.decode()
     return f"data:{media.media_type};base64,{b64encode(data).decode()}"

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 class RunStatus(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
+    WAITING = "waiting_for_approval"
     STOPPING = "stopping"
     COMPLETED = "completed"
     FAILED = "failed"

@@ -14,6 +14,17 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 """Every reasoning effort a person may name, from least to most."""
 
 
+class Calling(Struct, frozen=True, kw_only=True):
+    """What is wanted of calls: that one is made, of the tool `name` if given; one at a time."""
+
+    must: bool = False
+    name: str = ""
+    one: bool = False
+
+
+FREELY = Calling()
+
+
 class Request(Struct, frozen=True):
     """`messages` are a valid history: every call has its result, roles are in order.
 
@@ -27,6 +38,7 @@ class Request(Struct, frozen=True):
     max_output: int | None = None
     effort: str | None = None
     run: str = ""
+    calling: Calling = FREELY
 
 
 Chunk: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | Assistant

@@ -17,7 +17,7 @@ from hermes.kit.clock import SystemClock
 async def main(home: str, url: str) -> None:
     env = env_of(Path(home), url)
     async with open_app(resolve_home(env), env, Choices(workspace=home, source="gateway")) as app:
-        server = ApiServer(settings(), SystemClock())
+        server = ApiServer(settings(callback_allow_private=True), SystemClock())
         server.attach("default", app)
         async with server:
             sys.stdout.write(f"{server.port}\n")

@@ -2,6 +2,7 @@
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -123,6 +124,39 @@ async def test_tools_of_the_client_are_handed_to_it(tmp_path: Path) -> None:
             "assistant",
             "tool",
         ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "wire"),
+    [
+        ("required", "required"),
+        ({"type": "function", "function": {"name": "weather"}}, None),
+    ],
+)
+async def test_a_choice_reaches_the_model(tmp_path: Path, choice: Any, wire: str | None) -> None:
+    script = Script(default=Reply(calls=[Call("weather", {"city": "Oslo"})]))
+    async with house(tmp_path, script) as one:
+        done = await one.client().chat.completions.create(
+            model="hermes-agent",
+            messages=[{"role": "user", "content": "weather?"}],
+            tools=[WEATHER],
+            tool_choice=choice,
+            parallel_tool_calls=False,
+        )
+        assert done.choices[0].finish_reason == "tool_calls"
+        asked = one.asked(0)
+        assert asked["tool_choice"] == (wire or choice)
+        assert asked["parallel_tool_calls"] is False
+        assert [tool["function"]["name"] for tool in asked["tools"]] == ["weather"]
+        response = await one.client().responses.create(
+            model="hermes-agent",
+            input="weather?",
+            tools=[{"type": "function", "strict": None, **WEATHER["function"]}],  # pyright: ignore[reportArgumentType]
+            tool_choice=wire or {"type": "function", "name": "weather"},  # pyright: ignore[reportArgumentType]
+        )
+        assert response.output[0].type == "function_call"
+        assert one.asked(1)["tool_choice"] == (wire or choice)
+        assert "parallel_tool_calls" not in one.asked(1)
 
 
 async def test_streamed_calls(tmp_path: Path) -> None:

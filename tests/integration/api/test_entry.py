@@ -28,9 +28,9 @@ pytestmark = pytest.mark.anyio
 PATIENCE = 20
 
 
-def ask(session: Session, *, new: bool = False, later: bool = False) -> Ask:
+def ask(session: Session, *, new: bool = False, followed: bool = False) -> Ask:
     asked = User(new_id("msg"), (Text("hi"),))
-    return Ask(session=session, asked=asked, new=new, later=later)
+    return Ask(session=session, asked=asked, new=new, followed=followed)
 
 
 async def test_nothing_is_delivered_later_and_only_for_this_turn(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ async def test_nothing_is_delivered_later_and_only_for_this_turn(tmp_path: Path)
         assert outcome is Outcome.DONE
         assert seen == [(False, "api_server")]
         assert async_delivery_supported()
-        await one.server.entry.enter(one.app, ask(session, later=True), listen)
+        await one.server.entry.enter(one.app, ask(session, followed=True), listen)
         assert seen[-1] == (True, "api_server")
         kept = await one.app.store.seen_by("owner").get(session.id)
         assert kept.source == "telegram"

@@ -3,13 +3,17 @@
 from datetime import timedelta
 from pathlib import Path
 
+import aiohttp
 import anyio
+import msgspec
 import pytest
 
-from api_house import Told, house
-from hermes.api.replies import KEPT, LANE
+from api_house import KEY, Told, house, served
+from gateways import until
+from hermes.api.replies import KEPT, KIND
 from hermes.testing.clock import FakeClock
 from hermes.testing.mock_openai.script import Fault, Reply, Script
+from hermes.testing.mock_openai.server import serve
 
 pytestmark = pytest.mark.anyio
 
@@ -75,8 +79,71 @@ async def test_a_day_later_it_is_forgotten(tmp_path: Path) -> None:
     clock = FakeClock()
     async with house(tmp_path, SCRIPT, clock=clock) as one:
         assert text(await one.chat(HI, Idempotency_Key="a")) == "answer 0"
-        assert list(await one.app.store.lanes.topics(LANE)) != []
         await clock.advance((KEPT + timedelta(minutes=1)).total_seconds())
         assert text(await one.chat(HI, Idempotency_Key="b")) == "answer 1"
-        assert len(await one.app.store.lanes.topics(LANE)) == 1
+        assert len(await one.app.store.matters.find(KIND)) == 1
         assert text(await one.chat(HI, Idempotency_Key="a")) == "answer 2"
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/chat/completions", HI),
+        ("/v1/chat/completions", {**HI, "stream": True}),
+        ("/v1/responses", {"input": "hi"}),
+        ("/v1/responses", {"input": "hi", "stream": True}),
+    ],
+)
+async def test_after_a_kill_it_is_not_done_again(
+    tmp_path: Path, path: str, asked: dict[str, object]
+) -> None:
+    """Whoever asks again hears that it was interrupted, however often, and no turn is run."""
+    script = Script(default=Reply("one two three", fault=Fault("hang", after=3), chunk=4))
+    body, headers = msgspec.json.encode(asked), {"Idempotency-Key": "a"}
+    async with serve(script) as mock, aiohttp.ClientSession() as http:
+
+        async def hear_nothing(url: str) -> None:
+            sent = headers | {"Authorization": f"Bearer {KEY}"}
+            with pytest.raises(aiohttp.ClientError):
+                async with http.post(url, data=body, headers=sent) as response:
+                    await response.read()
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group, served(tmp_path, mock.url) as url:
+                group.start_soon(hear_nothing, url + path)
+                await until(lambda: bool(mock.requests))
+    for _ in range(2):
+        async with house(tmp_path, Script()) as one:
+            for _ in range(2):
+                told = await one.ask("POST", path, body, Idempotency_Key="a")
+                assert (told.status, told.code) == (410, "turn_interrupted")
+                session = told.headers["x-hermes-session-id"]
+            assert one.mock.requests == []
+            other = await one.ask("POST", path, body + b" ", Idempotency_Key="a")
+            assert (other.status, other.code) == (422, "idempotency_key_reused")
+            assert [one.session.id for one in await one.sessions()] == [session]
+            assert (await one.ask("POST", path, body, Idempotency_Key="b")).status == 200
+            await one.app.store.seen_by("owner").delete(
+                [found.session.id for found in await one.sessions() if found.session.id != session]
+            )
+
+
+async def test_what_another_process_is_answering_is_not_done_here(tmp_path: Path) -> None:
+    script = Script(default=Reply("one two three", fault=Fault("hang", after=3), chunk=4))
+    body, path = msgspec.json.encode(HI), "/v1/chat/completions"
+    async with serve(script) as mock, aiohttp.ClientSession() as http:
+
+        async def ask(url: str) -> None:
+            sent = {"Idempotency-Key": "a", "Authorization": f"Bearer {KEY}"}
+            async with http.post(url + path, data=body, headers=sent):
+                pass
+
+        with anyio.fail_after(60):
+            async with served(tmp_path, mock.url) as url, anyio.create_task_group() as group:
+                group.start_soon(ask, url)
+                await until(lambda: bool(mock.requests))
+                async with house(tmp_path, Script()) as one:
+                    told = await one.ask("POST", path, body, Idempotency_Key="a")
+                    assert (told.status, told.code) == (409, "request_in_progress")
+                    assert one.mock.requests == []
+                group.cancel_scope.cancel()

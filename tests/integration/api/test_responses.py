@@ -254,7 +254,7 @@ async def test_a_key_asks_once(tmp_path: Path, streams: bool):
         assert again.json == later.json == once.json
 
 
-async def test_a_key_whose_process_died_may_be_used_again(tmp_path: Path):
+async def test_a_key_whose_process_died_is_not_used_again(tmp_path: Path):
     gone = f"{this_process().rsplit('/', 1)[0]}/0/0"
     async with house(tmp_path, SCRIPT) as home:
         body = msgspec.json.encode({"input": "x"})
@@ -273,10 +273,11 @@ async def test_a_key_whose_process_died_may_be_used_again(tmp_path: Path):
             fingerprint=record.fingerprint,
         )
         await home.app.store.journal.open(lost)
-        told = await home.ask("POST", "/v1/responses", body, Idempotency_Key="k")
-        assert told.status == 200
-        assert told.json["id"] != first.json["id"]
-        assert (await home.ask("GET", "/v1/runs/resp_lost")).status == 404
+        for _ in range(2):
+            told = await home.ask("POST", "/v1/responses", body, Idempotency_Key="k")
+            assert (told.status, told.code) == (410, "turn_interrupted")
+        assert first.status == 200
+        assert len(home.mock.requests) == 1
 
 
 BAD: list[tuple[dict[str, object], int]] = [

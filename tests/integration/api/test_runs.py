@@ -23,12 +23,13 @@ pytestmark = pytest.mark.anyio
 
 WORDS = "one two three four five six"
 SLOW = " ".join(str(number) for number in range(150))
+WAIT = "until [ -e workspace/go ]; do sleep 0.05; done"
 SCRIPT = Script(
     rules=[
         Rule("slowly", [Reply(SLOW, chunk=4, pace=0.001)]),
         Rule("hang", [Reply(WORDS, fault=Fault("hang", after=3), chunk=4)]),
         Rule("tool", [Reply("Look.", [Call("terminal", {"command": "echo hi"})]), Reply("Hi.")]),
-        Rule("steps", [Reply("", [Call("terminal", {"command": "cat gate"})]), Reply("Heard.")]),
+        Rule("steps", [Reply("", [Call("terminal", {"command": WAIT})]), Reply("Heard.")]),
         Rule("thought", [Reply("Yes.", reasoning="Hm.")]),
         Rule("wrong", [Reply(fault=Fault("status", named="unauthorized"))]),
     ],
@@ -207,22 +208,60 @@ async def test_stop_acts_at_once_and_may_be_said_twice(tmp_path: Path):
 
 
 async def test_a_run_is_steered(tmp_path: Path):
-    import os  # noqa: PLC0415
-
-    os.mkfifo(tmp_path / "gate")
     async with house(tmp_path, SCRIPT) as home:
         run = await begin(home, "in steps")
         with anyio.fail_after(20):
             async with following(home, run) as reader:
                 await reader.until("tool.started")
                 await post(home, f"/v1/runs/{run}/steer", {"input": "Be quick."}, 202)
-                await anyio.to_thread.run_sync((tmp_path / "gate").write_text, "open")
+                await anyio.Path(tmp_path / "workspace" / "go").touch()
                 heard = await reader.until("steer.applied")
                 assert heard.data["text"] == "Be quick."
                 await reader.until("run.completed")
         said = await home.said(str((await state(home, run))["session_id"]))
         kinds = [type(message) for message in said]
         assert kinds == [User, Assistant, Result, User, Assistant]
+
+
+@pytest.mark.parametrize(("choice", "done"), [("approve", True), ("deny", False)])
+async def test_a_run_asks_leave_and_gets_it(tmp_path: Path, choice: str, done: bool):
+    wish = {"command": "echo out > here.txt", "escalate": "outside", "reason": "to test"}
+    script = Script(replies=[Reply("", [Call("terminal", wish)]), Reply("So be it.")])
+    async with house(tmp_path, script) as home:
+        run = await begin(home, "go")
+        with anyio.fail_after(20):
+            async with following(home, run) as reader:
+                asked = (await reader.until("approval.request")).data
+                assert asked["command"] == wish["command"]
+                assert (await state(home, run))["status"] == "waiting_for_approval"
+                none = {"choice": choice, "question_id": "another"}
+                await post(home, f"/v1/runs/{run}/approval", none, 409)
+                body = {"choice": choice, "question_id": asked["question_id"]}
+                told = await post(home, f"/v1/runs/{run}/approval", body, 200)
+                assert told.json["resolved"] == 1
+                await post(home, f"/v1/runs/{run}/approval", body, 409)
+                assert (await reader.until("approval.responded")).data["resolved"] is True
+                await reader.until("run.completed")
+        assert (tmp_path / "here.txt").exists() is done
+        told = await post(home, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
+        assert told.code == "approval_not_active"
+
+
+async def test_a_run_asks_a_question(tmp_path: Path):
+    asked = {"question": "Red or blue?", "choices": ["red", "blue"]}
+    script = Script(replies=[Reply("", [Call("clarify", asked)]), Reply("Blue, then.")])
+    async with house(tmp_path, script) as home:
+        run = await begin(home, "paint")
+        with anyio.fail_after(20):
+            async with following(home, run) as reader:
+                told = (await reader.until("clarify.request")).data
+                assert told["description"] == "Red or blue?"
+                await post(home, f"/v1/runs/{run}/clarify", {"answer": ""}, 400)
+                await post(home, f"/v1/runs/{run}/clarify", {"answer": "blue"}, 200)
+                assert (await reader.until("clarify.responded")).data["choice"] == "blue"
+                await reader.until("run.completed")
+        told = await post(home, f"/v1/runs/{run}/clarify", {"answer": "x"}, 409)
+        assert told.code == "clarify_not_active"
 
 
 async def test_what_came_too_late_is_given_back(tmp_path: Path):
@@ -392,7 +431,7 @@ async def test_bad_requests_are_refused_before_any_write(tmp_path: Path):
         for action, bad in (("steer", {}), ("steer", {"input": []}), ("approval", {"choice": "x"})):
             assert (await post(home, f"/v1/runs/{run}/{action}", bad, 400)).code
         allowed = await post(home, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
-        assert allowed.code == "approval_not_active"
+        assert allowed.code == "approval_not_pending"
         for path in ("", "/events"):
             told = await home.ask("GET", f"/v1/runs/nobody{path}")
             assert (told.status, told.code) == (404, "run_not_found")

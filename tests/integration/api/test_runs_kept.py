@@ -1,9 +1,5 @@
 """What is left of runs: after `kill -9`, at the next start, and after a day."""
 
-import subprocess
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,10 +7,9 @@ import aiohttp
 import anyio
 import msgspec
 import pytest
-from anyio.streams.text import TextReceiveStream
 from msgspec import Raw
 
-from api_house import KEY, House, house
+from api_house import KEY, House, house, served
 from hermes.api.runs_desk import end_abandoned
 from hermes.app.upkeep import Upkeep
 from hermes.kit.holder import this_process
@@ -27,6 +22,7 @@ from hermes.ports.journal import (
     RunStatus,
 )
 from hermes.schema.errors import NotFound
+from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.mock_openai import Fault, Reply, Rule, Script, serve
 
@@ -35,22 +31,8 @@ pytestmark = pytest.mark.anyio
 SCRIPT = Script(
     rules=[Rule("hang", [Reply("one two three", fault=Fault("hang", after=3), chunk=4)])]
 )
-PROGRAM = Path(__file__).parent / "runs_process.py"
 GONE = f"{this_process().rsplit('/', 1)[0]}/0/0"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
-
-
-@asynccontextmanager
-async def served(home: Path, url: str) -> AsyncGenerator[str]:
-    """The address of a server in its own process, which is killed when the block ends."""
-    command = [sys.executable, str(PROGRAM), str(home), url]
-    async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        try:
-            port = (await TextReceiveStream(process.stdout).receive()).strip()
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.kill()
 
 
 async def ids_and_events(
@@ -112,7 +94,9 @@ async def test_at_a_start_all_that_was_left_gets_an_end(tmp_path: Path):
         assert await end_abandoned(store, clock) == 2
         assert (await store.journal.get("run_lost", OWNER)).status is RunStatus.FAILED
         assert (await store.journal.get("run_here", OWNER)).status is RunStatus.QUEUED
-        assert await store.journal.by_key("responses:k", OWNER) is None
+        lost = await store.journal.by_key("responses:k", OWNER)
+        assert lost is not None
+        assert (lost.status, lost.result) == (RunStatus.FAILED, None)
         assert await end_abandoned(store, clock) == 0
 
 
@@ -139,3 +123,26 @@ async def test_what_is_old_is_let_go(tmp_path: Path):
             await store.journal.get("run_old", OWNER)
         with pytest.raises(NotFound):
             await store.responses.get("resp_25", OWNER)
+
+
+async def test_what_steered_a_run_that_was_killed_is_heard_next(tmp_path: Path):
+    async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
+        with anyio.fail_after(30):
+            async with served(tmp_path, mock.url) as url:
+                body = {"input": "hang"}
+                async with http.post(f"{url}/v1/runs", json=body, headers=HEADERS) as response:
+                    begun = await response.json()
+                steer = f"{url}/v1/runs/{begun['run_id']}/steer"
+                word = {"input": "Be quick."}
+                for _ in range(2):
+                    sent = HEADERS | {"Idempotency-Key": "s"}
+                    async with http.post(steer, json=word, headers=sent) as response:
+                        assert response.status == 202
+    async with house(tmp_path, Script(default=Reply("Back again."))) as home:
+        body = msgspec.json.encode({"message": "Are you there?"})
+        path = f"/api/sessions/{begun['session_id']}/chat"
+        assert (await home.ask("POST", path, body)).status == 200
+        heard = [text_of(message) for message in await home.said(begun["session_id"])]
+        assert heard.count("Be quick.") == 1
+        assert heard.index("Be quick.") < heard.index("Are you there?")
+        assert await home.app.store.lanes.topics("inbox") == []

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from api_house import House, Told, house, settings
@@ -136,3 +137,27 @@ async def test_results_of_calls_come_with_the_past_of_a_new_session(tmp_path: Pa
         kinds = [type(message) for message in said]
         assert kinds == [User, Assistant, Result, Assistant]
         assert said[2].parts == (Text("seven"),)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/chat/completions", messages("q1")),
+        ("/v1/responses", {"input": "q1"}),
+        ("/v1/runs", {"input": "q1"}),
+    ],
+)
+async def test_a_session_key_is_written_down_and_told_back(
+    tmp_path: Path, path: str, asked: dict[str, object]
+) -> None:
+    async with house(tmp_path, SCRIPT) as one:
+        body = msgspec.json.encode(asked)
+        told = await one.ask("POST", path, body, X_Hermes_Session_Key="ada")
+        assert told.status in {200, 202}
+        assert told.headers["x-hermes-session-key"] == "ada"
+        (kept,) = await one.sessions()
+        assert kept.session.key == "api_server:ada"
+        assert told.headers["x-hermes-session-id"] == kept.session.id
+        bad = await one.ask("POST", path, body, X_Hermes_Session_Key="../x")
+        assert (bad.status, bad.code) == (400, "invalid_session_id")
+        await one.server.entry.idle()

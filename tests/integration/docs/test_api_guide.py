@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "api.md").read_text()
 BIN = Path(sys.executable).parent
 PORT = "8642"
+ALLOWED = "hermes config set platforms.api_server.extra.callback_allow_private true\n"
 SCRIPT = Script(
     rules=[
         Rule(
@@ -107,7 +108,10 @@ def follow(script: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str
 @pytest.fixture
 def followed(env: dict[str, str]) -> str:
     """What the guide's commands print, one after the other."""
-    done = follow(whole_script().replace(PORT, env["API_SERVER_PORT"]), env)
+    script = whole_script().replace(PORT, env["API_SERVER_PORT"])
+    # Nobody outside is called: the guide's receiver is on this machine, where ours may call it.
+    script = ALLOWED + script.replace("https://example.com", env["OPENAI_BASE_URL"])
+    done = follow(script, env)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     assert "Traceback" not in done.stderr
     return done.stdout
@@ -121,6 +125,8 @@ def test_the_guide_can_be_followed(followed: str, model: MockModel) -> None:
     assert_tools(followed, model)
     assert_runs(followed)
     assert_responses(followed, model)
+    assert_callbacks(followed)
+    assert len(asked_of(model, "What does the note say?", "The code word is heron.")) == 1
     assert '"model":"work"' in followed
     (example,) = [text for language, text in blocks() if language == "json"]
     assert json.dumps(json.loads(example), separators=(",", ":")) in followed
@@ -160,6 +166,12 @@ def assert_responses(followed: str, model: MockModel) -> None:
     assert len(asked_of(model, "What is my name?", "Ada")) == 2
     assert '"conversation":{"id":"diary"}' in followed
     assert re.search(r'"id":"resp_[0-9a-f]+","object":"response', followed)
+
+
+def assert_callbacks(followed: str) -> None:
+    assert followed.count('/hook","object":"hermes.session"') == 1
+    assert re.search(r'"id":"called"[^\n]*"callback_url":null,"object":"hermes.session"', followed)
+    assert "id: 1\nevent: message\ndata: " in followed
 
 
 @pytest.mark.parametrize("number", range(len(settings())))

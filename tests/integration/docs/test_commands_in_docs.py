@@ -9,6 +9,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from processes import PATIENCE, wait_for_data
+
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "examples/README.md", ROOT / "CONTRIBUTING.md"]
 BIN = Path(sys.executable).parent
@@ -49,19 +51,26 @@ def place(tmp_path, mock_model):
     }
     for command in ("git init -q", "hermes -z 'about that regex'"):
         subprocess.run(
-            ["sh", "-c", command], cwd=checkout, env=env, check=True, capture_output=True
+            ["sh", "-c", command],
+            cwd=checkout,
+            env=env,
+            check=True,
+            capture_output=True,
+            timeout=PATIENCE,
         )
     yield checkout, env
     stop = [BIN / "hermes", "gateway", "stop", "--force"]
-    subprocess.run(stop, env=env, check=False, capture_output=True)
+    subprocess.run(stop, env=env, check=False, capture_output=True, timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
 def mock_model():
     command = [sys.executable, "-m", "hermes.testing.mock_openai", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        yield server.stdout.readline().strip()
-        server.terminate()
+        try:
+            yield wait_for_data(server.stdout.fileno()).decode().strip()
+        finally:
+            server.kill()
 
 
 @pytest.mark.parametrize(("name", "lines"), blocks(), ids=[name for name, _ in blocks()])
@@ -87,6 +96,7 @@ def test_the_commands_work(name, lines, place):
                 text=True,
                 check=False,
                 stdin=subprocess.DEVNULL,
+                timeout=PATIENCE,
             )
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
             assert "Traceback" not in done.stderr
@@ -102,6 +112,7 @@ def test_the_python_in_the_readme_runs(place):
         capture_output=True,
         text=True,
         check=False,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     assert "RunEnded" in done.stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import PATIENCE, Running
+from processes import PATIENCE, Running, wait_for_data
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "gateway.md").read_text()
@@ -31,15 +31,17 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "HOME": str(tmp_path),
             "HERMES_HOME": str(tmp_path / "home"),
-            "OPENAI_BASE_URL": server.stdout.readline().strip(),
+            "OPENAI_BASE_URL": wait_for_data(server.stdout.fileno()).decode().strip(),
             "OPENAI_API_KEY": "not-a-real-key",
             "HERMES_INFERENCE_PROVIDER": "openai",
             "HERMES_INFERENCE_MODEL": "mock",
             "WEBHOOK_PORT": free_port(),
         }
-        yield given
-        follow("hermes gateway stop --force", given)
-        server.terminate()
+        try:
+            yield given
+            follow("hermes gateway stop --force", given)
+        finally:
+            server.kill()
 
 
 def free_port() -> str:

@@ -64,7 +64,7 @@ async def seen(log: RunLog, after: int = 0) -> list[int]:
 
 
 async def end(log: RunLog) -> None:
-    await log.finish(log.closing("run.completed", b"{}", RunStatus.COMPLETED, b"{}"))
+    await log.finish(log.closing(RunStatus.COMPLETED, b"{}", [("run.completed", b"{}")]))
 
 
 async def test_a_delta_is_told_before_it_is_written(tmp_path: Path):
@@ -153,7 +153,7 @@ async def test_a_note_in_flight_and_the_end_do_not_repeat_each_other(tmp_path: P
         async with anyio.create_task_group() as group:
             group.start_soon(log.flush)
             await anyio.lowlevel.checkpoint()
-            writes = log.closing("run.completed", b"{}", RunStatus.COMPLETED, b"{}")
+            writes = log.closing(RunStatus.COMPLETED, b"{}", [("run.completed", b"{}")])
             await store.commit(*writes)
         await log.finish(writes)
         assert await on_disk(store) == [1, 2]
@@ -163,7 +163,7 @@ async def test_a_note_in_flight_and_the_end_do_not_repeat_each_other(tmp_path: P
 async def test_after_the_last_word_nothing_is_told(tmp_path: Path):
     async with opened(tmp_path) as (store, _, log):
         await log.delta("message.delta", b'"x"')
-        writes = log.closing("run.completed", b"{}", RunStatus.COMPLETED, b"{}")
+        writes = log.closing(RunStatus.COMPLETED, b"{}", [("run.completed", b"{}")])
         await log.delta("message.delta", b'"late"')
         await log.fact("tool.completed", b"{}")
         await log.flush()

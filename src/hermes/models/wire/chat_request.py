@@ -7,6 +7,7 @@ requests of one conversation share their bytes up to the first new message.
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from operator import is_
 from typing import Any, TypeAlias, assert_never
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.models.images import LEFT_OUT
 from hermes.models.profile import EffortForm, Profile, Replay, nearest_effort
-from hermes.ports.model import Request
+from hermes.ports.model import Calling, Request
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -104,6 +105,7 @@ class ChatRequestCodec:
         self._extra = dict(extra or {})
         self._encoder = msgspec.json.Encoder()
         self._written: OrderedDict[str, _Written] = OrderedDict()
+        self._offered: tuple[Sequence[ToolSpec], Raw] = ((), Raw(b"[]"))
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
         """The whole body. `images` holds what `images_in` names, as far as it could be found.
@@ -189,8 +191,17 @@ class ChatRequestCodec:
             head |= _effort(request.effort, self._profile)
         head |= self._extra
         if request.tools:
-            head["tools"] = [_tool(spec) for spec in request.tools]
+            head["tools"] = self._tools(request.tools)
+            head |= _calling(request.calling)
         return head
+
+    def _tools(self, specs: Sequence[ToolSpec]) -> Raw:
+        """The last ones in their written form again, when they are the very same."""
+        last, written = self._offered
+        if len(last) != len(specs) or not all(map(is_, last, specs)):
+            written = Raw(self._encoder.encode([_tool(spec) for spec in specs]))
+            self._offered = tuple(specs), written
+        return written
 
     def _images(self, parts: Sequence[Text | Media]) -> list[Media]:
         if not self._profile.images:
@@ -294,6 +305,17 @@ def _as_text(part: Text | Media) -> str:
 def _tool(spec: ToolSpec) -> dict[str, Any]:
     function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
     return {"type": "function", "function": function}
+
+
+def _calling(wanted: Calling) -> dict[str, Any]:
+    head: dict[str, Any] = {}
+    if wanted.name:
+        head["tool_choice"] = {"type": "function", "function": {"name": wanted.name}}
+    elif wanted.must:
+        head["tool_choice"] = "required"
+    if wanted.one:
+        head["parallel_tool_calls"] = False
+    return head
 
 
 def _effort(wanted: str, profile: Profile) -> dict[str, Any]:

@@ -1,0 +1,247 @@
+"""The clients for Node, unchanged, against our server: each runs all its cases in one process.
+
+The packages are those of `tests/sdk/package-lock.json`, kept beside the interpreter's own.
+"""
+
+import base64
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from msgspec import UNSET, Struct, UnsetType
+
+from api_house import KEY, house
+from hermes.testing.mock_openai.script import Call, Fault, Reply, Rule, Script
+
+SDK = Path(__file__).parents[2] / "sdk"
+INSTALLING = 180
+RUNNING = 120
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
+PICTURE = "data:image/png;base64," + base64.b64encode(PNG).decode()
+TIDY = "Let me look.\n\nIt is tidy."
+SCRIPT = Script(
+    rules=[
+        Rule(
+            "weather",
+            [
+                Reply(calls=[Call("weather", {"city": "Oslo"}, id="call_w")]),
+                Reply(text="It rains in Oslo."),
+            ],
+        ),
+        Rule("my list", [Reply("Let me look.", [Call("todo", {})]), Reply("It is tidy.")]),
+        Rule("picture", [Reply(text="A heron.")]),
+        Rule("document", [Reply(text="It says heron.")]),
+        Rule("fail", [Reply(fault=Fault("status", named="unauthorized"))]),
+        Rule("much", [Reply(text="word " * 400, chunk=5, pace=0.05)]),
+    ],
+    default=Reply(text="Hello there, friend."),
+)
+
+
+class Trouble(Struct):
+    name: str
+    status: int | None
+    code: str | int | None
+    message: str
+
+
+class Came(Struct):
+    """What one case came to."""
+
+    given: Any = None
+    error: Trouble | UnsetType = UNSET
+
+    @property
+    def trouble(self) -> tuple[str, int | None]:
+        assert self.error is not UNSET, f"no error, but {self.given}"
+        return self.error.name, self.error.status
+
+    @property
+    def value(self) -> Any:
+        assert self.error is UNSET, self.error
+        return self.given
+
+
+class Told(Struct):
+    """All that a client came to, and what the model was asked meanwhile."""
+
+    cases: dict[str, Came]
+    asked: list[dict[str, Any]]
+
+    def of(self, case: str) -> Any:
+        return self.cases[case].value
+
+    def about(self, words: str) -> list[dict[str, Any]]:
+        return [one for one in self.asked if words in str(one["messages"][1:])]
+
+
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.fail(
+            f"{name} is not installed: the clients for Node are tested with Node 20 or newer."
+        )
+    return found
+
+
+def installed() -> Path:
+    """The folder of the packages, filled once for each lock file."""
+    lock = (SDK / "package-lock.json").read_bytes()
+    place = Path(sys.prefix) / "sdk" / hashlib.sha256(lock).hexdigest()[:12]
+    if not place.exists():
+        place.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+            fetch(Path(folder) / "new")
+            try:
+                (Path(folder) / "new").rename(place)
+            except OSError:
+                assert place.exists(), "neither ours nor that of another run"
+    return place / "node_modules"
+
+
+def fetch(folder: Path) -> None:
+    folder.mkdir()
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(SDK / name, folder)
+    command = [program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    command += ["--prefer-offline", "--fetch-retries=1", "--fetch-timeout=30000"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=INSTALLING,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"npm fetched no packages within {INSTALLING} s: is its registry reachable?")
+    if done.returncode:
+        pytest.fail(f"npm cannot fetch the packages of tests/sdk: {done.stderr[-1000:]}")
+
+
+async def run(client: str, folder: Path) -> Told:
+    for script in SDK.glob("*.mjs"):
+        shutil.copy(script, folder)
+    (folder / "node_modules").symlink_to(installed())
+    async with house(folder / "home", SCRIPT) as one:
+        command = [program("node"), str(folder / f"{client}.mjs"), one.url, KEY, PICTURE]
+        with anyio.fail_after(RUNNING):
+            done = await anyio.run_process(
+                command, check=False, cwd=folder, env={"PATH": os.environ["PATH"]}
+            )
+        assert done.returncode == 0, done.stderr.decode()
+        await one.server.entry.idle()
+        cases = msgspec.json.decode(done.stdout, type=dict[str, Came])
+        return Told(cases, [one.asked(number) for number in range(len(one.mock.requests))])
+
+
+@pytest.fixture(scope="module")
+def openai(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return anyio.run(run, "openai", tmp_path_factory.mktemp("openai"))
+
+
+@pytest.fixture(scope="module")
+def vercel(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return anyio.run(run, "vercel", tmp_path_factory.mktemp("vercel"))
+
+
+def test_openai_asks_and_streams(openai: Told) -> None:
+    assert openai.of("models") == ["hermes-agent"]
+    plain = openai.of("plain")
+    assert plain["choices"][0]["message"]["content"] == "Hello there, friend."
+    assert plain["usage"]["total_tokens"] == 15
+    stream = openai.of("stream")
+    assert (stream["text"], stream["reasons"]) == (TIDY, ["stop"])
+    assert stream["usage"]["total_tokens"] == 30
+    assert openai.of("stream_helper")["text"] == "Hello there, friend."
+    assert openai.of("left_early") is True
+
+
+def test_openai_runs_its_own_tools(openai: Told) -> None:
+    tools = openai.of("tools")
+    assert tools["reason"] == "tool_calls"
+    assert tools["message"]["tool_calls"][0]["function"]["arguments"] == '{"city":"Oslo"}'
+    assert tools["answer"]["content"] == "It rains in Oslo."
+    assert openai.of("tool_runner") == {"answer": "It rains in Oslo.", "asked": ["Oslo"]}
+
+
+def test_openai_sends_pictures_and_documents(openai: Told) -> None:
+    assert openai.of("picture") == openai.of("response_picture") == "A heron."
+    for asked in openai.about("on this picture"):
+        assert asked["messages"][-1]["content"][1]["image_url"]["url"] == PICTURE
+    assert openai.of("document") == "It says heron."
+    (asked,) = openai.about("this document")
+    assert "The code word is heron." in str(asked["messages"][-1])
+
+
+def test_openai_knows_the_errors(openai: Told) -> None:
+    troubles = {name: openai.cases[name].trouble for name in ERRORS}
+    assert troubles == ERRORS
+    assert "key" in openai.cases["failing_stream"].error.message  # pyright: ignore[reportAttributeAccessIssue]
+
+
+ERRORS = {
+    "wrong_key": ("AuthenticationError", 401),
+    "response_wrong_key": ("AuthenticationError", 401),
+    "unknown_model": ("NotFoundError", 404),
+    "no_messages": ("BadRequestError", 400),
+    "failing": ("InternalServerError", 502),
+    "failing_stream": ("APIError", None),
+}
+
+
+def test_openai_has_responses(openai: Told) -> None:
+    told = openai.of("response")
+    assert told["status"] == "completed"
+    assert {told["text"], told["next"], told["kept"]} == {"Hello there, friend."}
+    stream = openai.of("response_stream")
+    assert (stream["text"], stream["last"]) == ("Let me look.It is tidy.", "completed")
+    assert stream["types"][0] == "response.created"
+    assert stream["types"][-1] == "response.completed"
+    assert openai.of("response_helper") == "Hello there, friend."
+    assert openai.of("response_tools") == {
+        "name": "weather",
+        "arguments": '{"city":"Oslo"}',
+        "answer": "It rains in Oslo.",
+    }
+
+
+def test_vercel_asks_and_streams(vercel: Told) -> None:
+    plain = vercel.of("plain")
+    assert (plain["text"], plain["reason"]) == ("Hello there, friend.", "stop")
+    assert plain["usage"]["totalTokens"] == 15
+    stream = vercel.of("stream")
+    assert (stream["text"], stream["reason"]) == (TIDY, "stop")
+    assert stream["usage"]["totalTokens"] == 30
+    assert stream["pieces"] > 1
+    assert vercel.of("with_system") == vercel.of("talk") == "Hello there, friend."
+    assert sum("Speak as a pirate." in one["messages"][0]["content"] for one in vercel.asked) == 1
+
+
+@pytest.mark.parametrize("case", ["tools", "stream_tools"])
+def test_vercel_runs_its_own_tools(vercel: Told, case: str) -> None:
+    assert vercel.of(case) == {"text": "It rains in Oslo.", "asked": ["Oslo"], "steps": 2}
+
+
+def test_vercel_sends_pictures(vercel: Told) -> None:
+    assert vercel.of("picture") == "A heron."
+    (asked,) = vercel.about("on this picture")
+    assert asked["messages"][-1]["content"][1]["image_url"]["url"] == PICTURE
+
+
+def test_vercel_knows_the_errors(vercel: Told) -> None:
+    assert vercel.cases["wrong_key"].trouble == ("AI_APICallError", 401)
+    assert vercel.cases["unknown_model"].trouble == ("AI_APICallError", 404)
+    assert vercel.cases["failing"].trouble == ("AI_APICallError", 502)
+    (told,) = vercel.of("failing_stream")
+    assert "key" in told

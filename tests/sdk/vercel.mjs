@@ -1,0 +1,110 @@
+// The Vercel AI SDK, by its provider for whatever speaks as OpenAI does, against our server.
+
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText, stepCountIs, streamText, tool } from "ai";
+import { z } from "zod";
+import { ADDRESS, KEY, PICTURE, run } from "./cases.mjs";
+
+const provider = (apiKey) =>
+  createOpenAICompatible({ name: "hermes", baseURL: `${ADDRESS}/v1`, apiKey, includeUsage: true });
+const model = provider(KEY)("hermes-agent");
+const stranger = provider("wrong-key-0123456789")("hermes-agent");
+const maxRetries = 0;
+
+function weather(asked) {
+  return tool({
+    description: "The weather of a city.",
+    inputSchema: z.object({ city: z.string() }),
+    execute: async ({ city }) => {
+      asked.push(city);
+      return "rain";
+    },
+  });
+}
+
+run({
+  async plain() {
+    const done = await generateText({ model, maxRetries, prompt: "hello" });
+    return { text: done.text, reason: done.finishReason, usage: done.usage };
+  },
+
+  async with_system() {
+    const done = await generateText({ model, maxRetries, system: "Speak as a pirate.", prompt: "hello" });
+    return done.text;
+  },
+
+  async stream() {
+    const stream = streamText({ model, maxRetries, prompt: "Tidy my list." });
+    const pieces = [];
+    for await (const piece of stream.textStream) pieces.push(piece);
+    return { text: pieces.join(""), pieces: pieces.length, reason: await stream.finishReason, usage: await stream.usage };
+  },
+
+  async tools() {
+    const asked = [];
+    const done = await generateText({
+      model,
+      maxRetries,
+      prompt: "What is the weather in Oslo?",
+      tools: { weather: weather(asked) },
+      stopWhen: stepCountIs(3),
+    });
+    return { text: done.text, asked, steps: done.steps.length };
+  },
+
+  async stream_tools() {
+    const asked = [];
+    const stream = streamText({
+      model,
+      maxRetries,
+      prompt: "What is the weather in Oslo?",
+      tools: { weather: weather(asked) },
+      stopWhen: stepCountIs(3),
+    });
+    let text = "";
+    for await (const piece of stream.textStream) text += piece;
+    return { text, asked, steps: (await stream.steps).length };
+  },
+
+  async picture() {
+    const content = [
+      { type: "text", text: "What is on this picture?" },
+      { type: "image", image: PICTURE },
+    ];
+    const done = await generateText({ model, maxRetries, messages: [{ role: "user", content }] });
+    return done.text;
+  },
+
+  async talk() {
+    const messages = [
+      { role: "user", content: "hello" },
+      { role: "assistant", content: "Hello there, friend." },
+      { role: "user", content: "hello again" },
+    ];
+    return (await generateText({ model, maxRetries, messages })).text;
+  },
+
+  async wrong_key() {
+    return (await generateText({ model: stranger, maxRetries, prompt: "hello" })).text;
+  },
+
+  async unknown_model() {
+    return (await generateText({ model: provider(KEY)("gpt-9"), maxRetries, prompt: "hello" })).text;
+  },
+
+  async failing() {
+    return (await generateText({ model, maxRetries, prompt: "fail, please" })).text;
+  },
+
+  async failing_stream() {
+    const trouble = [];
+    const stream = streamText({
+      model,
+      maxRetries,
+      prompt: "fail, please",
+      onError: ({ error }) => trouble.push(String(error?.message ?? error)),
+    });
+    for await (const _ of stream.textStream);
+    return trouble;
+  },
+});
