@@ -340,3 +340,14 @@ async def test_more_hunks_than_can_be_placed_are_refused(call, workspace: Path):
 async def test_a_patch_without_end_is_refused(call):
     with pytest.raises(ToolError, match="more than 5,000,000 characters"):
         await call("patch", path="f", old_string="x" * 5_000_001, new_string="y")
+
+
+async def test_a_file_that_moves_keeps_its_permissions(call, workspace: Path):
+    (workspace / "run").write_text("one\n")
+    (workspace / "run").chmod(0o755)
+    moving = "*** Update File: run\n*** Move to: bin/go\n@@\n-one\n+two"
+    patch = f"*** Begin Patch\n{moving}\n*** End Patch"
+    await call("patch", patch=patch)
+    assert (workspace / "bin" / "go").read_text() == "two\n"
+    assert (workspace / "bin" / "go").stat().st_mode & 0o777 == 0o755
+    assert not (workspace / "run").exists()

@@ -5,7 +5,7 @@ import pytest
 
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.places import Places
+from hermes.tools.places import TEMPORARY, Places
 from hermes.tools.recent import Recent
 
 
@@ -51,9 +51,65 @@ def test_secrets_are_closed_by_every_name(places: Places, tmp_path: Path):
         assert places.guard(tmp_path / path) == tmp_path / path
 
 
-def test_a_loop_of_links_is_no_crash(places: Places, tmp_path: Path):
+def test_a_loop_of_links_leads_nowhere(places: Places, tmp_path: Path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert places.guard(tmp_path / "loop")
+    with pytest.raises(ToolError, match="Too many levels"):
+        places.guard(tmp_path / "loop")
+    assert places.is_protected(tmp_path / "loop")
+
+
+def test_a_second_name_of_what_is_inside_a_closed_folder_is_closed(tmp_path: Path):
+    deep = tmp_path / "closed" / "a" / "b"
+    deep.mkdir(parents=True)
+    (deep / "key").write_text("x")
+    os.link(deep / "key", tmp_path / "hard")
+    (tmp_path / "mine").write_text("y")
+    os.link(tmp_path / "mine", tmp_path / "also mine")
+    places = Places(tmp_path, [tmp_path / "closed"])
+    assert places.is_protected(tmp_path / "hard")
+    assert not places.is_protected(tmp_path / "also mine")
+
+
+def test_what_is_private_is_closed_only_when_asked_so(tmp_path: Path):
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id").write_text("key")
+    os.link(tmp_path / ".ssh" / "id", tmp_path / "hard")
+    places = Places(tmp_path, private=[tmp_path / ".ssh", tmp_path / ".*_history"])
+    for name in (".ssh/id", "hard", ".bash_history"):
+        assert not places.is_protected(tmp_path / name)
+        assert places.is_protected(tmp_path / name, places.closed(private=True)), name
+
+
+def test_what_is_beyond(tmp_path: Path):
+    home = tmp_path / "home"
+    work = home / "project"
+    (work / "sub").mkdir(parents=True)
+    temporary = tmp_path / "scratch"
+    places = Places(home, temporary=[temporary])
+    scope = Scope("p", "s", "r", str(work))
+    for inside in (work / "a", work / "sub/.hidden", work / ".gitignore", temporary / "x"):
+        assert not places.beyond(scope, inside), inside
+    for outside in (
+        home / "a",
+        home / "project2/a",
+        Path("/etc/passwd"),
+        work / ".git/hooks/pre-commit",
+        work / "sub/.git/config",
+        work / ".husky/pre-push",
+        work / "sub/.envrc",
+        tmp_path / "scratchy",
+    ):
+        assert places.beyond(scope, outside), outside
+    at_home = Scope("p", "s", "r", str(home))
+    assert not places.beyond(at_home, home / "notes/a")
+    assert places.beyond(at_home, home / ".bashrc")
+    assert places.beyond(at_home, home / "bin/ls")
+    assert places.beyond(at_home, home / ".ssh/authorized_keys")
+    hidden = Scope("p", "s", "r", str(home / ".config/editor"))
+    assert not places.beyond(hidden, home / ".config/editor/init")
+    assert places.beyond(hidden, home / ".config/other")
+    for nowhere in ("/", "", "relative"):
+        assert places.beyond(Scope("p", "s", "r", nowhere), Path("/etc/passwd"))
 
 
 def test_recent_forgets_what_was_not_used_for_longest():
@@ -63,3 +119,24 @@ def test_recent_forgets_what_was_not_used_for_longest():
     assert recent.get("a") == 1
     recent.put("c", 3)
     assert (recent.get("a"), recent.get("b"), recent.get("c"), len(recent)) == (1, None, 3, 2)
+
+
+def test_tmp_is_what_commands_call_so(tmp_path: Path):
+    work, own = tmp_path / "work", tmp_path / "home" / ".hermes" / "cache" / "tmp"
+    work.mkdir()
+    own.mkdir(parents=True)
+    scope = Scope("p", "s", "r", str(work))
+    places = Places(tmp_path / "home", own_tmp=lambda: own)
+    name = f"hermes-test-{os.getpid()}"
+    for folder in TEMPORARY:
+        assert places.find(scope, f"{folder}/{name}/x") == own / name / "x"
+        assert places.find(scope, f"{folder}/{name}") == own / name
+    assert places.find(scope, str(work / "a")) == work / "a"
+    machines = tmp_path / "of the machine"
+    machines.write_text("x")
+    assert places.find(scope, str(machines)) == machines
+    assert places.find(Scope("p", "s", "r", ""), "/etc/hosts") == Path("/etc/hosts")
+    assert not places.beyond(scope, own / name)
+    assert not places.beyond(scope, work / "a")
+    assert places.beyond(scope, machines)
+    assert places.beyond(scope, tmp_path / "home" / ".hermes" / "cache" / "other")

@@ -172,8 +172,13 @@ async def test_a_timeout_keeps_what_was_said(call):
         ({"command": " "}, "`command` is empty"),
         ({"command": "a\0b"}, "NUL"),
         ({"command": "#" * 100_001}, "longer than 100,000 bytes"),
-        ({"command": "true", "background": True}, "no parameter `background`"),
-        ({"command": "true", "pty": True}, "no parameter `pty`"),
+        ({"command": "true", "detached": True}, "no parameter `detached`"),
+        ({"command": "true", "background": True}, "nothing can be left running here"),
+        ({"command": "true", "notify_on_complete": True}, "for background processes"),
+        ({"command": "true", "watch_patterns": ["x"]}, "for background processes"),
+        ({"command": "true", "watch_patterns": ["x"] * 11, "background": True}, "watch_patterns"),
+        ({"command": "true", "escalate": "network"}, "needs a `reason`"),
+        ({"command": "true", "escalate": "root", "reason": "x"}, "`escalate` must be one of"),
     ],
 )
 async def test_what_cannot_be_run_is_refused(call, args, message: str):
@@ -236,7 +241,9 @@ async def test_bytes_that_are_no_text_are_shown_as_such(call):
 
 async def test_what_is_left_running_is_reported(call):
     answer = await call("terminal", command="sleep 1000 & echo hi")
-    assert answer["note"] == "A process left in the background ended with the command."
+    assert answer["note"] == (
+        "A process left in the background ended with the command; `background` keeps one."
+    )
     assert answer["output"] == "hi\n"
 
 

@@ -4,6 +4,7 @@ from hermes.ports.tool import Tool
 from hermes.schema.errors import UsageError
 from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets, tools_of
 
+SHELL = ["terminal", "process"]
 FILES = ["read_file", "write_file", "patch", "search_files"]
 
 
@@ -12,9 +13,9 @@ FILES = ["read_file", "write_file", "patch", "search_files"]
     [
         ([], []),
         (["file"], FILES),
-        (["debugging"], ["terminal", *FILES]),
-        (["coding"], ["terminal", *FILES, "todo"]),
-        (["todo", "hermes-cli", "todo"], ["todo", "terminal", *FILES]),
+        (["debugging"], [*SHELL, *FILES]),
+        (["coding"], [*SHELL, *FILES, "todo"]),
+        (["todo", "hermes-cli", "todo"], ["todo", *SHELL, *FILES, "clarify"]),
         (["safe"], []),
     ],
 )
@@ -30,4 +31,4 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
 
 def test_composites_are_made_of_toolsets_that_exist(tools: dict[str, Tool]):
     assert {part for parts in COMPOSITES.values() for part in parts} <= set(TOOLSETS)
-    assert {name for names in TOOLSETS.values() for name in names} == set(tools)
+    assert {name for names in TOOLSETS.values() for name in names} == {*tools, "process"}

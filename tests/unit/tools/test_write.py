@@ -163,7 +163,7 @@ async def test_writers_of_one_file_take_turns(tmp_path: Path):
     a, b = tmp_path / "a", tmp_path / "b"
 
     async def write(name: str, *paths: Path) -> None:
-        async with editor.holding(paths):
+        async with editor.locks.holding(paths):
             order.append(f"{name} in")
             await anyio.wait_all_tasks_blocked()
             order.append(f"{name} out")

@@ -9,6 +9,7 @@ from hermes.tools.files.editor import Change, read_bytes
 from hermes.tools.files.lint import Lint, check
 from hermes.tools.files.nearby import suggestion
 from hermes.tools.files.text_file import Dress, undress
+from hermes.tools.files.ways import Forbids, forbids_nothing
 
 MAX_LINES = 300_000
 """Lines of a file that can be edited; each is looked at several times."""
@@ -17,13 +18,14 @@ MAX_LINES = 300_000
 class Draft:
     """One file: `old` is its text on disk, `text` the text to be; None stands for no file."""
 
-    def __init__(self, path: Path) -> None:
-        found = read_bytes(path)
+    def __init__(self, path: Path, forbids: Forbids) -> None:
+        found = read_bytes(path, forbids)
         self.path = path
         self.before: bytes | None = None
         self.stat: os.stat_result | None = None
         self.old: str | None = None
         self.dress = Dress()
+        self.mode: int | None = None
         if found is not None:
             self.before, self.stat = found
             self.old, self.dress = undress(self.before, path)
@@ -40,29 +42,32 @@ class Draft:
             raise ToolError(f"patch: {self.path} does not exist. {suggestion(self.path)}")
         return self.text
 
-    def create(self, text: str, dress: Dress) -> None:
+    def create(self, text: str, dress: Dress, mode: int | None = None) -> None:
+        """`mode` are the permissions of the file that it was until now."""
         if self.text is not None:
             raise ToolError(
                 f"patch: {self.path} exists already.", hint="Update it, or delete it first."
             )
         self.text = text
         self.dress = dress
+        self.mode = mode
 
     @property
     def change(self) -> Change:
         after = None if self.text is None else self.dress.put_on(self.text, self.path)
-        return Change(self.path, self.before, after)
+        return Change(self.path, self.before, after, self.stat, self.mode)
 
 
 class Drafts:
     """The files of one call; a file named twice is edited twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, forbids: Forbids = forbids_nothing) -> None:
         self._files: dict[Path, Draft] = {}
+        self._forbids = forbids
 
     def open(self, path: Path) -> Draft:
         if path not in self._files:
-            self._files[path] = Draft(path)
+            self._files[path] = Draft(path, self._forbids)
         return self._files[path]
 
     @property

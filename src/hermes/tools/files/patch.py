@@ -1,5 +1,6 @@
 """The `patch` tool: replace a passage, or apply an envelope of changes to several files."""
 
+import stat as modes
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
@@ -9,7 +10,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from hermes.kit.text import head_and_tail
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
-from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.files.drafts import Drafts
@@ -69,25 +69,26 @@ class Patch:
             )
         if asked.mode == "patch" or (asked.patch and not asked.old_string):
             operations = parse(asked.patch)
-            files = {name: self._path(ctx.scope, name) for name in _names(operations)}
-            if len(files) > MAX_FILES:
+            names = _names(operations)
+            if len(names) > MAX_FILES:
                 raise ToolError(f"patch: more than {MAX_FILES} files in one patch")
+            files = {name: await self._editor.place(ctx, name, "patch") for name in names}
 
             def work() -> _Work:
-                return _apply(operations, files)
+                return _apply(operations, files, self._drafts())
         else:
             _check(asked)
-            files = {asked.path: self._path(ctx.scope, asked.path)}
+            files = {asked.path: await self._editor.place(ctx, asked.path, "patch")}
 
             def work() -> _Work:
-                return _replace(files[asked.path], asked)
+                return _replace(files[asked.path], asked, self._drafts())
 
-        async with self._editor.holding(files.values()):
+        async with self._editor.locks.holding(files.values()):
             done = await self._editor.aside.run(work)
             return await self._write(done, next(iter(files.values())), ctx.scope.session)
 
-    def _path(self, scope: Scope, name: str) -> Path:
-        return self._editor.places.guard(self._editor.places.find(scope, name))
+    def _drafts(self) -> Drafts:
+        return Drafts(self._editor.places.closed().forbids)
 
     async def _write(self, done: "_Work", first: Path, session: str) -> Output:
         changed = done.drafts.changed
@@ -95,12 +96,15 @@ class Patch:
             raise ToolError("patch: the files already are as the patch would make them")
         stale = [d.path for d in changed if self._editor.seen.changed(session, d.path, d.stat)]
         await self._editor.apply(session, [draft.change for draft in changed])
+        lint = done.lint
+        if len(changed) == 1 and changed[0].text is not None:
+            lint = await self._editor.lint(lint, changed[0].path, changed[0].text, changed[0].old)
         diff = self._redact(done.diff)
         answer = PatchResult(
             success=True,
             diff=head_and_tail(diff, MAX_DIFF),
             files_modified=[str(draft.path) for draft in changed],
-            lint=done.lint,
+            lint=lint,
             resolved_path=str(first),
             strategy=done.strategy,
             replacements=done.count if done.count > 1 else UNSET,
@@ -129,8 +133,7 @@ def _check(asked: PatchArgs) -> None:
         raise ToolError("patch: `old_string` and `new_string` are the same")
 
 
-def _replace(path: Path, asked: PatchArgs) -> _Work:
-    drafts = Drafts()
+def _replace(path: Path, asked: PatchArgs, drafts: Drafts) -> _Work:
     draft = drafts.open(path)
     text, dress = draft.existing(), draft.dress
     old, new = asked.old_string, asked.new_string
@@ -163,8 +166,7 @@ def _names(operations: list[Operation]) -> list[str]:
     return list(dict.fromkeys([*(op.path for op in operations), *moved]))
 
 
-def _apply(operations: list[Operation], files: dict[str, Path]) -> _Work:
-    drafts = Drafts()
+def _apply(operations: list[Operation], files: dict[str, Path], drafts: Drafts) -> _Work:
     strategies: list[str] = []
     for operation in operations:
         draft = drafts.open(files[operation.path])
@@ -179,7 +181,9 @@ def _apply(operations: list[Operation], files: dict[str, Path]) -> _Work:
                 strategies.append(edited.strategy)
                 draft.text = edited.text
                 if operation.move_to:
-                    drafts.open(files[operation.move_to]).create(edited.text, draft.dress)
+                    mode = modes.S_IMODE(draft.stat.st_mode) if draft.stat else None
+                    moved = drafts.open(files[operation.move_to])
+                    moved.create(edited.text, draft.dress, mode)
                     draft.text = None
             case _:
                 assert_never(operation)

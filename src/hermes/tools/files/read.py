@@ -1,11 +1,10 @@
-"""The `read_file` tool: numbered lines of a text file, or an image for the model to see.
+"""The `read_file` tool: numbered lines of a text or document, or an image for the model to see.
 
 A file that was read before is read again: the tool cannot know what is still in the model's
 context, and a stub in place of text costs more turns than it saves tokens.
 """
 
 import os
-import stat as modes
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO
@@ -23,17 +22,20 @@ from hermes.schema.messages import Text
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.aside import Aside
+from hermes.tools.files.documents import MAX_DOCUMENT, Documents, document_kind
 from hermes.tools.files.nearby import listing, suggestion
 from hermes.tools.files.paging import Page, read_page, wide_encoding
+from hermes.tools.files.permission import may_read
 from hermes.tools.files.seen import Seen
-from hermes.tools.places import Places
+from hermes.tools.files.ways import Forbids, Shut, opened
+from hermes.tools.places import Closed, Places
 
 MAX_LINES = 2_000
 MAX_FILE = 4 << 30
 UNSIZED = 16 << 20
-"""Bytes of a file that has no size of its own, as those of /proc, some of which have no end."""
+"""Bytes of a file that has no size of its own, as some file systems make them up."""
 PATIENCE = 20.0
-"""Seconds for a file that does not answer: a dead network drive, a page of /proc."""
+"""Seconds for a file that does not answer, as on a dead network drive."""
 _MASKED = "Secrets in this text are masked: do not write it back."
 
 
@@ -60,15 +62,18 @@ class ReadParts(Struct, frozen=True, kw_only=True):
     blobs: Blobs
     redact: Callable[[str], str]
     aside: Aside
+    documents: Documents | None = None
     patience: float = PATIENCE
 
 
 class _Found(Struct, frozen=True, kw_only=True):
-    """What was read: an image's bytes, or else a page of text."""
+    """What was read: the bytes of an image or of a document, or else a page of text."""
 
+    path: Path
     stat: os.stat_result
     media_type: str = ""
-    picture: bytes = b""
+    document: str = ""
+    data: bytes = b""
     page: Page | None = None
 
 
@@ -87,10 +92,24 @@ class ReadFile:
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         asked = self._arguments.decode(args)
-        path = self._parts.places.find(ctx.scope, asked.path)
+        places = self._parts.places
+        path = places.find(ctx.scope, asked.path)
+        try:
+            found = await self._find(path, asked, places.closed(private=True))
+        except Shut:
+            await may_read(ctx, places.guard(path))
+            found = await self._find(path, asked, places.closed())
+        if found.media_type:
+            return await self._picture(found)
+        self._parts.seen.note(ctx.scope.session, found.path, found.stat)
+        if found.page is not None:
+            return self._text(found.page, found.stat.st_size, asked)
+        return await self._document(found, asked)
+
+    async def _find(self, path: Path, asked: ReadArgs, closed: Closed) -> _Found:
         try:
             with anyio.fail_after(self._parts.patience):
-                found = await self._parts.aside.run(partial(self._read, path, asked))
+                return await self._parts.aside.run(partial(self._read, path, asked, closed))
         except TimeoutError as error:
             raise ToolError(
                 f"read_file: {path} did not answer within {self._parts.patience:g} s.",
@@ -98,35 +117,45 @@ class ReadFile:
             ) from error
         except OSError as error:
             raise ToolError(f"read_file: {path}: {error.strerror}") from error
-        if found.page is None:
-            return await self._picture(path, found)
-        self._parts.seen.note(ctx.scope.session, path, found.stat)
-        return self._text(found.page, found.stat.st_size, asked)
 
-    def _read(self, path: Path, asked: ReadArgs) -> _Found:
-        with _opened(self._parts.places.guard(path)) as file:
+    def _read(self, path: Path, asked: ReadArgs, closed: Closed) -> _Found:
+        real = self._parts.places.guard(path, closed)
+        with _opened(real, closed.forbids) as file:
             stat = os.fstat(file.fileno())
             head = os.read(file.fileno(), 8_192)
             if media_type := picture_kind(head):
-                return _Found(stat=stat, media_type=media_type, picture=_picture(file, path))
-            _refuse_binary(path, head, stat.st_size)
+                data = _whole(file, real, MAX_PICTURE, "image")
+                return _Found(path=real, stat=stat, media_type=media_type, data=data)
+            kind = document_kind(real, head) if self._parts.documents else ""
+            if kind:
+                data = _whole(file, real, MAX_DOCUMENT, "document")
+                return _Found(path=real, stat=stat, document=kind, data=data)
+            _refuse_binary(real, head, stat.st_size)
             source: BinaryIO = file if stat.st_size else BytesIO(head + (file.read(UNSIZED) or b""))
-            page = read_page(
-                source,
-                stat.st_size or UNSIZED,
-                asked.offset,
-                min(asked.limit, MAX_LINES),
-                self._parts.redact,
-            )
-            return _Found(stat=stat, page=page)
+            page = self._page(source, stat.st_size or UNSIZED, asked)
+            return _Found(path=real, stat=stat, page=page)
 
-    def _text(self, page: Page, size: int, asked: ReadArgs) -> Output:
+    def _page(self, source: BinaryIO, size: int, asked: ReadArgs) -> Page:
+        limit = min(asked.limit, MAX_LINES)
+        return read_page(source, size, asked.offset, limit, self._parts.redact)
+
+    async def _document(self, found: _Found, asked: ReadArgs) -> Output:
+        documents, stat = self._parts.documents, found.stat
+        if documents is None:
+            raise ToolError(f"read_file: {found.path} is a document, which cannot be read here")
+        stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        extract = await documents.text(found.document, found.data, found.path, stamp)
+        text = extract.text.encode("utf-8", "replace")
+        page = await self._parts.aside.run(partial(self._page, BytesIO(text), len(text), asked))
+        return self._text(page, stat.st_size, asked, extract.note)
+
+    def _text(self, page: Page, size: int, asked: ReadArgs, note: str = "") -> Output:
         if page.total and not page.lines:
             raise ToolError(f"read_file: the file has {page.total} lines; `offset` is beyond them")
         plain = "\n".join(f"{n}|{line}" for n, line in enumerate(page.lines, page.first))
         content = self._parts.redact(plain)
         beyond = page.first + len(page.lines)
-        notes: list[str] = []
+        notes: list[str] = [note] if note else []
         if beyond <= page.total:
             notes.append(f"{page.total - beyond + 1:,} lines follow; go on with offset={beyond}.")
         if page.masked or content != plain:
@@ -141,60 +170,47 @@ class ReadFile:
         )
         return Output.text(result(answer), shown=f"{asked.path}: {len(page.lines)} lines")
 
-    async def _picture(self, path: Path, found: _Found) -> Output:
-        media = await self._parts.blobs.put(found.picture, found.media_type, path.name)
+    async def _picture(self, found: _Found) -> Output:
+        name = found.path.name
+        media = await self._parts.blobs.put(found.data, found.media_type, name)
         answer = ReadResult(
             content="",
             total_lines=0,
-            file_size=len(found.picture),
+            file_size=len(found.data),
             truncated=False,
             is_image=True,
         )
-        return Output((Text(result(answer)), media), shown=f"{path.name} ({found.media_type})")
+        return Output((Text(result(answer)), media), shown=f"{name} ({found.media_type})")
 
 
-def _picture(file: BinaryIO, path: Path) -> bytes:
+def _whole(file: BinaryIO, path: Path, limit: int, what: str) -> bytes:
     size = os.fstat(file.fileno()).st_size
-    if size > MAX_PICTURE:
+    if size > limit:
         raise ToolError(
-            f"read_file: the image {path} has {size:,} bytes; {MAX_PICTURE:,} are allowed.",
+            f"read_file: the {what} {path} has {size:,} bytes; {limit:,} are allowed.",
             hint="Make a smaller copy of it with the terminal first.",
         )
     file.seek(0)
-    return file.read(MAX_PICTURE)
+    return file.read(limit)
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A regular file, open; anything else is explained.
-
-    It is looked at before it is opened, because opening a device may already do something, and
-    again afterwards, because it may have become another; without waiting, because even a
-    regular file of /proc may have nothing to say.
-    """
+def _opened(real: Path, forbids: Forbids) -> BinaryIO:
+    """A regular file, open; anything else is explained."""
     try:
-        _check(path, path.stat())
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with opened(real.parent, forbids) as folder:
+            handle = folder.open(real.name)
     except (FileNotFoundError, NotADirectoryError):
-        raise ToolError(f"read_file: {path} does not exist. {suggestion(path)}") from None
-    file = os.fdopen(handle, "rb")
-    try:
-        _check(path, os.fstat(handle))
-    except ToolError:
-        file.close()
-        raise
-    return file
-
-
-def _check(path: Path, stat: os.stat_result) -> None:
-    if modes.S_ISDIR(stat.st_mode):
-        raise ToolError(f"read_file: {path} is a folder with: {listing(path)}")
-    if not modes.S_ISREG(stat.st_mode):
-        raise ToolError(f"read_file: {path} is a device, pipe or socket, not a file")
-    if stat.st_size > MAX_FILE:
+        raise ToolError(f"read_file: {real} does not exist. {suggestion(real)}") from None
+    except IsADirectoryError:
+        raise ToolError(f"read_file: {real} is a folder with: {listing(real)}") from None
+    size = os.fstat(handle).st_size
+    if size > MAX_FILE:
+        os.close(handle)
         raise ToolError(
-            f"read_file: {path} has {stat.st_size:,} bytes; at most {MAX_FILE:,} are read.",
+            f"read_file: {real} has {size:,} bytes; at most {MAX_FILE:,} are read.",
             hint="Take a part of it with head, tail or sed in the terminal.",
         )
+    return os.fdopen(handle, "rb")
 
 
 def _refuse_binary(path: Path, head: bytes, size: int) -> None:

@@ -14,6 +14,7 @@ from hermes.tools.files.diffs import unified
 from hermes.tools.files.editor import Change, Editor, read_bytes
 from hermes.tools.files.lint import Lint, check
 from hermes.tools.files.text_file import Dress, undress
+from hermes.tools.files.ways import Forbids
 
 MAX_CONTENT = 20_000_000
 
@@ -49,13 +50,13 @@ class WriteFile:
         asked = self._arguments.decode(args)
         if len(asked.content) > MAX_CONTENT:
             raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters")
-        places = self._editor.places
-        path = places.guard(places.find(ctx.scope, asked.path))
-        async with self._editor.holding([path]):
+        path = await self._editor.place(ctx, asked.path, "write_file")
+        async with self._editor.locks.holding([path]):
             return await self._write(path, asked.content, ctx.scope.session)
 
     async def _write(self, path: Path, content: str, session: str) -> Output:
-        draft = await self._editor.aside.run(partial(_draft, path, content))
+        forbids = self._editor.places.closed().forbids
+        draft = await self._editor.aside.run(partial(_draft, path, content, forbids))
         seen, known = self._editor.seen, self._editor.seen.knows(session, path)
         if draft.stat is not None and seen.changed(session, path, draft.stat):
             raise ToolError(
@@ -64,10 +65,11 @@ class WriteFile:
                 hint="Read it again, then write with those changes kept.",
             )
         made = await self._editor.apply(session, [draft.change])
+        lint = await self._editor.lint(draft.lint, path, draft.text, draft.old)
         answer = WriteResult(
             bytes_written=len(draft.change.after or b""),
             dirs_created=bool(made),
-            lint=draft.lint,
+            lint=lint,
             resolved_path=str(path),
             files_modified=[str(path)],
             note=_note(draft, known=known) or UNSET,
@@ -77,19 +79,23 @@ class WriteFile:
 
 class _Draft(Struct, frozen=True, kw_only=True):
     change: Change
+    text: str
+    old: str | None
     stat: os.stat_result | None
     lint: Lint
     dress: Dress
     diff: str
 
 
-def _draft(path: Path, content: str) -> _Draft:
-    found = read_bytes(path)
+def _draft(path: Path, content: str, forbids: Forbids) -> _Draft:
+    found = read_bytes(path, forbids)
     before, stat = found if found is not None else (None, None)
     old, dress = _dress(path, before)
     text = dress.line_ends(content) if dress.newline != "\n" else content
     return _Draft(
-        change=Change(path, before, dress.put_on(text, path)),
+        change=Change(path, before, dress.put_on(text, path), stat),
+        text=text,
+        old=old,
         stat=stat,
         lint=check(path, text, old),
         dress=dress,

@@ -77,12 +77,14 @@ class SearchFiles:
                 hint="Install ripgrep, or use grep and find in the terminal.",
             )
         cwd = self._parts.places.cwd(ctx.scope)
-        root = self._parts.places.guard(self._parts.places.find(ctx.scope, asked.path))
-        if not _exists(root):
-            raise ToolError(f"search_files: {root} does not exist. {suggestion(root)}")
+        root = self._parts.places.find(ctx.scope, asked.path)
+        real = self._parts.places.guard(root, self._parts.places.closed(private=True))
+        if not _exists(real):
+            raise ToolError(f"search_files: {root} does not exist. {suggestion(real)}")
         question = Question(
             pattern=asked.pattern,
-            where=_relative(root, cwd),
+            # A link is searched where it leads, which is what was judged.
+            where=_relative(root if real == root else real, cwd),
             glob=asked.file_glob,
             context=asked.context if asked.output_mode == "content" else 0,
             one_per_file=asked.output_mode == "files_only",
@@ -96,10 +98,10 @@ class SearchFiles:
         self, asked: SearchArgs, question: Question, cwd: Path
     ) -> tuple[Collector, tuple[str, ...]]:
         paging = Paging(asked.offset, min(asked.limit, MAX_LIMIT))
-        places = self._parts.places
+        places, now = self._parts.places, self._parts.places.closed(private=True)
 
         def allowed(path: str) -> bool:
-            return not places.is_protected(cwd / path)
+            return not places.is_protected(cwd / path, now)
 
         if asked.target == "files":
             if asked.file_glob and not PurePath(asked.file_glob).parts:

@@ -1,0 +1,1 @@
+"""Keep the files of a workspace in a shadow repository before they are changed."""

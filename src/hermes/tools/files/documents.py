@@ -1,0 +1,144 @@
+"""Documents as text: notebooks here, everything that is harder to trust in a process of its own."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hermes.ports.sandbox import Job, Sandbox
+from hermes.schema.errors import SandboxError, ToolError
+from hermes.tools.recent import Recent
+
+MAX_DOCUMENT = 32 << 20
+"""Bytes."""
+TIMEOUT = 30.0
+KEEP = 16 << 20
+"""Bytes of the answer; its characters may be escaped."""
+KEPT = 4
+"""Documents whose text is kept, so that the next page of one is there at once."""
+MAX_OUTPUT = 4_000
+"""Characters of one output of a notebook's cell."""
+
+_OFFICE = {".docx": "docx", ".docm": "docx", ".xlsx": "xlsx", ".xlsm": "xlsx", ".pptx": "pptx"}
+_CHILD = str(Path(__file__).with_name("extraction.py"))
+
+Stamp = tuple[int, ...]
+
+
+class Extract(Struct, frozen=True):
+    text: str = ""
+    note: str = ""
+    error: str = ""
+
+
+class Documents:
+    """`sandbox` runs the process that reads what strangers made."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._kept: Recent[Stamp, Extract] = Recent(KEPT)
+
+    async def text(self, kind: str, data: bytes, path: Path, stamp: Stamp) -> Extract:
+        """Raises `ToolError` when the document cannot be read."""
+        known = self._kept.get(stamp)
+        if known is not None:
+            return known
+        found = notebook(data) if kind == "ipynb" else await self._extract(kind, data, path)
+        if found.error:
+            raise ToolError(
+                f"read_file: {path} cannot be read: {found.error}.",
+                hint="Try it with a program in the terminal.",
+            )
+        self._kept.put(stamp, found)
+        return found
+
+    async def _extract(self, kind: str, data: bytes, path: Path) -> Extract:
+        job = Job(
+            argv=(sys.executable, "-I", "-B", _CHILD, kind),
+            cwd="/",
+            env={"LANG": "C.UTF-8"},
+            timeout=TIMEOUT,
+            stdin=data,
+            keep=KEEP,
+        )
+        try:
+            done = await self._sandbox.run(job)
+        except SandboxError as error:
+            raise ToolError(f"read_file: {path}: {error}", hint=error.hint) from error
+        if done.timed_out:
+            return Extract(error=f"it took longer than {TIMEOUT:g} s")
+        try:
+            return msgspec.json.decode(done.output, type=Extract)
+        except msgspec.DecodeError:
+            return Extract(error=f"the program that reads it failed (exit code {done.exit_code})")
+
+
+def document_kind(path: Path, head: bytes) -> str:
+    """By its first bytes, and for those that all begin alike by its name; empty for others."""
+    suffix = path.suffix.lower()
+    if head.startswith(b"%PDF-"):
+        return "pdf"
+    if head.startswith(b"PK\x03\x04"):
+        return _OFFICE.get(suffix, "")
+    return "ipynb" if suffix == ".ipynb" and head.lstrip().startswith(b"{") else ""
+
+
+class _Output(Struct, frozen=True):
+    output_type: str = ""
+    text: str | list[str] = ""
+    data: dict[str, msgspec.Raw] = {}
+    ename: str = ""
+    evalue: str = ""
+
+
+class _Cell(Struct, frozen=True):
+    cell_type: str = "code"
+    source: str | list[str] = ""
+    outputs: list[_Output] = []
+
+
+class _Notebook(Struct, frozen=True):
+    cells: list[_Cell]
+
+
+_NOTEBOOK = msgspec.json.Decoder(_Notebook)
+_WORDS = msgspec.json.Decoder(str | list[str])
+
+
+def notebook(data: bytes) -> Extract:
+    """Its cells in order, code with what it printed."""
+    try:
+        cells = _NOTEBOOK.decode(data).cells
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Extract(error=f"it is no proper notebook ({error})")
+    pieces: list[str] = []
+    for number, cell in enumerate(cells, 1):
+        pieces.append(f"--- cell {number} ({cell.cell_type}) ---\n{_joined(cell.source)}")
+        said = [text for output in cell.outputs if (text := _said(output))]
+        if said:
+            pieces.append("--- output ---\n" + "\n".join(said))
+    return Extract(
+        text="\n".join(pieces),
+        note="These are a notebook's cells; in the file itself they are JSON.",
+    )
+
+
+def _said(output: _Output) -> str:
+    if output.ename:
+        return f"{output.ename}: {output.evalue}"[:MAX_OUTPUT]
+    text = _joined(output.text)
+    plain = output.data.get("text/plain")
+    if not text and plain is not None:
+        try:
+            text = _joined(_WORDS.decode(plain))
+        except (msgspec.DecodeError, RecursionError):
+            text = ""
+    shown = text.rstrip("\n")
+    cut = f"{shown[:MAX_OUTPUT]} [… {len(shown) - MAX_OUTPUT:,} more]"
+    others = [f"({kind})" for kind in output.data if not kind.startswith("text/")]
+    return " ".join(filter(None, [shown if len(shown) <= MAX_OUTPUT else cut, *others]))
+
+
+def _joined(source: str | list[str]) -> str:
+    return source if isinstance(source, str) else "".join(source)

@@ -1,0 +1,367 @@
+"""The text of a document, taken out in a process of its own that a hostile file may break.
+
+Run as a program: the kind as argument, the document on standard input, JSON on standard output.
+It opens no file, starts nothing, and is held by limits of memory, processor time and size.
+"""
+
+import json
+import os
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from posixpath import basename, dirname, join, normpath
+from xml.parsers import expat
+from zipfile import BadZipFile, ZipFile
+
+MAX_TEXT = 2_000_000
+"""Characters."""
+MAX_UNPACKED = 64 << 20
+"""Bytes of all parts of an archive that are looked at."""
+MAX_PARTS = 20_000
+MAX_MEMORY = 1 << 30
+MAX_PAGES = 2_000
+SECONDS = 20
+"""Of work, after which what was found so far has to do."""
+MAX_COLUMNS = 1_000
+CHUNK = 1 << 16
+
+Handler = Callable[[str, dict[str, str]], None]
+
+
+class Unreadable(Exception):
+    """The document cannot be read; the words are for the model."""
+
+
+class Enough(Exception):
+    """There is no room for more."""
+
+
+class Page:
+    """The text so far."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.note = ""
+        self._room = MAX_TEXT
+        self._until = time.monotonic() + SECONDS
+
+    def add(self, text: str) -> None:
+        """Raises `Enough` when that was the last that fits."""
+        self.pieces.append(text[: self._room])
+        self._room -= len(text)
+        if self._room <= 0:
+            self.note = f"Cut after {MAX_TEXT:,} characters."
+            raise Enough
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Raises `Enough` when there is no time for more."""
+        if time.monotonic() > self._until:
+            self.note = f"Cut after {SECONDS} s of work."
+            raise Enough
+
+
+class Archive:
+    """The parts of a zip, unpacked piece by piece and never more than the limit in all."""
+
+    def __init__(self, data: bytes, page: Page) -> None:
+        self._page = page
+        try:
+            self._zip = ZipFile(BytesIO(data))
+        except (BadZipFile, ValueError, NotImplementedError) as error:
+            raise Unreadable(f"it is a damaged archive ({error})") from error
+        if len(self._zip.infolist()) > MAX_PARTS:
+            raise Unreadable("it has too many parts")
+        self.names = frozenset(self._zip.namelist())
+        self._room = MAX_UNPACKED
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        try:
+            with self._zip.open(name) as part:
+                while chunk := part.read(CHUNK):
+                    self._page.go_on()
+                    self._room -= len(chunk)
+                    if self._room < 0:
+                        raise Unreadable("it unpacks to more than a document would")
+                    yield chunk
+        except (BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError) as error:
+            raise Unreadable(f"its part {name} is damaged ({error})") from error
+
+
+class Events:
+    """One part as XML. A document type is refused: entities in it could grow without end."""
+
+    def __init__(self, start: Handler, end: Callable[[str], None]) -> None:
+        self.text: list[str] | None = None
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = lambda name, attrs: start(_local(name), attrs)
+        self._parser.EndElementHandler = lambda name: end(_local(name))
+        self._parser.CharacterDataHandler = self._words
+        self._parser.StartDoctypeDeclHandler = _no_doctype
+
+    def read(self, archive: Archive, name: str) -> None:
+        try:
+            for chunk in archive.chunks(name):
+                self._parser.Parse(chunk, False)
+            self._parser.Parse(b"", True)
+        except expat.ExpatError as error:
+            raise Unreadable(f"its part {name} is no proper XML ({error})") from error
+
+    def listen(self) -> None:
+        self.text = []
+
+    def heard(self) -> str:
+        """What was said since `listen`."""
+        said, self.text = "".join(self.text or ()), None
+        return said
+
+    def _words(self, data: str) -> None:
+        if self.text is not None:
+            self.text.append(data)
+
+
+def _no_doctype(*_: object) -> None:
+    raise Unreadable("it declares entities, which no document needs")
+
+
+def _local(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+class Prose:
+    """Paragraphs and tables, as in a Word document or on a slide."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._line: list[str] = []
+        self._cells = 0
+        self.events = Events(self._start, self._end)
+
+    def _start(self, name: str, attrs: dict[str, str]) -> None:
+        if name == "t":
+            self.events.listen()
+        elif name == "tc":
+            self._cells += 1
+        elif name in {"tab", "br", "cr"}:
+            self._line.append("\t" if name == "tab" or self._cells else "\n")
+        elif name == "pStyle":
+            level = re.fullmatch(r"[Hh]eading ?([1-6])", _attribute(attrs, "val"))
+            if level:
+                self._line.insert(0, "#" * int(level[1]) + " ")
+
+    def _end(self, name: str) -> None:
+        if name == "t":
+            self._line.append(self.events.heard())
+        elif name == "p":
+            self._flush(" " if self._cells else "\n")
+        elif name == "tc":
+            self._cells -= 1
+            self._page.add(" | ")
+        elif name == "tr":
+            self._page.add("\n")
+
+    def _flush(self, end: str) -> None:
+        self._page.add("".join(self._line) + end)
+        self._line.clear()
+
+
+class Strings:
+    """The texts that cells of a workbook share."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._item: list[str] = []
+        self._room = 4 * MAX_TEXT
+        self.events = Events(self._start, self._end)
+
+    def _start(self, name: str, attrs: dict[str, str]) -> None:
+        if name == "t":
+            self.events.listen()
+
+    def _end(self, name: str) -> None:
+        if name == "t":
+            self._item.append(self.events.heard())
+        elif name == "si":
+            text = "".join(self._item)
+            self._item.clear()
+            self._room -= len(text) + 8
+            self.all.append(text if self._room > 0 else "…")
+
+
+class Sheet:
+    """Rows of cells, with tabs between them."""
+
+    def __init__(self, page: Page, strings: list[str]) -> None:
+        self._page = page
+        self._strings = strings
+        self._row: list[str] = []
+        self._column = 0
+        self._kind = ""
+        self._value: list[str] = []
+        self.events = Events(self._start, self._end)
+
+    def _start(self, name: str, attrs: dict[str, str]) -> None:
+        if name == "c":
+            self._kind = attrs.get("t", "")
+            self._column = _column(attrs.get("r", ""), len(self._row))
+            self._value = []
+        elif name in {"v", "t"}:
+            self.events.listen()
+
+    def _end(self, name: str) -> None:
+        if name in {"v", "t"}:
+            self._value.append(self.events.heard())
+        elif name == "c":
+            self._row += [""] * (self._column - len(self._row))
+            self._row.append(self._text())
+        elif name == "row":
+            self._page.add("\t".join(self._row).rstrip("\t") + "\n")
+            self._row = []
+
+    def _text(self) -> str:
+        value = "".join(self._value)
+        if self._kind == "s":
+            number = int(value) if value.isascii() and value.isdigit() else -1
+            return self._strings[number] if 0 <= number < len(self._strings) else ""
+        if self._kind == "b":
+            return "TRUE" if value == "1" else "FALSE"
+        return " ".join(value.split())
+
+
+def _column(cell: str, otherwise: int) -> int:
+    """`C7` is column 2."""
+    letters = re.match(r"[A-Z]{1,3}", cell)
+    if not letters:
+        return min(otherwise, MAX_COLUMNS)
+    number = 0
+    for letter in letters[0]:
+        number = number * 26 + ord(letter) - 64
+    return min(number - 1, MAX_COLUMNS)
+
+
+def _attribute(attrs: dict[str, str], name: str) -> str:
+    return next((value for key, value in attrs.items() if _local(key) == name), "")
+
+
+def _related(archive: Archive, part: str, element: str) -> list[tuple[str, str]]:
+    """The parts that a list in `part` names, in its order, each with its title."""
+    rels = join(dirname(part), "_rels", basename(part) + ".rels")
+    targets: dict[str, str] = {}
+    wanted: list[tuple[str, str]] = []
+
+    def relation(name: str, attrs: dict[str, str]) -> None:
+        if name == "Relationship":
+            targets[attrs.get("Id", "")] = attrs.get("Target", "")
+
+    def listed(name: str, attrs: dict[str, str]) -> None:
+        if name == element:
+            key = next((value for key, value in attrs.items() if key.endswith(":id")), "")
+            wanted.append((attrs.get("name", ""), key))
+
+    for name, start in ((rels, relation), (part, listed)):
+        if name not in archive.names:
+            raise Unreadable(f"its part {name} is missing")
+        Events(start, lambda _: None).read(archive, name)
+    found = [(title, targets.get(key, "")) for title, key in wanted]
+    paths = [
+        (title, target.lstrip("/") if target.startswith("/") else join(dirname(part), target))
+        for title, target in found
+    ]
+    return [
+        (title, path)
+        for title, path in ((t, normpath(p)) for t, p in paths)
+        if path in archive.names
+    ]
+
+
+def docx(data: bytes, page: Page) -> None:
+    archive = Archive(data, page)
+    if "word/document.xml" not in archive.names:
+        raise Unreadable("it has no document inside")
+    for part in ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml"):
+        if part in archive.names:
+            Prose(page).events.read(archive, part)
+
+
+def pptx(data: bytes, page: Page) -> None:
+    archive = Archive(data, page)
+    for number, (_, part) in enumerate(_related(archive, "ppt/presentation.xml", "sldId"), 1):
+        page.add(f"--- slide {number} ---\n")
+        Prose(page).events.read(archive, part)
+
+
+def xlsx(data: bytes, page: Page) -> None:
+    archive = Archive(data, page)
+    strings = Strings()
+    if "xl/sharedStrings.xml" in archive.names:
+        strings.events.read(archive, "xl/sharedStrings.xml")
+    for title, part in _related(archive, "xl/workbook.xml", "sheet"):
+        page.add(f"--- sheet {title} ---\n")
+        Sheet(page, strings.all).events.read(archive, part)
+
+
+def pdf(data: bytes, page: Page) -> None:
+    try:
+        from pypdf import PdfReader  # noqa: PLC0415 - only a PDF pays for it
+        from pypdf.errors import PyPdfError  # noqa: PLC0415
+    except ImportError as error:
+        raise Unreadable("the library that reads PDF files (pypdf) is not installed") from error
+    try:
+        reader = PdfReader(BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise Unreadable("it is locked with a password")
+        count = len(reader.pages)
+        for number in range(min(count, MAX_PAGES)):
+            page.add(f"--- page {number + 1} of {count} ---\n{_pdf_page(reader.pages[number])}\n")
+        if count > MAX_PAGES:
+            page.note = f"Only the first {MAX_PAGES:,} pages."
+    except PyPdfError as error:
+        raise Unreadable(f"it is a damaged PDF ({error})") from error
+
+
+def _pdf_page(page: object) -> str:
+    extract = getattr(page, "extract_text")  # noqa: B009 - the library is looked at only here
+    try:
+        return str(extract()).strip() or "(no text on this page)"
+    except RecursionError:
+        return "(this page cannot be read: it is nested too deeply)"
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError) as error:
+        return f"(this page cannot be read: {type(error).__name__})"
+
+
+KINDS = {"docx": docx, "pptx": pptx, "xlsx": xlsx, "pdf": pdf}
+
+
+def extract(kind: str, data: bytes) -> dict[str, str]:
+    """`text` and a `note`, or an `error`."""
+    page = Page()
+    try:
+        KINDS[kind](data, page)
+    except Enough:
+        pass
+    except Unreadable as error:
+        return {"error": str(error)}
+    except MemoryError:
+        return {"error": "it takes more memory than a document would"}
+    except Exception as error:  # noqa: BLE001 - the boundary of a process that reads anything
+        return {"error": f"it is damaged ({type(error).__name__})"}
+    return {"text": "".join(page.pieces), "note": page.note}
+
+
+def main() -> None:
+    # Warnings of libraries must not stand between the words.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + 5, SECONDS + 10))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answer = extract(sys.argv[1], sys.stdin.buffer.read())
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""More than a thousand ways out of the workspace, judged by what happened to what lies outside."""
+
+import os
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from hermes.ports.tool import ToolContext
+from hermes.sandbox.door import Door
+from hermes.sandbox.local import LocalSandbox
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Text
+from hermes.schema.scope import Scope
+from hermes.store.blobs import FileBlobs
+from hermes.tools.aside import Aside
+from hermes.tools.files.editor import Editor
+from hermes.tools.files.patch import Patch
+from hermes.tools.files.read import ReadFile, ReadParts
+from hermes.tools.files.seen import Seen
+from hermes.tools.files.write import WriteFile
+from hermes.tools.places import Places
+from hermes.tools.search.ripgrep import find_rg
+from hermes.tools.search.tool import SearchFiles, SearchParts
+from hostile_paths import PLAIN, SECRET, World
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = "hostile-words-1234"
+Try = Callable[..., Awaitable[str]]
+ROUNDS = 400
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def attempt(world: World) -> Iterator[Try]:
+    """Everything that a call says, its errors too. Nobody allows anything."""
+    places = Places(world.home, world.protected, temporary=())
+    seen, aside = Seen(), Aside()
+    editor = Editor(places, seen, aside)
+    blobs = FileBlobs(world.root / "blobs")
+    with Door() as door:
+        sandbox = LocalSandbox(door)
+        reading = ReadParts(places=places, seen=seen, blobs=blobs, redact=str, aside=aside)
+        rg = find_rg("/usr/bin")
+        searching = SearchParts(sandbox=sandbox, places=places, rg=rg, redact=str)
+        tools = {
+            "read_file": ReadFile(reading),
+            "write_file": WriteFile(editor),
+            "patch": Patch(editor, str),
+            "search_files": SearchFiles(searching),
+        }
+        scope = Scope("p", "s", "r", str(world.work))
+
+        async def progress(_: str) -> None:
+            await anyio.lowlevel.checkpoint()
+
+        async def run(name: str, **args: object) -> str:
+            encoded = Raw(msgspec.json.encode(args))
+            try:
+                output = await tools[name].run(encoded, ToolContext(scope, "c", progress))
+            except ToolError as error:
+                return error.sentence
+            return output.shown + "".join(p.text for p in output.parts if isinstance(p, Text))
+
+        yield run
+
+
+def envelope(*lines: str) -> str:
+    return "\n".join(("*** Begin Patch", *lines, "*** End Patch"))
+
+
+def calls(path: str) -> dict[str, tuple[str, dict[str, object]]]:
+    """The same path through every door there is."""
+    changed = ["-canary-plain-5521", f"+{HOSTILE}"]
+    return {
+        "read": ("read_file", {"path": path}),
+        "write": ("write_file", {"path": path, "content": HOSTILE}),
+        "replace": ("patch", {"path": path, "old_string": "canary", "new_string": HOSTILE}),
+        "add": ("patch", {"patch": envelope(f"*** Add File: {path}", f"+{HOSTILE}")}),
+        "update": ("patch", {"patch": envelope(f"*** Update File: {path}", "@@", *changed)}),
+        "delete": ("patch", {"patch": envelope(f"*** Delete File: {path}")}),
+        "move": (
+            "patch",
+            {
+                "patch": envelope(
+                    "*** Update File: mine.txt",
+                    f"*** Move to: {path}",
+                    "@@",
+                    "-mine",
+                    f"+{HOSTILE}",
+                )
+            },
+        ),
+    }
+
+
+def encodable(path: str) -> bool:
+    return path.isprintable() or not any("\ud800" <= sign <= "\udfff" for sign in path)
+
+
+def test_there_are_enough_of_them(world: World):
+    paths = world.paths()
+    assert len(set(paths)) == len(paths) >= 1_000
+
+
+@pytest.mark.parametrize(
+    "ways", [["read"], ["write"], ["replace", "add", "update", "delete", "move"]]
+)
+async def test_no_path_leads_out(world: World, attempt: Try, ways: list[str]):
+    """With several ways, each path takes the next of them."""
+    paths = [path for path in world.paths() if encodable(path)]
+    assert len(paths) >= 1_000
+    before = world.state()
+    around = {*Path("/").iterdir(), *Path("/etc").iterdir()}
+    for number, path in enumerate(paths):
+        (world.work / "mine.txt").write_text("mine\n")
+        name, args = calls(path)[ways[number % len(ways)]]
+        with anyio.fail_after(30):
+            said = await attempt(name, **args)
+        assert SECRET not in said, path
+        if number % 50 == 0:
+            assert world.state() == before, path
+    assert world.state() == before
+    assert {*Path("/").iterdir(), *Path("/etc").iterdir()} == around
+
+
+async def test_searching_finds_no_secret_by_any_name(world: World, attempt: Try):
+    paths = [path for path in world.paths() if encodable(path)]
+    before = world.state()
+    starts = ("hard", "dir-", "chain-to-0-1", "link-to", "kernel-", "../.hermes", "~/.hermes")
+    chosen = [path for path in paths if path.startswith(starts)][::4]
+    assert len(chosen) > 60
+    for path in chosen:
+        said = await attempt("search_files", pattern="canary-secret|canary-p", path=path)
+        assert SECRET not in said, path
+    whole = await attempt("search_files", pattern="canary-secret", path=str(world.root), limit=500)
+    assert SECRET not in whole
+    assert world.state() == before
+
+
+async def test_what_is_inside_still_works(world: World, attempt: Try):
+    """A guard that refuses everything would pass the other tests, too."""
+    world.paths()
+    (world.work / "inner").symlink_to("sub")
+    assert "mine" in await attempt("read_file", path="self/sub/../mine.txt")
+    await attempt("write_file", path="inner/new/a.txt", content="fine")
+    assert (world.work / "sub/new/a.txt").read_text() == "fine"
+    await attempt("patch", path="inner/new/a.txt", old_string="fine", new_string="finer")
+    assert (world.work / "sub/new/a.txt").read_text() == "finer"
+    assert PLAIN.strip() in await attempt("read_file", path="../../outside/plain.txt")
+
+
+@contextmanager
+def swapping(*swap: Callable[[], None]) -> Generator[None]:
+    """Somebody who swaps files as fast as they can."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            for one in swap:
+                with suppress(OSError):
+                    one()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def becomes(path: Path, make: Callable[[Path], object]) -> Callable[[], None]:
+    """In one step, so that there is something at every moment."""
+
+    def swap() -> None:
+        spare = path.with_name(f".{path.name}.swap")
+        with suppress(FileNotFoundError):
+            spare.unlink()
+        make(spare)
+        spare.rename(path)
+
+    return swap
+
+
+@pytest.mark.parametrize("way", ["read", "write", "replace", "delete", "move", "add"])
+@pytest.mark.parametrize("canary", ["closed", "open"])
+async def test_a_file_that_becomes_a_link_while_we_open_it(
+    world: World, attempt: Try, way: str, canary: str
+):
+    target = world.closed[2] if canary == "closed" else world.open[0]
+    path = world.work / "f"
+    before = world.state()
+    swaps = (
+        becomes(path, lambda spare: spare.write_text("canary of my own\n")),
+        becomes(path, lambda spare: spare.symlink_to(target)),
+        becomes(path, lambda spare: os.link(target, spare)),
+        becomes(path, os.mkfifo),
+    )
+    said: list[str] = []
+    with swapping(*swaps), anyio.fail_after(60):
+        for _ in range(ROUNDS // 8):
+            (world.work / "mine.txt").write_text("mine\n")
+            name, args = calls("f")[way]
+            said.append(await attempt(name, **args))
+    assert not any(SECRET in one for one in said)
+    assert world.state() == before
+
+
+@pytest.mark.parametrize("way", ["read", "write", "replace", "delete", "move", "add"])
+async def test_a_folder_that_becomes_a_link_while_we_walk(world: World, attempt: Try, way: str):
+    vault, real = world.hermes / "vault", world.work / "real"
+    real.mkdir()
+    (real / "key").write_text("canary of my own\n")
+    path, aside = world.work / "d", world.work / "aside"
+    real.rename(path)
+    before = world.state()
+
+    def out() -> None:
+        path.rename(aside)
+        path.symlink_to(vault)
+
+    def back() -> None:
+        path.unlink()
+        aside.rename(path)
+
+    said: list[str] = []
+    with swapping(out, back), anyio.fail_after(60):
+        for _ in range(ROUNDS // 4):
+            (world.work / "mine.txt").write_text("mine\n")
+            name, args = calls("d/key")[way]
+            said.append(await attempt(name, **args))
+    assert not any(SECRET in one for one in said)
+    assert world.state() == before

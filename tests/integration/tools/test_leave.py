@@ -1,0 +1,130 @@
+"""What needs leave: a write beyond the workspace, a look at the user's own secrets."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from hermes.kit.clock import SystemClock
+from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.tool import ToolContext
+from hermes.sandbox.door import Door
+from hermes.sandbox.local import LocalSandbox
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Text
+from hermes.schema.scope import Scope
+from hermes.store.blobs import FileBlobs
+from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.search.ripgrep import find_rg
+from hermes.tools.terminal.shell import find_shell
+
+pytestmark = pytest.mark.anyio
+PATH = "/usr/local/bin:/usr/bin:/bin"
+Call = Callable[..., Awaitable[dict[str, Any]]]
+
+
+class Gate:
+    """Somebody who is asked; remembers what for."""
+
+    def __init__(self) -> None:
+        self.wishes: list[Wish] = []
+        self.allows = False
+
+    async def ask(self, wish: Wish) -> Ruling:
+        self.wishes.append(wish)
+        allowed = self.allows or wish.reaching is Reaching.INSIDE
+        return Ruling(allowed, "" if allowed else "The user said no.")
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    for folder in ("work", ".ssh", "other"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / ".ssh" / "id").write_text("private words\n")
+    (tmp_path / "other" / "a").write_text("one\n")
+    return tmp_path
+
+
+@pytest.fixture
+def call(home: Path, gate: Gate) -> Iterator[Call]:
+    with Door() as door:
+        deps = ToolDeps(
+            sandbox=LocalSandbox(door),
+            blobs=FileBlobs(home / "blobs"),
+            clock=SystemClock(),
+            env=lambda _: {"PATH": PATH},
+            redact=str,
+            home=home,
+            spill_folder=home / "spilled",
+            shell=find_shell(PATH),
+            rg=find_rg(PATH),
+            private=[home / ".ssh"],
+            temporary=(),
+        )
+        tools = first_tools(deps)
+
+        async def run(name: str, **args: Any) -> dict[str, Any]:
+            async def progress(_: str) -> None:
+                await anyio.lowlevel.checkpoint()
+
+            scope = Scope("p", "s", "r", str(home / "work"))
+            ctx = ToolContext(scope, "c", progress, gate.ask, foreign=True)
+            output = await tools[name].run(Raw(msgspec.json.encode(args)), ctx)
+            part = output.parts[0]
+            assert isinstance(part, Text)
+            return msgspec.json.decode(part.text)
+
+        yield run
+
+
+async def test_a_write_beyond_the_workspace(call: Call, gate: Gate, home: Path):
+    with pytest.raises(ToolError, match=r"other/a was not written\. The user said no\."):
+        await call("write_file", path="../other/a", content="two\n")
+    patch = f"*** Begin Patch\n*** Update File: {home}/other/a\n@@\n-one\n+two\n*** End Patch"
+    with pytest.raises(ToolError, match="The user said no"):
+        await call("patch", patch=patch)
+    assert (home / "other" / "a").read_text() == "one\n"
+    assert [(wish.tool, wish.action, wish.reaching) for wish in gate.wishes] == [
+        ("write_file", f"{home}/other/a", Reaching.BEYOND),
+        ("patch", f"{home}/other/a", Reaching.BEYOND),
+    ]
+    assert gate.wishes[0].foreign
+    gate.allows = True
+    await call("write_file", path="../other/a", content="two\n")
+    assert (home / "other" / "a").read_text() == "two\n"
+
+
+async def test_a_link_is_asked_for_by_where_it_leads(call: Call, gate: Gate, home: Path):
+    (home / "work" / "notes").symlink_to(home / "other" / "a")
+    with pytest.raises(ToolError, match="said no"):
+        await call("write_file", path="notes", content="two\n")
+    assert gate.wishes[0].action == f"{home}/other/a"
+
+
+async def test_a_write_in_the_workspace_is_told(call: Call, gate: Gate, home: Path):
+    await call("write_file", path="mine", content="x")
+    assert [(wish.action, wish.reaching) for wish in gate.wishes] == [
+        (f"{home}/work/mine", Reaching.INSIDE)
+    ]
+
+
+@pytest.mark.parametrize("path", ["~/.ssh/id", "link", "hard", "../.ssh/id"])
+async def test_the_users_own_secrets(call: Call, gate: Gate, home: Path, path: str):
+    (home / "work" / "link").symlink_to(home / ".ssh" / "id")
+    (home / "work" / "hard").hardlink_to(home / ".ssh" / "id")
+    with pytest.raises(ToolError, match="one of the user's own secrets"):
+        await call("read_file", path=path)
+    assert gate.wishes[-1].reaching is Reaching.BEYOND
+    found = await call("search_files", pattern="private words", path=str(home))
+    assert found["total_count"] == 0
+    gate.allows = True
+    assert (await call("read_file", path=path))["content"] == "1|private words"

@@ -1,0 +1,135 @@
+"""A real gateway that is killed around the end of background processes reports each end once."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from hermes.gateway.delivery import MARK
+from hermes.kit.clock import SystemClock
+from hermes.schema.messages import User, text_of
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import SessionFilter
+from hermes.store.sqlite import open_store
+from hermes.testing.gateway_process import Spec
+from hermes.testing.homes import Furniture, furnish
+from hermes.testing.lives import Life, live
+from hermes.testing.platform.server import PlatformServer, serve
+from hermes.tools.processes.record import KIND, record_of
+
+pytestmark = pytest.mark.anyio
+
+CHATS = [f"c{number}" for number in range(6)]
+REPORT = re.compile(r"re: \[IMPORTANT: Background process (proc_\w+) ")
+STARTED = re.compile(r'"session_id":"(proc_\w+)"')
+
+
+def home(folder: Path, url: str) -> Spec:
+    work = folder / "work"
+    work.mkdir()
+    furnish(
+        folder / "home",
+        Furniture(
+            account="main",
+            url=url,
+            env={"MESSAGING_CWD": str(work)},
+            settings={"terminal": {"backend": "local"}, "approvals": {"mode": "off"}},
+        ),
+    )
+    return Spec(folder=str(folder), home=str(folder / "home"))
+
+
+def ask(server: PlatformServer, command: str) -> None:
+    args = {"command": command, "background": True, "notify_on_complete": True}
+    call = msgspec.json.encode(args).decode()
+    server.truth.say_all([("main", chat, "ann", f"q-{chat} use:terminal {call}") for chat in CHATS])
+    server.changed()
+
+
+def found(server: PlatformServer, pattern: re.Pattern[str]) -> Counter[str]:
+    """The processes that are named so in what people saw; a marked copy is none."""
+    texts = [post.text for chat in CHATS for post in server.truth.seen("main", chat)]
+    return Counter(
+        match[1] for text in texts if not text.startswith(MARK) for match in pattern.finditer(text)
+    )
+
+
+async def all_begun(server: PlatformServer) -> None:
+    await server.until(lambda: len(found(server, STARTED)) == len(CHATS))
+
+
+async def judge(folder: Path, server: PlatformServer) -> None:
+    begun, told = found(server, STARTED), found(server, REPORT)
+    assert len(begun) == len(CHATS)
+    assert told == dict.fromkeys(begun, 1)
+    async with open_store(folder / "home" / "state.db", SystemClock()) as store:
+        archive = store.seen_by(OWNER)
+        said = [
+            text_of(row.message)
+            for digest in await archive.list(SessionFilter(), limit=1000)
+            for row in await archive.messages(digest.session.id)
+            if isinstance(row.message, User)
+        ]
+        heard = Counter(name for text in said for name in begun if f"process {name} " in text)
+        assert heard == dict.fromkeys(begun, 1)
+        assert not await store.matters.find(KIND, only_open=True)
+        assert await store.lanes.topics("inbox") == []
+        for matter in await store.matters.find(KIND):
+            assert not Path(f"/proc/{record_of(matter).pid}").exists()
+
+
+async def second_life(folder: Path, server: PlatformServer, spec: Spec) -> None:
+    async def end(life: Life) -> None:
+        await life.ready()
+        await server.until(lambda: len(found(server, REPORT)) == len(CHATS))
+        life.end()
+
+    await live(structs.replace(spec, die_at=""), end)
+    await judge(folder, server)
+
+
+@pytest.mark.parametrize("nth", [1, 4])
+@pytest.mark.parametrize("place", ["processes.exited", "processes.brought"])
+async def test_killed_around_an_exit(tmp_path: Path, place: str, nth: int) -> None:
+    async with serve(seed=1) as server:
+        spec = structs.replace(home(tmp_path, server.url), die_at=place, nth=nth)
+
+        async def die(life: Life) -> None:
+            await life.ready()
+            ask(server, f"while ! test -e {tmp_path}/go; do sleep 0.05; done; echo made")
+            await all_begun(server)
+            (tmp_path / "go").touch()
+
+        assert (await live(spec, die)).killed
+        await second_life(tmp_path, server, spec)
+
+
+async def test_killed_while_they_run(tmp_path: Path) -> None:
+    async with serve(seed=1) as server:
+        spec = home(tmp_path, server.url)
+
+        async def die(life: Life) -> None:
+            await life.ready()
+            ask(server, "echo begun; sleep 1000")
+            await all_begun(server)
+            life.kill()
+
+        assert (await live(spec, die)).killed
+        await second_life(tmp_path, server, spec)
+
+
+async def test_ended_in_order_while_they_run(tmp_path: Path) -> None:
+    async with serve(seed=1) as server:
+        spec = home(tmp_path, server.url)
+
+        async def leave(life: Life) -> None:
+            await life.ready()
+            ask(server, "echo begun; sleep 1000")
+            await all_begun(server)
+            life.end()
+
+        assert not (await live(spec, leave)).killed
+        await second_life(tmp_path, server, spec)

@@ -1,0 +1,77 @@
+"""At an idle prompt the end of a background process starts a turn by itself."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from doors import served
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from processes import Hermes, MockModel, mock_model
+
+JOB = "while ! test -e go; do sleep 0.05; done; echo finished"
+ARGS = {"command": JOB, "background": True, "notify_on_complete": True}
+SCRIPT = Script(
+    rules=[
+        Rule("News about what was left running", [Reply("I heard of the end.")]),
+        Rule("start it", [Reply("", [Call("terminal", ARGS)]), Reply("It runs.")]),
+    ],
+    default=Reply("Plain answer."),
+    models=("mock",),
+)
+PROMPT = "\x1b[1;36m> \x1b[0m"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as one:
+        yield one
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+    one = Hermes(tmp_path, model.url)
+    one.configure("terminal:\n  backend: local\napprovals:\n  mode: off\n")
+    return one
+
+
+@pytest.mark.parametrize("door", [False, True], ids=["here", "through the door"])
+def test_a_turn_begins_while_nobody_types(hermes: Hermes, model: MockModel, door: bool) -> None:
+    with ExitStack() as stack:
+        if door:
+            stack.enter_context(served(hermes))
+        child = stack.enter_context(hermes.terminal())
+        child.expect_exact(PROMPT)
+        child.sendline("start it")
+        child.expect_exact("It runs.")
+        child.expect_exact(PROMPT)
+        (hermes.work / "go").touch()
+        child.expect_exact("I heard of the end.")
+        child.expect_exact(PROMPT)
+        child.sendline("hello")
+        child.expect_exact("Plain answer.")
+        child.expect_exact(PROMPT)
+        child.sendline("/ps")
+        child.expect(r"proc_\w+  exited")
+        child.expect_exact(PROMPT)
+        child.sendeof()
+    heard = model.requests("News about what was left running")
+    assert "finished" in str(heard[0]["messages"][-1])
+
+
+def test_stop_ends_what_was_left_running(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline("/ps")
+        child.expect_exact("Nothing runs in the background.")
+        child.sendline("start it")
+        child.expect_exact("It runs.")
+        child.expect_exact(PROMPT)
+        child.sendline("/tasks")
+        child.expect(r"proc_\w+  running")
+        child.sendline("/stop")
+        child.expect_exact("Ended 1 background job.")
+        child.sendline("/agents")
+        child.expect(r"proc_\w+  killed")
+        child.sendeof()

@@ -1,0 +1,359 @@
+"""A background process is a row: begun, watched, ended, lost, and reported once."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import pytest
+
+from background import PlayedProcess, PlayedSandbox, order, registry_of
+from hermes.gateway.letters import Busy, read_letter
+from hermes.kit.failpoints import watching
+from hermes.kit.redact import Redactor
+from hermes.ports.matters import PutMatter
+from hermes.ports.store import Fence, Parcel, Write
+from hermes.schema.errors import SandboxError, StoreError, ToolError
+from hermes.schema.messages import Trust, User, text_of
+from hermes.schema.scope import Address, Scope
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+from hermes.tools.processes.record import KIND, Record, State, record_of
+from hermes.tools.processes.registry import Registry
+
+pytestmark = pytest.mark.anyio
+
+TERMINAL = Scope("default", "s-1", "run-1", "/work")
+CHAT = Scope(
+    "default", "s-2", "run-2", "/work", address=Address("fake", "7"), key="agent:main:fake:dm:7"
+)
+SILENT = Scope("default", "s-3", "run-3", "/work", later=False)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def sandbox() -> PlayedSandbox:
+    return PlayedSandbox()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+    async with open_store(tmp_path / "state.db", clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def registry(store: SqliteStore, clock: FakeClock, tmp_path: Path) -> AsyncIterator[Registry]:
+    async with registry_of(store, clock, tmp_path) as opened:
+        yield opened
+
+
+async def inbox(store: SqliteStore, topic: str) -> list[Parcel]:
+    return list(await store.lanes.claim("inbox", topic, "me", timedelta(0), 1000))
+
+
+async def told(store: SqliteStore, scope: Scope) -> list[str]:
+    """What waits for the conversation of a scope, in words."""
+    if scope.address is not None:
+        return [text_of(read_letter(row).user) for row in await inbox(store, scope.key)]
+    rows = await inbox(store, scope.session)
+    return [text_of(msgspec.json.decode(row.body, type=User)) for row in rows]
+
+
+async def ended(registry: Registry, record: Record) -> Record:
+    with anyio.fail_after(20):
+        _, live = await registry.find(record.scope, record.id)
+        assert live is not None
+        await live.over.wait()
+    return live.record
+
+
+async def row(store: SqliteStore, name: str) -> Record:
+    matter = await store.matters.get(KIND, name)
+    assert matter is not None
+    assert matter.open == (matter.state == "running")
+    return record_of(matter)
+
+
+async def test_an_exit_closes_the_row_and_tells_the_session(
+    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox
+):
+    record = await registry.begin(order(sandbox, TERMINAL, "make all", notify=True))
+    assert (record.id[:5], len(record.id), record.pid) == ("proc_", 17, 1000)
+    assert (await row(store, record.id)).is_running
+    sandbox.started[0].say("built\n")
+    sandbox.started[0].exit(3)
+    last = await ended(registry, record)
+    assert (last.state, last.exit_code, last.output) == (State.EXITED, 3, "built\n")
+    assert await row(store, record.id) == last
+    (text,) = await told(store, TERMINAL)
+    assert f"Background process {record.id} ended by itself (exit code 3)" in text
+    assert "make all" in text
+    assert "\nbuilt\n" in text
+    assert str(last.log) in text
+
+
+async def test_a_chat_is_told_with_a_letter_that_waits_for_its_turn(
+    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox
+):
+    record = await registry.begin(order(sandbox, CHAT, notify=True))
+    sandbox.started[0].exit()
+    await ended(registry, record)
+    (parcel,) = await inbox(store, CHAT.key)
+    letter = read_letter(parcel)
+    assert (letter.address, letter.manner) == (CHAT.address, Busy.COLLECT)
+    assert letter.user.trust is Trust.DATA
+
+
+@pytest.mark.parametrize(("scope", "notify"), [(TERMINAL, False), (SILENT, True)])
+async def test_without_a_promise_that_can_be_kept_nobody_is_told(
+    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox, scope: Scope, notify: bool
+):
+    record = await registry.begin(order(sandbox, scope, notify=notify))
+    sandbox.started[0].exit()
+    await ended(registry, record)
+    assert await told(store, scope) == []
+
+
+@pytest.mark.parametrize("source", ["process kill", "/stop"])
+async def test_whoever_ends_it_is_not_told_again(
+    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox, source: str
+):
+    record = await registry.begin(order(sandbox, TERMINAL, notify=True))
+    _, live = await registry.find(TERMINAL, record.id)
+    assert live is not None
+    last = await registry.end(live, source)
+    assert (last.state, last.source) == (State.KILLED, source)
+    assert await registry.end(live, "again") == last
+    assert await told(store, TERMINAL) == []
+
+
+async def test_what_cannot_be_started_leaves_no_row(
+    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox
+):
+    with pytest.raises(SandboxError, match="could not be started"):
+        await registry.begin(order(sandbox, TERMINAL, "absent"))
+    assert await store.matters.find(KIND) == []
+    await registry.begin(order(sandbox, TERMINAL))
+
+
+async def test_sessions_see_only_their_own(
+    registry: Registry, sandbox: PlayedSandbox, store: SqliteStore
+):
+    mine = await registry.begin(order(sandbox, TERMINAL))
+    theirs = await registry.begin(order(sandbox, CHAT))
+    assert [one.id for one in await registry.of(TERMINAL)] == [mine.id]
+    with pytest.raises(ToolError, match="has no process"):
+        await registry.find(TERMINAL, theirs.id)
+    after_reset = msgspec.structs.replace(CHAT, session="s-9")
+    assert [one.id for one in await registry.of(after_reset)] == [theirs.id]
+    assert await registry.end_all(CHAT, "/stop") == 1
+    assert [one.id for one in registry.running] == [mine.id]
+
+
+async def test_the_house_holds_sixty_four(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+):
+    async with (
+        registry_of(store, clock, tmp_path) as one,
+        registry_of(store, clock, tmp_path) as other,
+    ):
+        for number in range(64):
+            await (one, other)[number % 2].begin(order(sandbox, TERMINAL))
+        with pytest.raises(ToolError, match="64 background processes run already"):
+            await one.begin(order(sandbox, TERMINAL))
+        sandbox.started[0].exit()
+        with anyio.fail_after(20):
+            while len(one.running) == 32:
+                await anyio.lowlevel.checkpoint()
+        await one.begin(order(sandbox, TERMINAL))
+
+
+async def test_an_ended_process_is_known_for_half_an_hour(
+    registry: Registry, clock: FakeClock, sandbox: PlayedSandbox
+):
+    record = await registry.begin(order(sandbox, TERMINAL))
+    sandbox.started[0].exit()
+    await ended(registry, record)
+    await clock.advance(29 * 60)
+    assert [one.id for one in await registry.of(TERMINAL)] == [record.id]
+    await clock.advance(2 * 60)
+    assert await registry.of(TERMINAL) == []
+
+
+async def test_leaving_ends_everything_and_says_so(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+):
+    async with registry_of(store, clock, tmp_path) as registry:
+        record = await registry.begin(order(sandbox, TERMINAL))
+    last = await row(store, record.id)
+    assert (last.state, last.source) == (State.KILLED, "Hermes itself was closed")
+    (text,) = await told(store, TERMINAL)
+    assert "was ended (Hermes itself was closed)" in text
+
+
+async def test_an_error_in_the_block_is_raised_as_it_is(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path
+):
+    with pytest.raises(StoreError, match="as it is"):
+        async with registry_of(store, clock, tmp_path):
+            raise StoreError("as it is")
+
+
+class Dead:
+    """What a program leaves that was killed: open rows of a process that is gone."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    async def leaves(self, name: str) -> None:
+        matter = await self._store.matters.get(KIND, name)
+        assert matter is not None
+        gone = msgspec.structs.replace(matter, holder=_dead_holder(matter.holder))
+        await self._store.commit(PutMatter(gone))
+
+
+def _dead_holder(holder: str) -> str:
+    host, boot, _, rest = holder.split("/", 3)
+    return f"{host}/{boot}/4194999/{rest}"
+
+
+async def test_what_was_lost_is_reported_once(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+):
+    async with registry_of(store, clock, tmp_path) as first:
+        record = await first.begin(order(sandbox, TERMINAL, "serve"))
+        quiet = await first.begin(order(sandbox, SILENT, "serve"))
+        sandbox.started[0].say("listening\n")
+        with anyio.fail_after(20):
+            while not (tmp_path / "logs" / f"{record.id}.log").exists():
+                await anyio.lowlevel.checkpoint()
+        await Dead(store).leaves(record.id)
+        await Dead(store).leaves(quiet.id)
+        async with (
+            registry_of(store, clock, tmp_path) as second,
+            registry_of(store, clock, tmp_path) as third,
+        ):
+            await second.recover()
+            await third.recover()
+            found, live = await second.find(TERMINAL, record.id)
+            assert (found.state, live, found.output) == (State.LOST, None, "listening\n")
+    (text,) = await told(store, TERMINAL)
+    assert "is gone: the program that ran it ended" in text
+    assert "listening" in text
+    assert await told(store, SILENT) == []
+
+
+async def test_secrets_reach_neither_row_nor_report(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+):
+    redact = Redactor(["canary-4711-secret"]).redact
+    async with registry_of(store, clock, tmp_path, redact=redact) as registry:
+        record = await registry.begin(
+            order(sandbox, TERMINAL, "echo canary-4711-secret", notify=True)
+        )
+        sandbox.started[0].say("canary-4711-secret\n")
+        sandbox.started[0].exit()
+        await ended(registry, record)
+    matter = await store.matters.get(KIND, record.id)
+    assert matter is not None
+    assert b"canary" not in bytes(matter.body)
+    assert "canary" not in "".join(await told(store, TERMINAL))
+    assert "canary" not in (tmp_path / "logs" / f"{record.id}.log").read_text()
+
+
+class FullDisk(SqliteStore):
+    """Refuses some commits."""
+
+    refuses = 0
+
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise StoreError("the disk is full")
+        await super().commit(*writes, fence=fence)
+
+
+async def test_a_full_disk_costs_time_but_no_report(
+    store: SqliteStore, tmp_path: Path, sandbox: PlayedSandbox
+):
+    clock = FakeClock(auto=True)
+    full = FullDisk(store._engine, clock)
+    async with registry_of(full, clock, tmp_path) as registry:
+        record = await registry.begin(order(sandbox, TERMINAL, notify=True))
+        full.refuses = 3
+        sandbox.started[0].exit()
+        await ended(registry, record)
+    assert len(await told(store, TERMINAL)) == 1
+    assert len(clock.slept) == 3
+
+
+async def test_a_row_that_cannot_be_written_means_no_process(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+):
+    full = FullDisk(store._engine, clock)
+    async with registry_of(full, clock, tmp_path) as registry:
+        full.refuses = 1
+        with pytest.raises(StoreError, match="full"):
+            await registry.begin(order(sandbox, TERMINAL))
+        assert registry.running == []
+    assert sandbox.started[0]._exit is not None
+
+
+class Watched:
+    def __init__(self, registry: Registry, record: Record, process: PlayedProcess) -> None:
+        self.registry = registry
+        self.record = record
+        self.process = process
+
+    async def says(self, text: str) -> Record:
+        """The record once this was heard."""
+        self.process.say(text)
+        with anyio.fail_after(20):
+            await self.process.all_heard.wait()
+        _, live = await self.registry.find(self.record.scope, self.record.id)
+        assert live is not None
+        return live.record
+
+
+async def test_watched_words_are_told_and_too_many_end_the_watch(
+    registry: Registry, store: SqliteStore, clock: FakeClock, sandbox: PlayedSandbox
+):
+    record = await registry.begin(order(sandbox, TERMINAL, watch=("READY",)))
+    watched = Watched(registry, record, sandbox.started[0])
+    assert (await watched.says("nothing yet\n")).notices == 0
+    assert (await watched.says("READY now\n")).notices == 1
+    assert (await watched.says("READY again\n")).notices == 1
+    await clock.advance(15)
+    assert (await watched.says("READY thirdly\n")).notices == 2
+    await watched.says("READY 4\n")
+    await clock.advance(15)
+    await watched.says("READY 5\n")
+    last = await watched.says("READY 6\n")
+    assert (last.notices, last.notify, last.watch) == (4, True, ())
+    texts = await told(store, TERMINAL)
+    assert ["READY now" in texts[0], "READY thirdly" in texts[1]] == [True, True]
+    assert "1 earlier matching lines" in texts[1]
+    assert "not watched any more" in texts[3]
+    sandbox.started[0].exit()
+    await ended(registry, record)
+    assert "ended by itself" in (await told(store, TERMINAL))[-1]
+
+
+async def test_the_row_and_the_report_are_one_commit(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+):
+    seen: list[str] = []
+    with watching(seen.append):
+        async with registry_of(store, clock, tmp_path) as registry:
+            record = await registry.begin(order(sandbox, TERMINAL, notify=True))
+            sandbox.started[0].exit()
+            await ended(registry, record)
+    ours = [name for name in seen if name.startswith("processes.")]
+    assert ours == ["processes.exited", "processes.brought"]

@@ -1,0 +1,207 @@
+"""The `process` tool and `terminal` in the background, with real processes."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw, structs
+
+from background import registry_of
+from hermes.kit.clock import SystemClock
+from hermes.kit.redact import Redactor
+from hermes.ports.counsel import Ruling, Wish
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Text
+from hermes.schema.scope import Scope
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.tools.catalog import ToolDeps, first_tools
+
+pytestmark = pytest.mark.anyio
+
+Use = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    async with open_store(tmp_path / "state.db", SystemClock()) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def use(
+    store: SqliteStore, deps: ToolDeps, scope: Scope, tmp_path: Path, secret: str
+) -> AsyncIterator[Use]:
+    """`await use("process", action="list")`; `scope_` and `ask_` change the context."""
+    clock = SystemClock()
+    redact = Redactor([secret]).redact
+    async with registry_of(store, clock, tmp_path, redact=redact) as registry:
+        tools = first_tools(structs.replace(deps, processes=registry, clock=clock))
+
+        async def progress(text: str) -> None:
+            raise AssertionError(text)
+
+        async def yes(wish: Wish) -> Ruling:
+            return Ruling(allowed=True)
+
+        async def run(name: str, **args: Any) -> dict[str, Any]:
+            where, ask = args.pop("scope_", scope), args.pop("ask_", yes)
+            ctx = ToolContext(where, "call", progress, ask)
+            with anyio.fail_after(30):
+                output = await tools[name].run(Raw(msgspec.json.encode(args)), ctx)
+            part = output.parts[0]
+            assert isinstance(part, Text)
+            return msgspec.json.decode(part.text)
+
+        yield run
+
+
+async def begin(use: Use, command: str, **more: Any) -> str:
+    return (await use("terminal", command=command, background=True, **more))["session_id"]
+
+
+async def test_a_background_process_is_begun_and_waited_for(use: Use):
+    begun = await use("terminal", command="echo one; echo two >&2; exit 3", background=True)
+    name, pid = begun.pop("session_id"), begun.pop("pid")
+    assert begun == snapshot(
+        {
+            "output": "Background process started",
+            "exit_code": 0,
+            "error": None,
+            "hint": "process(action='poll') shows how it is; nothing is told by itself",
+        }
+    )
+    waited = await use("process", action="wait", session_id=name)
+    assert waited.pop("pid") == pid
+    waited.pop("uptime_seconds")
+    assert waited == {
+        "session_id": name,
+        "command": "echo one; echo two >&2; exit 3",
+        "status": "exited",
+        "output": "one\ntwo\n",
+        "exit_code": 3,
+        "completion_reason": "exited",
+    }
+
+
+async def test_poll_and_list_show_what_runs(use: Use, workspace: Path):
+    name = await begin(use, "echo begun; sleep 1000")
+    polled: dict[str, Any] = {}
+    with anyio.fail_after(20):
+        while not polled.get("output_preview"):
+            polled = await use("process", action="poll", session_id=name)
+    assert (polled["status"], polled["output_preview"]) == ("running", "begun\n")
+    assert "exit_code" not in polled
+    (listed,) = (await use("process", action="list"))["processes"]
+    assert (listed["session_id"], listed["cwd"]) == (name, str(workspace))
+    waited = await use("process", action="wait", session_id=name, timeout=1)
+    assert (waited["status"], waited["note"]) == ("running", "It still runs after 1 s.")
+
+
+async def test_kill_ends_the_whole_tree(use: Use, workspace: Path):
+    command = "sleep 1000 & echo $! > child.new; mv child.new child; trap '' TERM; sleep 1000"
+    name = await begin(use, command)
+    child = workspace / "child"
+    with anyio.fail_after(20):
+        while not child.exists():
+            await use("process", action="poll", session_id=name)
+    killed = await use("process", action="kill", session_id=name)
+    assert (killed["status"], killed["completion_reason"]) == ("exited", "killed")
+    assert killed["termination_source"] == "process kill"
+    assert not Path(f"/proc/{child.read_text().strip()}").exists()
+    assert await use("process", action="kill", session_id=name) == killed
+
+
+async def test_a_process_can_be_talked_to(use: Use):
+    name = await begin(use, "read a; read b; echo $a-$b; cat")
+    await use("process", action="write", session_id=name, data="on")
+    await use("process", action="submit", session_id=name, data="e")
+    await use("process", action="submit", session_id=name, data="two")
+    await use("process", action="submit", session_id=name, data="three")
+    await use("process", action="close", session_id=name)
+    waited = await use("process", action="wait", session_id=name)
+    assert (waited["output"], waited["exit_code"]) == ("one-two\nthree\n", 0)
+    with pytest.raises(ToolError, match="reads nothing any more"):
+        await use("process", action="write", session_id=name, data="x")
+
+
+async def test_a_terminal_of_its_own(use: Use):
+    name = await begin(use, "test -t 0 && read -p 'name? ' n; echo hello $n", pty=True)
+    with anyio.fail_after(20):
+        while (
+            "name?" not in (await use("process", action="poll", session_id=name))["output_preview"]
+        ):
+            pass
+    await use("process", action="submit", session_id=name, data="ann")
+    waited = await use("process", action="wait", session_id=name)
+    assert waited["output"].endswith("hello ann\n")
+
+
+async def test_what_is_typed_is_asked_about(use: Use):
+    asked: list[Wish] = []
+
+    async def no(wish: Wish) -> Ruling:
+        asked.append(wish)
+        return Ruling(allowed=False, why="Not that.")
+
+    name = await begin(use, "sh")
+    with pytest.raises(ToolError, match=r"Not that\."):
+        await use("process", action="submit", session_id=name, data="rm -rf /", ask_=no)
+    assert [(one.tool, one.action, one.shell) for one in asked] == [("process", "rm -rf /", True)]
+
+
+async def test_log_gives_lines(use: Use, secret: str):
+    name = await begin(use, f"seq 300; echo {secret}")
+    await use("process", action="wait", session_id=name)
+    last = await use("process", action="log", session_id=name)
+    assert (last["total_lines"], last["showing"]) == (301, "lines 102 to 301")
+    assert last["output"].splitlines()[-1] == "[redacted]"
+    some = await use("process", action="log", session_id=name, offset=10, limit=2)
+    assert (some["output"], some["showing"]) == ("11\n12", "lines 11 to 12")
+
+
+async def test_a_promise_is_refused_where_it_cannot_be_kept(use: Use, scope: Scope):
+    silent = structs.replace(scope, later=False)
+    for promise in ({"notify_on_complete": True}, {"watch_patterns": ["x"]}):
+        begun = await use("terminal", command="true", background=True, scope_=silent, **promise)
+        assert begun["notify_on_complete"] is False
+        assert "poll" in begun["notify_unsupported"]
+        assert "watch_patterns" not in begun
+
+
+async def test_notify_wins_over_watch(use: Use):
+    begun = await use(
+        "terminal",
+        command="true",
+        background=True,
+        notify_on_complete=True,
+        watch_patterns=["x"],
+    )
+    assert begun["notify_on_complete"] is True
+    assert "watch_patterns" not in begun
+    watched = await use("terminal", command="true", background=True, watch_patterns=["x"])
+    assert (watched["notify_on_complete"], watched["watch_patterns"]) == (False, ["x"])
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"action": "poll"}, "`session_id` is missing"),
+        ({"action": "poll", "session_id": "proc_0"}, "has no process 'proc_0'"),
+        ({"action": "dance"}, "`action` must be one of"),
+        ({"action": "wait", "session_id": "x", "timeout": 601}, "from 0 to 600"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(use: Use, args: dict[str, Any], message: str):
+    with pytest.raises(ToolError, match=message):
+        await use("process", **args)
+
+
+async def test_a_program_that_is_not_there_ends_with_the_shell(use: Use):
+    name = await begin(use, "no-such-program")
+    waited = await use("process", action="wait", session_id=name)
+    assert waited["exit_code"] == 127

@@ -1,0 +1,102 @@
+"""Files that are replaced: all or none, also on a disk that takes no more."""
+
+import os
+import resource
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hermes.schema.errors import ToolError
+from hermes.tools.files.replacing import Change, replace_all
+from hermes.tools.files.ways import forbids_nothing
+
+
+@contextmanager
+def full_disk(most: int = 1_000) -> Generator[None]:
+    """No file may grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def change(path: Path, after: bytes | None) -> Change:
+    if not path.exists():
+        return Change(path, None, after)
+    return Change(path, path.read_bytes(), after, path.lstat())
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"old a")
+    (tmp_path / "gone").write_bytes(b"to be deleted")
+    before = {name: (tmp_path / name).lstat().st_ino for name in ("a", "gone")}
+    changes = [
+        change(tmp_path / "a", b"new a"),
+        change(tmp_path / "gone", None),
+        change(tmp_path / "new" / "deep" / "b", b"new b"),
+        change(tmp_path / "large", b"x" * 100_000),
+    ]
+    with full_disk(), pytest.raises(OSError, match="large"):
+        replace_all(changes, forbids_nothing)
+    assert names(tmp_path) == {"a", "gone"}
+    assert {name: (tmp_path / name).lstat().st_ino for name in before} == before
+    assert (tmp_path / "a").read_bytes() == b"old a"
+    made = replace_all(changes, forbids_nothing)
+    assert names(tmp_path) == {"a", "new", "new/deep", "new/deep/b", "large"}
+    assert made == [tmp_path / "new", tmp_path / "new" / "deep"]
+
+
+def test_what_fails_last_takes_the_first_back(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"old a")
+    (tmp_path / "a").chmod(0o640)
+    (tmp_path / "b").write_bytes(b"old b")
+    inode = (tmp_path / "a").lstat().st_ino
+    stale = Change(tmp_path / "b", b"old b", b"new b", (tmp_path / "a").lstat())
+    with pytest.raises(ToolError, match="b was changed by somebody else meanwhile"):
+        replace_all([change(tmp_path / "a", b"new a"), stale], forbids_nothing)
+    assert names(tmp_path) == {"a", "b"}
+    assert (tmp_path / "a").read_bytes() == b"old a"
+    assert (tmp_path / "a").lstat().st_ino == inode
+
+
+def test_a_file_that_appeared_or_vanished_is_not_overrun(tmp_path: Path):
+    appears = change(tmp_path / "new", b"mine")
+    (tmp_path / "new").write_bytes(b"theirs")
+    with pytest.raises(ToolError, match="changed by somebody else"):
+        replace_all([appears], forbids_nothing)
+    vanishes = change(tmp_path / "new", b"mine")
+    (tmp_path / "new").unlink()
+    with pytest.raises(ToolError, match="vanished"):
+        replace_all([vanishes], forbids_nothing)
+    assert names(tmp_path) == set()
+
+
+def test_owner_and_permissions_stay(tmp_path: Path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    path.chmod(0o4751)
+    wanted = (os.getuid(), os.getgid())
+    if os.geteuid() == 0:
+        wanted = (12_345, 54_321)
+        os.chown(path, *wanted)
+        path.chmod(0o4751)
+    replace_all([change(path, b"new")], forbids_nothing)
+    stat = path.stat()
+    assert ((stat.st_uid, stat.st_gid), stat.st_mode & 0o7777) == (wanted, 0o4751)
+    replace_all([Change(path, b"new", b"newer", stat, 0o600)], forbids_nothing)
+    assert path.stat().st_mode & 0o7777 == 0o600
+
+
+def test_the_other_name_of_a_file_keeps_its_words(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "other").hardlink_to(tmp_path / "a")
+    replace_all([change(tmp_path / "a", b"new")], forbids_nothing)
+    assert (tmp_path / "other").read_bytes() == b"old"

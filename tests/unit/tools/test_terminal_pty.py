@@ -1,0 +1,48 @@
+"""Commands at a terminal of their own."""
+
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_command_has_a_terminal_when_it_asks_for_one(call, workspace: Path):
+    command = "test -t 0 && test -t 1 && echo yes; mkdir d; cd d"
+    answer = await call("terminal", command=command, pty=True)
+    assert (answer["output"], answer["exit_code"]) == ("yes\n", 0)
+    assert answer["cwd"] == str(workspace / "d")
+    without = await call("terminal", command="test -t 1 || echo no")
+    assert without["output"] == "no\n"
+
+
+async def test_long_output_of_a_terminal_is_cut_and_kept(call, secret: str):
+    answer = await call("terminal", command=f"seq 60000; echo {secret}", pty=True)
+    assert answer["output"].endswith("60000\n[redacted]\n")
+    full = Path(answer["full_output"]).read_text()
+    assert full.split() == [*map(str, range(1, 60_001)), "[redacted]"]
+
+
+async def test_a_terminal_has_nobody_who_types(call):
+    answer = await call("terminal", command="cat; echo over", pty=True)
+    assert answer["output"].endswith("over\n")
+
+
+async def test_the_time_of_a_terminal_is_bounded(call):
+    answer = await call("terminal", command="echo begun; sleep 1000", pty=True, timeout=1)
+    assert (answer["output"], answer["exit_code"]) == ("begun\n", 124)
+    assert answer["error"] == "The command was ended after 1 s."
+
+
+async def test_a_terminal_that_is_interrupted_leaves_nothing(call, workspace: Path):
+    pid = workspace / "pid"
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            run = "echo $$ > pid.new; mv pid.new pid; sleep 1000"
+            group.start_soon(lambda: call("terminal", command=run, pty=True))
+            while not pid.exists():
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
