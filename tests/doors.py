@@ -21,7 +21,11 @@ class DoorProcess:
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(PATIENCE)
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
 
     def die(self) -> None:
         self.process.kill()

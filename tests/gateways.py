@@ -7,9 +7,13 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+from msgspec import structs
 
+from hermes.approvals.desk import ApprovalDesk
+from hermes.approvals.policy import Rules as ApprovalRules
 from hermes.commands.command import Context
 from hermes.commands.registry import standard_commands
+from hermes.commands.services import Services
 from hermes.gateway.desk import Urgent
 from hermes.gateway.gateway import Gateway, GatewayRules, House, no_refusal
 from hermes.gateway.intake import Door
@@ -142,6 +146,7 @@ async def lobby(
     door: Door = open_door,
     urgent: Mapping[str, Urgent] | None = None,
     refusal: Callable[[Letter], Awaitable[str]] = no_refusal,
+    leave: ApprovalRules | None = None,
 ) -> AsyncGenerator[Lobby]:
     """A gateway that runs while the block does, and is then cut off as by a power failure."""
     clock = clock or FakeClock()
@@ -149,7 +154,14 @@ async def lobby(
     async with open_store(path / "state.db", clock) as store:
         model = Repeater(*scripts)
         planner = ScriptedPlanner(model, {tool.spec.name: tool for tool in tools})
+        approvals = ApprovalDesk(store, clock, leave) if leave else None
+        planner.counsel = approvals
         runner = Runner(store, clock, planner, half_a_cent, "default")
+
+        def context(conversation: Conversation) -> Context:
+            services = Services(approvals=approvals)
+            return structs.replace(surroundings(conversation), services=services)
+
         house = House(
             store=store,
             clock=clock,
@@ -157,8 +169,9 @@ async def lobby(
             channels={channel.name: channel},
             door=door,
             registry=standard_commands(),
-            context=surroundings,
+            context=context,
             cwd="/work",
+            approvals=approvals,
             urgent=urgent or {},
             refusal=refusal,
         )

@@ -43,9 +43,9 @@ def mock_model(folder: Path, script: Script) -> Iterator[MockModel]:
     with subprocess.Popen([*command, "--log", str(log)], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         try:
-            yield MockModel(server.stdout.readline().decode().strip(), log)
+            yield MockModel(wait_for_data(server.stdout.fileno()).decode().strip(), log)
         finally:
-            server.terminate()
+            server.kill()
 
 
 class Ran(NamedTuple):
@@ -162,6 +162,13 @@ def wait_for_data(fd: int) -> bytes:
     return os.read(fd, 65536)
 
 
+def ended(child: pexpect.spawn) -> int | None:
+    """How it ended. What nobody reads would keep a program from leaving its terminal."""
+    child.expect(pexpect.EOF)
+    child.wait()
+    return child.exitstatus
+
+
 class Fifo:
     """A named pipe through which a command tells the test how far it is."""
 
@@ -172,6 +179,15 @@ class Fifo:
 
     def words(self) -> Sequence[str]:
         return wait_for_data(self._fd).decode().split()
+
+    def released(self) -> None:
+        """Returns when no process holds it open any more: in a sandbox, ids say nothing to us."""
+        reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        os.close(self._fd)
+        self._fd = reader
+        poll = select.poll()
+        poll.register(reader, 0)
+        assert poll.poll(PATIENCE * 1000), f"somebody still holds {self.path}"
 
     def close(self) -> None:
         os.close(self._fd)

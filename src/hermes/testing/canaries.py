@@ -55,21 +55,25 @@ class Canaries:
         self._planted[token.encode()] = Canary(token, owner, kind, hidden)
         return token
 
-    def look(self, reader: str, where: str, data: bytes | str) -> None:
-        """Remember every canary in the data that this reader must not see."""
+    def look(self, reader: str, where: str, data: bytes | str, *, entrusted: bool = False) -> None:
+        """Remember every canary in the data that this reader must not see.
+
+        An `entrusted` place is where the reader's own hidden ones belong.
+        """
         data = data.encode(errors="surrogatepass") if isinstance(data, str) else data
         self.looked += 1
         for canary in self._found(data):
-            if canary.hidden or not _may_see(reader, canary.owner):
+            if (canary.hidden and not entrusted) or not _may_see(reader, canary.owner):
                 place = (canary.token, reader, where)
                 self._seen.setdefault(place, Sighting(canary, reader, where))
 
     def look_at_files(self, reader: str, folder: Path, but: Collection[str] = ()) -> None:
         """Every file below a folder, except those named and databases, which SQLite must open."""
         for path in sorted(folder.rglob("*")):
-            if path.name in but or ".db" in path.name or not path.is_file():
+            below = path.relative_to(folder)
+            if not set(but).isdisjoint(below.parts) or ".db" in path.name or not path.is_file():
                 continue
-            self.look(reader, str(path.relative_to(folder)), path.read_bytes())
+            self.look(reader, str(below), path.read_bytes())
 
     def look_at_database(self, reader: str, path: Path) -> None:
         """Every value of every table."""

@@ -1,59 +1,81 @@
-"""A gateway in a process of its own, on the test platform; it dies where it is told to.
+"""The real gateway process on the test platform; it dies where it is told to.
 
 usage: python -m hermes.testing.gateway_process <spec.json>
 
-It prints `ready`, `armed` when it was told by SIGUSR1 to die at the next occasion, and when it
-is told to end by SIGTERM, what it saw as a line of JSON.
+It is `hermes gateway run` for the home that the spec names. It prints `READY=1`, `armed` when it
+was told by SIGUSR2 to die at the next occasion, and when it is told to end by SIGTERM, what it saw
+as a line of JSON.
 """
 
 import collections
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 
-import anyio
 import msgspec
 from msgspec import Struct
 
-from hermes.gateway.gateway import Gateway
-from hermes.gateway.letters import Busy
-from hermes.kit.clock import SystemClock
+from hermes.config.env import Env, process_env
+from hermes.config.home import resolve_home
+from hermes.daemon.options import RunOptions
+from hermes.daemon.process import run_gateway
+from hermes.daemon.state import Snapshot
 from hermes.kit.failpoints import watching
 from hermes.kit.redact import Redactor
-from hermes.store.sqlite import open_store
+from hermes.ports.channel import Manifest
 from hermes.telemetry.logs import LogSettings, set_up_logs
-from hermes.testing.household import ActingTool, Household, PausingTool, patient_rules
-from hermes.testing.loop_guard import LoopGuard
-from hermes.testing.obliging import Obliging
-from hermes.testing.platform_channel import open_channel
+from hermes.testing.homes import CHANNEL, Furniture, furnish, home_of
+from hermes.testing.loop_guard import LoopBlocked, LoopGuard
+from hermes.testing.served import TEST
 
-CHANNEL = "test"
+READY = "READY=1"
 
 
 class Spec(Struct, frozen=True, kw_only=True):
     """`die_at` names a failpoint, `nth` says at which passing of it the process is killed.
 
-    Without `armed` it begins to count when it is told to.
+    Without `armed` it begins to count when it is told to. `factory` opens the channels. The logs
+    of the profiles `overheard` get everything that the process logs, as they never should.
     """
 
-    url: str
     folder: str
-    accounts: tuple[str, ...] = ("main",)
-    busy: Busy = Busy.QUEUE
-    progress: bool = True
+    home: str
     die_at: str = ""
     nth: int = 1
     armed: bool = True
+    factory: str = TEST.factory
+    overheard: tuple[str, ...] = ()
 
 
 class Report(Struct, frozen=True):
-    """Which failpoints were passed how often, and how the loop fared."""
+    """Which failpoints were passed how often, and how the loop fared, in seconds.
+
+    `stood` is the longest time without a turn of the loop, `longest` is that less what the
+    machine took for others, and `worked` is for how long the loop itself was at work in one go.
+    """
 
     passed: dict[str, int]
     longest: float
+    stood: float
+    worked: float
     blocks: list[str]
+
+    @property
+    def loop(self) -> str:
+        """In words, for whoever reads the numbers of a proof."""
+        stood, net, worked = (1000 * one for one in (self.stood, self.longest, self.worked))
+        return (
+            f"the loop stood still for {stood:.0f} ms at most, {net:.0f} ms when others had no "
+            f"processor, and worked for {worked:.0f} ms at most"
+        )
+
+    def check_loop(self) -> None:
+        """Nobody blocked it, however busy the machine is."""
+        if self.blocks:
+            raise LoopBlocked("\n".join([self.loop, *self.blocks]))
 
 
 class Fate:
@@ -72,66 +94,69 @@ class Fate:
             if self._left <= 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-
-async def open_gateway(stack: AsyncExitStack, spec: Spec, account: str) -> Gateway:
-    """One profile's gateway, from its store to its channel; closed with the stack."""
-    clock, folder = SystemClock(), Path(spec.folder) / account
-    store = await stack.enter_async_context(open_store(folder / "state.db", clock))
-    channel = await stack.enter_async_context(open_channel(spec.url, account, clock, CHANNEL))
-    household = Household(
-        profile=account,
-        store=store,
-        clock=clock,
-        channels={CHANNEL: channel},
-        model=Obliging(),
-        tools=[ActingTool(folder / "effects"), PausingTool(clock)],
-        cwd=str(folder),
-    )
-    return Gateway(household.build(), patient_rules(spec.busy, progress=spec.progress))
+    def arm(self, number: int, frame: FrameType | None) -> None:
+        self.armed = True
+        _say("armed")
 
 
-async def run(spec: Spec, fate: Fate) -> Report:
-    async with AsyncExitStack() as stack:
-        gateways = [await open_gateway(stack, spec, account) for account in spec.accounts]
-        guard = LoopGuard()
-        async with anyio.create_task_group() as group:
-            for gateway in gateways:
-                group.start_soon(gateway.run)
-            guard.start()
-            await _until_told_to_end(fate)
-            for gateway in gateways:
-                gateway.close()
-        await guard.stop()
-    blocks = [f"{block.seconds:.3f} s\n{block.stack}" for block in guard.blocks]
-    return Report(dict(fate.passed), guard.longest, blocks)
+class Watch:
+    """Watches the loop from when the gateway begins to serve."""
+
+    def __init__(self) -> None:
+        self._guard: LoopGuard | None = None
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        if self._guard is None:
+            self._guard = LoopGuard()
+            self._guard.start()
+
+    def report(self, passed: dict[str, int]) -> Report:
+        guard = self._guard
+        if guard is None:
+            return Report(passed, 0.0, 0.0, 0.0, [])
+        guard.halt()
+        blocks = [f"{block.seconds:.3f} s\n{block.stack}" for block in guard.blocks]
+        return Report(passed, guard.longest, guard.stood, guard.worked, blocks)
 
 
-async def _until_told_to_end(fate: Fate) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGUSR1) as signals:
-        _say("ready")
-        async for number in signals:
-            if number != signal.SIGUSR1:
-                return
-            fate.armed = True
-            _say("armed")
+def alone(folder: Path, url: str, account: str = "main") -> Spec:
+    """A gateway of one profile that everything is well with, furnished and ready to be started."""
+    work = folder / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    given = Furniture(account=account, url=url, env={"MESSAGING_CWD": str(work)})
+    furnish(folder / "home", given)
+    return Spec(folder=str(folder), home=str(folder / "home"))
+
+
+def run(spec: Spec, fate: Fate) -> tuple[int, Report]:
+    """Until it is told to end. Returns its exit code, and what it saw."""
+    env = Env({**process_env(), "HERMES_HOME": spec.home})
+    watch = Watch()
+    options = RunOptions(ready_fd=os.dup(1))
+    manifest = Manifest(name=CHANNEL, factory=spec.factory)
+    with ExitStack() as stack:
+        stack.enter_context(watching(fate))
+        for profile in spec.overheard:
+            logs = home_of(Path(spec.home), profile) / "logs"
+            stack.callback(set_up_logs(logs, LogSettings(), Redactor()).close)
+        code = run_gateway(resolve_home(env), env, options, {CHANNEL: manifest}, watch)
+    return code, watch.report(dict(fate.passed))
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    os.write(1, f"{line}\n".encode())
 
 
-def main() -> None:
+def main() -> int:
     if len(sys.argv) != 2:
         sys.exit("usage: python -m hermes.testing.gateway_process <spec.json>")
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Spec)
     fate = Fate(spec.die_at, spec.nth, armed=spec.armed)
-    logs = set_up_logs(Path(spec.folder) / "logs", LogSettings(), Redactor())
-    with watching(fate):
-        report = anyio.run(run, spec, fate)
-    logs.close()
+    signal.signal(signal.SIGUSR2, fate.arm)
+    code, report = run(spec, fate)
     _say(msgspec.json.encode(report).decode())
+    return 0 if code == 128 + signal.SIGTERM else code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

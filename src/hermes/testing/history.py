@@ -5,16 +5,21 @@ It reads the platform's own memory, in which a question's first word is its name
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
+import msgspec
 from msgspec import Struct, field
 
 from hermes.gateway.bubble import BELOW
 from hermes.gateway.delivery import MARK
+from hermes.gateway.letters import Reply, address_in
 from hermes.ports.store import Store
 from hermes.schema.messages import Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Stored
+from hermes.store.connection import READ_ONLY, connect
 from hermes.testing.obliging import ANSWER, LINES
 from hermes.testing.platform.truth import Shown, Spoken, Truth
 
@@ -23,6 +28,7 @@ _LINE = re.compile(r"(\S+) line (\d+): ")
 _GIVEN_BACK = re.compile(r"“/\S+ (\S+?)” was cut off")
 _SET_ASIDE = "is set aside"
 PROGRESS = "· "
+_DONE, _PARKED = 2, 3
 
 
 class WrongHistory(AssertionError):
@@ -30,11 +36,16 @@ class WrongHistory(AssertionError):
 
 
 class Verdict(Struct):
-    """`told` are questions that were visibly not answered: given back, or set aside."""
+    """`told` are questions that were visibly not answered: given back, or set aside.
+
+    The answers to those `given_up` are kept in the outbox, with the reason why nobody can know
+    whether they arrived.
+    """
 
     asked: int = 0
     answered: int = 0
     told: list[str] = field(default_factory=list[str])
+    given_up: list[str] = field(default_factory=list[str])
     lost: list[str] = field(default_factory=list[str])
     doubled: list[str] = field(default_factory=list[str])
     marked: int = 0
@@ -56,7 +67,8 @@ class Verdict(Struct):
 
     def __str__(self) -> str:
         return (
-            f"{self.asked} asked, {self.answered} answered, {len(self.told)} told otherwise; "
+            f"{self.asked} asked, {self.answered} answered, {len(self.told)} told otherwise, "
+            f"{len(self.given_up)} parked in the outbox; "
             f"{len(self.lost)} lost, {len(self.doubled)} doubled unmarked, {self.marked} marked "
             f"copies, {len(self.inverted)} inverted, {len(self.strayed)} strayed, "
             f"{self.left_over} progress posts left over"
@@ -69,9 +81,14 @@ def name_of(text: str) -> str:
     return words[1] if text.startswith("/") and len(words) > 1 else words[0]
 
 
-def judge(truth: Truth) -> Verdict:
-    """What the platform's memory says, chat by chat."""
-    verdict = Verdict()
+def is_question(text: str) -> bool:
+    """A command that passes nothing on has no name, and is answered in words of its own."""
+    return not text.startswith("/") or len(text.split()) > 1
+
+
+def judge(truth: Truth, parked: Collection[str] = ()) -> Verdict:
+    """What the platform's memory says, chat by chat; `parked` are names from an outbox."""
+    verdict = Verdict(given_up=sorted(parked))
     for (account, chat), (spoken, shown) in truth.by_chat().items():
         _Chat(f"{account}/{chat}", spoken, verdict).read(shown)
     return verdict
@@ -92,6 +109,8 @@ class Waiting:
         """Whether everything that was asked has got an answer, or was told otherwise."""
         truth = self._truth
         for spoken in truth.spoken[self._asked :]:
+            if not is_question(spoken.text):
+                continue
             name = name_of(spoken.text)
             self._names[spoken.id] = name
             self._missing[name] = set(_pieces(name, spoken.text)) - self._seen
@@ -100,6 +119,11 @@ class Waiting:
             self._take(truth.shown[post])
         self._read = len(truth.changes)
         return not truth.waiting() and not self._missing
+
+    def give_up(self, names: Collection[str]) -> None:
+        """These will not come."""
+        for name in names:
+            self._missing.pop(name, None)
 
     def _take(self, post: Shown) -> None:
         for piece in pieces_of(post, self._names):
@@ -127,11 +151,13 @@ class _Chat:
     def __init__(self, place: str, spoken: Sequence[Spoken], verdict: Verdict) -> None:
         self._place = place
         self._verdict = verdict
-        self._questions = {name_of(one.text): one for one in spoken}
-        self._by_id = {one.id: name_of(one.text) for one in spoken}
+        questions = [one for one in spoken if is_question(one.text)]
+        self._questions = {name_of(one.text): one for one in questions}
+        self._by_id = {one.id: name_of(one.text) for one in questions}
         self._order = {name: number for number, name in enumerate(self._questions)}
         self._seen: set[str] = set()
         self._answers: list[str] = []
+        self._last: dict[str, str] = {}
 
     def read(self, shown: Sequence[Shown]) -> None:
         for post in shown:
@@ -144,7 +170,7 @@ class _Chat:
         verdict.lost += [
             f"{self._place}: {piece}"
             for name, one in self._questions.items()
-            if name not in told
+            if name not in told and name not in verdict.given_up
             for piece in _pieces(name, one.text)
             if piece not in self._seen
         ]
@@ -175,8 +201,13 @@ class _Chat:
                 yield piece
 
     def _answer(self, name: str) -> None:
-        if self._answers and self._order[name] < self._order[self._answers[-1]]:
-            self._verdict.inverted.append(f"{self._place}: {name} after {self._answers[-1]}")
+        # In a group everybody has a session of their own, and none waits for another.
+        asker = self._questions[name]
+        talk = asker.person if asker.in_group else ""
+        last = self._last.get(talk)
+        if last is not None and self._order[name] < self._order[last]:
+            self._verdict.inverted.append(f"{self._place}: {name} after {last}")
+        self._last[talk] = name
         self._answers.append(name)
 
 
@@ -205,6 +236,47 @@ async def judge_store(
     for lane in ("inbox", "commands"):
         wrong += [f"{lane}: {topic} is not settled" for topic in await store.lanes.topics(lane)]
     return wrong
+
+
+class Outbox(Struct):
+    """What is wrong in an outbox, and the questions whose answers are parked there."""
+
+    wrong: list[str]
+    parked: list[str]
+
+
+def judge_outbox(database: Path, spoken: Sequence[Spoken] = ()) -> Outbox:
+    """For each message in the inbox one answer, which is delivered or parked, and none besides.
+
+    What is a `reply` to a command, such as that it waits behind a turn, comes before the answer.
+    """
+    connection = connect(database, READ_ONLY)
+    try:
+        rows = connection.execute("SELECT lane, key, topic, state, body FROM parcels ORDER BY n")
+        parcels = rows.fetchall()
+    finally:
+        connection.close()
+    chats = {one.id: one.chat for one in spoken}
+    heard: Counter[str] = Counter()
+    answered: Counter[str] = Counter()
+    outbox = Outbox([], [])
+    for lane, key, topic, state, body in parcels:
+        if lane == "inbox":
+            heard[chats.get(str(key).split(":")[1], "nowhere")] += 1
+        if not str(lane).startswith("outbox:"):
+            continue
+        answered[address_in(str(topic)).chat] += not str(key).endswith(":reply")
+        if state == _PARKED and isinstance(body, bytes):
+            text = msgspec.json.decode(body, type=Reply).text
+            outbox.parked += [match[1] for match in _NAME.finditer(text)]
+        elif state != _DONE:
+            outbox.wrong.append(f"outbox: {key} is not settled")
+    outbox.wrong += [
+        f"{chat}: {answered[chat]} answers in the outbox to {heard[chat]} messages"
+        for chat in sorted(heard.keys() | answered.keys())
+        if answered[chat] != heard[chat]
+    ]
+    return outbox
 
 
 def _questions(rows: Sequence[Stored]) -> list[str]:

@@ -80,20 +80,6 @@ class ActingTool:
         return Output.text("acted")
 
 
-class PausingTool:
-    """`pause` takes a moment, so that there is progress to be shown."""
-
-    spec = ToolSpec("pause", "Takes a moment.", {"type": "object"}, Effect.READ)
-
-    def __init__(self, clock: Clock, seconds: float = 0.3) -> None:
-        self._clock = clock
-        self._seconds = seconds
-
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
-        await self._clock.sleep(self._seconds)
-        return Output.text("paused")
-
-
 class OneModel:
     """A choice of models with one to choose."""
 

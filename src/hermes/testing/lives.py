@@ -5,16 +5,18 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 import anyio.abc
 import msgspec
 
-from hermes.testing.gateway_process import Report, Spec
-from hermes.testing.history import Waiting
+from hermes.testing.gateway_process import READY, Report, Spec
+from hermes.testing.history import Waiting, judge_outbox
 from hermes.testing.platform.server import PlatformServer
 
-PATIENCE = 90.0
+PATIENCE = 170.0
+LOOK = 2.0
 
 
 class Broken(AssertionError):
@@ -48,12 +50,15 @@ class Life:
                 raise Broken(f"the gateway ended with {code}: {said.decode()}")
             self.report = msgspec.json.decode(self._lines[-1], type=Report)
 
+    async def ready(self) -> None:
+        await self.says(READY)
+
     async def says(self, line: str) -> None:
         while line.encode() not in self._lines:
             await self._more.wait()
 
     def arm(self) -> None:
-        self.process.send_signal(signal.SIGUSR1)
+        self.process.send_signal(signal.SIGUSR2)
 
     def kill(self) -> None:
         if self.process.returncode is None:
@@ -93,5 +98,21 @@ async def live(spec: Spec, act: Callable[[Life], Coroutine[None, None, None]]) -
     return life
 
 
-async def all_is_answered(server: PlatformServer) -> None:
-    await server.until(Waiting(server.truth).is_over)
+class Answers:
+    """Waits for the answers to all that was asked so far.
+
+    What is parked in the outbox never comes: the `database` is looked into now and then.
+    """
+
+    def __init__(self, server: PlatformServer, database: Path | None = None) -> None:
+        self._server = server
+        self._database = database
+        self._waiting = Waiting(server.truth)
+
+    async def all(self) -> None:
+        while True:
+            with anyio.move_on_after(LOOK):
+                await self._server.until(self._waiting.is_over)
+                return
+            if self._database is not None and self._database.exists():
+                self._waiting.give_up(judge_outbox(self._database).parked)

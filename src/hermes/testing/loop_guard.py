@@ -35,16 +35,26 @@ class LoopBlocked(AssertionError):
 
 
 class LoopGuard:
-    """Ticks on the loop, and watches the ticks from a thread, which takes the blocker's stack."""
+    """Ticks on the loop, and watches the ticks from a thread, which takes the blocker's stack.
+
+    `stood` is the longest time without a turn of the loop; `longest` and the blocks leave out
+    for how long no processor was free, which on a busy machine is nobody's fault here. `worked`
+    is the longest time for which the loop's own thread was at work meanwhile, whoever else was.
+    A block is a time in which the loop did nothing else although others could: its own thread
+    was at work all along, or the watching thread came to its turns and the loop did not.
+    """
 
     def __init__(self, limit: float = LIMIT) -> None:
         self.limit = limit
         self.blocks: list[Block] = []
         self.longest = 0.0
+        self.stood = 0.0
+        self.worked = 0.0
         self._loop = asyncio.get_running_loop()
         self._ident = threading.get_ident()
         self._due = time.monotonic() + _TICK
         self._stack = ""
+        self._tardy = 0.0
         self._worked = time.thread_time()
         self._starved = _Starved()
         self._over = threading.Event()
@@ -52,15 +62,21 @@ class LoopGuard:
 
     def start(self) -> None:
         self._starved.since()
+        self._worked = time.thread_time()
         self._due = time.monotonic() + _TICK
         self._worker.start()
         self._handle = self._loop.call_later(_TICK, self._tick)
 
     async def stop(self) -> None:
-        self._measure()
+        self.halt()
+        await self._worker.ended()
+
+    def halt(self) -> None:
+        """As `stop`, also when the loop is over already; the thread ends by itself soon."""
+        if self._loop.is_running():
+            self._measure()
         self._handle.cancel()
         self._over.set()
-        await self._worker.ended()
         self._starved.close()
 
     def check(self) -> None:
@@ -68,8 +84,8 @@ class LoopGuard:
         if self.blocks:
             worst = max(self.blocks, key=lambda block: block.seconds)
             raise LoopBlocked(
-                f"the loop was blocked {len(self.blocks)} times, "
-                f"for {worst.seconds * 1000:.0f} ms by\n{worst.stack}"
+                f"the loop was blocked {len(self.blocks)} times, for {worst.seconds * 1000:.0f} ms "
+                f"(and {self.stood * 1000:.0f} ms as the clock has it) by\n{worst.stack}"
             )
 
     def _tick(self) -> None:
@@ -79,18 +95,26 @@ class LoopGuard:
 
     def _measure(self) -> None:
         now, worked = time.monotonic(), time.thread_time()
-        late = now - self._due - self._starved.since()
+        stood = now - self._due
+        late = stood - self._starved.since()
+        self.stood = max(self.stood, stood)
         busy, self._worked = worked - self._worked, worked
+        self.worked = max(self.worked, min(busy, stood))
+        tardy, self._tardy = self._tardy, 0.0
         # When not even the watching thread could run, the whole process stood still, unless
         # it was this thread that kept the interpreter to itself.
         if self._stack or busy > self.limit:
             self.longest = max(self.longest, late)
-            if late > self.limit:
+            blamed = busy > self.limit or tardy < self.limit / 2
+            if late > self.limit and blamed:
                 self.blocks.append(Block(late, self._stack or _UNSEEN))
         self._stack = ""
 
     def _watch(self) -> None:
-        while not self._over.wait(self.limit / 5):
+        step, last = self.limit / 5, time.monotonic()
+        while not self._over.wait(step):
+            now = time.monotonic()
+            self._tardy, last = max(self._tardy, now - last - step), now
             if not self._stack and time.monotonic() - self._due > self.limit / 2:
                 self._stack = "".join(traceback.format_stack(self._frame())[-12:])
 

@@ -2,15 +2,16 @@
 
 `use:NAME` in a question calls the tool NAME, once for each time it is written, with the JSON object
 at the question's end if there is one; `long` makes the answer longer than a post. The answer is
-`re: ` and the question, then what the tools said.
+`re: ` and the question, then what the tools said. See `hermes.testing.platform.mind` for the same
+model behind a real wire.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio.lowlevel
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from hermes.agent.prompts import prompt_text
 from hermes.kit.ids import new_id
@@ -34,11 +35,64 @@ LINES = 12
 LONG = "and this is why the answer takes more than one post to say."
 
 
-class Obliging:
-    """`heard` is told of every request before it is answered."""
+class Wish(Struct, frozen=True):
+    """A call that the question asks for."""
 
-    def __init__(self, heard: Callable[[Request], None] | None = None) -> None:
-        self._heard = heard
+    tool: str
+    args: str
+
+
+class Heard(Struct, frozen=True):
+    """One thing that was said to the model: by a person, or by a tool."""
+
+    text: str
+    result: bool = False
+
+
+def oblige(said: Iterable[Heard]) -> str | Wish:
+    """The answer to the last question, or the next call that it asks for."""
+    question, results = last_question(said)
+    words, brace, args = question.partition("{")
+    wanted = [word.removeprefix("use:") for word in words.split() if word.startswith("use:")]
+    if len(results) < len(wanted):
+        given = brace + args or msgspec.json.encode({"what": question}).decode()
+        return Wish(wanted[len(results)], given)
+    text = "\n".join([f"{ANSWER}{question}", *results])
+    if "long" in question.split():
+        name = question.split()[0]
+        text = "\n\n".join([text, *(f"{name} line {n}: {LONG}" for n in range(LINES))])
+    return text
+
+
+def last_question(said: Iterable[Heard]) -> tuple[str, list[str]]:
+    """The last question a person asked, and what the tools said since.
+
+    One that got no answer is joined with the next, so a question is one paragraph.
+    """
+    note = prompt_text("resumed")
+    results: list[str] = []
+    for one in reversed([*said]):
+        if one.result:
+            results.insert(0, one.text)
+        elif text := one.text.replace(note, "").strip():
+            return text.rpartition("\n\n")[2], results
+    raise ModelError("nothing was asked")
+
+
+def asked(messages: Sequence[Message]) -> tuple[str, list[str]]:
+    return last_question(_heard(messages))
+
+
+def _heard(messages: Sequence[Message]) -> list[Heard]:
+    return [
+        Heard(text_of(message), isinstance(message, Result))
+        for message in messages
+        if isinstance(message, Result | User)
+    ]
+
+
+class Obliging:
+    """It is at hand, without a wire."""
 
     @property
     def name(self) -> str:
@@ -54,43 +108,16 @@ class Obliging:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        if self._heard is not None:
-            self._heard(request)
         yield self._answer(request)
 
     async def _answer(self, request: Request) -> AsyncGenerator[Chunk]:
         await anyio.lowlevel.checkpoint()
-        question, results = asked(request.messages)
-        words, brace, args = question.partition("{")
-        wanted = [word.removeprefix("use:") for word in words.split() if word.startswith("use:")]
         usage = Usage(input=10, output=5)
-        if len(results) < len(wanted):
-            args = Raw((brace + args).encode() or msgspec.json.encode({"what": question}))
-            call = ToolCall(new_id("call"), wanted[len(results)], args)
-            yield Assistant(
-                new_id("msg"), (call,), Stop.TOOLS, usage, model=self.name, provider=self.provider
-            )
-            return
-        text = "\n".join([f"{ANSWER}{question}", *results])
-        if "long" in question.split():
-            name = question.split()[0]
-            text = "\n\n".join([text, *(f"{name} line {n}: {LONG}" for n in range(LINES))])
-        yield TextDelta(text)
-        yield Assistant(
-            new_id("msg"), (Text(text),), Stop.END, usage, model=self.name, provider=self.provider
-        )
-
-
-def asked(messages: Sequence[Message]) -> tuple[str, list[str]]:
-    """The last question a person asked, and what the tools said since.
-
-    One that got no answer is joined with the next, so a question is one paragraph.
-    """
-    note = prompt_text("resumed")
-    results: list[str] = []
-    for message in reversed(messages):
-        if isinstance(message, Result):
-            results.insert(0, text_of(message))
-        elif isinstance(message, User) and (text := text_of(message).replace(note, "").strip()):
-            return text.rpartition("\n\n")[2], results
-    raise ModelError("nothing was asked")
+        match oblige(_heard(request.messages)):
+            case Wish(tool=tool, args=args):
+                call = ToolCall(new_id("call"), tool, Raw(args.encode()))
+                parts, stop = (call,), Stop.TOOLS
+            case text:
+                yield TextDelta(text)
+                parts, stop = (Text(text),), Stop.END
+        yield Assistant(new_id("msg"), parts, stop, usage, model=self.name, provider=self.provider)

@@ -47,7 +47,7 @@ class PlatformChannel:
         self._account = account
         self._name = name
         self._heard: datetime | None = None
-        self.caps = Caps(max_text=LONGEST)
+        self.caps = Caps(max_text=LONGEST, groups=True)
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
         """A poll acknowledges all that the one before brought, for that is durable by then."""
@@ -106,7 +106,8 @@ class PlatformChannel:
     def _inbound(self, update: Update) -> Inbound:
         spoken = update.spoken
         address = Address(self._name, spoken.chat)
-        about = About(user_name=spoken.person)
+        kind = "group" if spoken.in_group else "dm"
+        about = About(chat_type=kind, chat_name=spoken.chat, user_name=spoken.name)
         parts = (Text(spoken.text),)
         return Inbound(spoken.id, address, spoken.person, parts, None, spoken.id, about)
 

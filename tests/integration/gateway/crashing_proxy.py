@@ -1,6 +1,8 @@
 """The gateway of `crashing_gateway.py`, but its turns are run by another one.
 
-usage: crashing_proxy.py <folder> <place> <pipe> <url of the far gateway>
+usage: crashing_proxy.py <folder> <place> <pipe> <url of the far gateway> [<its key>]
+
+With a key the far gateway is asked what it can do; without one it is taken for a plain server.
 """
 
 import sys
@@ -15,22 +17,27 @@ from hermes.agent.plan import Entrusted
 from hermes.commands.registry import standard_commands
 from hermes.gateway.gateway import Gateway, GatewayRules, House
 from hermes.kit.clock import SystemClock
-from hermes.ports.runtime import Ending, Errand, Heard, Tell
+from hermes.ports.runtime import Ending, Errand, Heard, Runtime, Tell
+from hermes.runtimes.proxy.far_runtime import FarRuntime
+from hermes.runtimes.proxy.far_turn import Parts
 from hermes.runtimes.proxy.runtime import Far, ProxyRuntime
 from hermes.schema.events import Said, TextDelta
 from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.session.runner import Runner
+from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import open_store
 from talks import half_a_cent
 
 
-class StoppingProxy(ProxyRuntime):
+class StoppingRuntime:
     """Stops in mid-answer, and when the answer is written down but not yet posted."""
 
-    def __init__(self, far: Far, stop: Stop) -> None:
-        super().__init__(far)
+    name = "The far gateway"
+
+    def __init__(self, runtime: Runtime, stop: Stop) -> None:
+        self._runtime = runtime
         self._stop = stop
 
     async def run(self, errand: Errand, tell: Tell) -> Ending:
@@ -43,23 +50,33 @@ class StoppingProxy(ProxyRuntime):
             if isinstance(event, Said):
                 await self._stop.at("after the answer")
 
-        return await super().run(errand, stopping)
+        return await self._runtime.run(errand, stopping)
+
+    async def close(self) -> None:
+        await self._runtime.close()
+
+
+def far_runtime(folder: Path, url: str, key: str) -> Runtime:
+    if not key:
+        return ProxyRuntime(Far(url=url))
+    far = Far(url=url, key=key)
+    return FarRuntime(Parts(far=far, clock=SystemClock(), blobs=FileBlobs(folder / "blobs")))
 
 
 class ProxyPlanner:
-    def __init__(self, runtime: ProxyRuntime) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Entrusted:
         return Entrusted(scope=scope, runtime=self._runtime, system="Be kind.", history=history)
 
 
-async def main(folder: Path, stop: Stop, url: str) -> None:
+async def main(folder: Path, stop: Stop, url: str, key: str = "") -> None:
     clock = SystemClock()
     async with open_store(folder / "state.db", clock) as plain:
         store = StoppingStore(plain._engine, clock)
         store.stop, store.changed = stop, anyio.Event()
-        planner = ProxyPlanner(StoppingProxy(Far(url=url), stop))
+        planner = ProxyPlanner(StoppingRuntime(far_runtime(folder, url, key), stop))
         house = House(
             store=store,
             clock=clock,
@@ -81,4 +98,4 @@ async def main(folder: Path, stop: Stop, url: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, Path(sys.argv[1]), Stop(sys.argv[2], int(sys.argv[3])), sys.argv[4])
+    anyio.run(main, Path(sys.argv[1]), Stop(sys.argv[2], int(sys.argv[3])), *sys.argv[4:])

@@ -129,6 +129,7 @@ async def test_errors_at_each_of_the_first_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3000)
 async def test_errors_of_each_kind_at_each_write(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

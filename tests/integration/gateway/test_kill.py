@@ -11,6 +11,7 @@ import pytest
 
 from hermes.gateway.delivery import MARK
 from hermes.testing.world import check_seen
+from processes import PATIENCE, wait_for_data
 
 CHILD = Path(__file__).with_name("crashing_gateway.py")
 PLACES = [
@@ -33,7 +34,7 @@ def start(folder: Path, place: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, str(CHILD), str(folder), place, str(writer)]
     child = subprocess.Popen(command, pass_fds=[writer], env=env)
     os.close(writer)
-    reached = os.read(reader, 1)
+    reached = wait_for_data(reader)
     os.close(reader)
     assert reached, "the gateway broke"
     return child
@@ -42,7 +43,7 @@ def start(folder: Path, place: str) -> "subprocess.Popen[bytes]":
 def kill_at(folder: Path, place: str) -> None:
     child = start(folder, place)
     child.send_signal(signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
+    assert child.wait(PATIENCE) == -signal.SIGKILL
 
 
 def updates(folder: Path, *texts: str) -> None:
@@ -65,7 +66,7 @@ def test_nothing_is_lost_after_kill_9(tmp_path: Path, place: str) -> None:
     (tmp_path / "effects").touch()
     kill_at(tmp_path, place)
     child = start(tmp_path, "")
-    assert child.wait(60) == 0
+    assert child.wait(PATIENCE) == 0
     expected = {chat: [f"answer to question {chat}-1"] for chat in CHATS}
     check_seen(expected, lambda chat: seen(tmp_path, chat), MARK)
     effects = (tmp_path / "effects").read_text().splitlines()
@@ -79,7 +80,7 @@ def test_a_session_that_kills_the_program_is_set_aside(tmp_path: Path) -> None:
     for _ in range(6):
         child = start(tmp_path, "after effect")
         child.send_signal(signal.SIGKILL)
-        if child.wait() == 0:
+        if child.wait(PATIENCE) == 0:
             break
     for chat in CHATS:
         (notice,) = {text.removeprefix(MARK) for text in seen(tmp_path, chat)}

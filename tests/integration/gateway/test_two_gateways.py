@@ -1,85 +1,50 @@
 """Two real gateways, one lending its mind to the other, with the link between them cut anywhere."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import SocketAttribute, SocketStream
 
-from api_house import KEY, House, house
-from gateways import Lobby, until
+from api_house import KEY, house
+from gateways import until
+from hermes.app.build import Choices, open_app
+from hermes.app.directory import Directory
+from hermes.app.gateway import ChatParts, build_door, build_gateway
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.gateway.letters import Busy
+from hermes.ports.channel import Channel
 from hermes.schema.messages import text_of
-from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from nears import near, session_of
+from hermes.testing.channel import FakeChannel
+from hermes.testing.cut_link import Break
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from linked import asked_in, linked
+from nears import near
 
 pytestmark = pytest.mark.anyio
 
+SLOWLY = Reply("x" * 20, chunk=1, pace=0.1)
 SCRIPT = Script(
     rules=[
         Rule("look", [Reply("", calls=[Call("todo", {})]), Reply("I looked.")]),
+        Rule("watch", [Reply("", calls=[Call("todo", {})]), Reply("I watched.", first_byte=1.5)]),
         Rule("second", [Reply("The second answer.", chunk=4)]),
         Rule("first", [Reply("The first answer.", chunk=4)]),
+        Rule("hang", [Reply("Well", fault=Fault("hang"))]),
+        Rule("silent", [Reply("Here.", first_byte=1.0)]),
+        Rule("slowly", [SLOWLY]),
     ]
 )
-
-
-class Link:
-    """Between the two; `cut` is after how many bytes of an answer it breaks."""
-
-    def __init__(self, port: int) -> None:
-        self.url = ""
-        self.cut: int | None = None
-        self._port = port
-
-    async def serve(self, near_end: SocketStream) -> None:
-        far_end = await anyio.connect_tcp("127.0.0.1", self._port)
-        async with near_end, far_end, anyio.create_task_group() as group:
-            group.start_soon(self._up, near_end, far_end, group.cancel_scope)
-            await self._down(far_end, near_end)
-            group.cancel_scope.cancel()
-
-    async def _up(self, source: SocketStream, to: SocketStream, over: anyio.CancelScope) -> None:
-        async for data in source:
-            await to.send(data)
-        over.cancel()
-
-    async def _down(self, source: SocketStream, to: SocketStream) -> None:
-        left = self.cut
-        async for data in source:
-            await to.send(data if left is None else data[:left])
-            left = None if left is None else left - len(data)
-            if left is not None and left <= 0:
-                return
-
-
-@asynccontextmanager
-async def linked(far: House) -> AsyncGenerator[Link]:
-    link = Link(far.server.port)
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no database here
-    link.url = f"http://127.0.0.1:{port}"
-    async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, link.serve)
-        yield link
-        group.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def both(path: Path) -> AsyncGenerator[tuple[Lobby, House, Link]]:
-    (path / "near").mkdir()
-    (path / "far").mkdir()
-    async with (
-        house(path / "far", SCRIPT) as far,
-        linked(far) as link,
-        near(path / "near", link.url, key=KEY) as lobby,
-    ):
-        yield lobby, far, link
+IMPATIENT = """
+gateway:
+  proxy:
+    link_timeout: 0.5
+"""
 
 
 async def test_a_talk_goes_on_in_the_same_session_there(tmp_path: Path) -> None:
-    async with both(tmp_path) as (lobby, far, _):
+    async with linked(tmp_path, SCRIPT) as both:
+        lobby, far = both.lobby, both.far
         await lobby.channel.say("first?")
         await lobby.sees("The first answer.")
         await lobby.channel.say("second?")
@@ -87,19 +52,30 @@ async def test_a_talk_goes_on_in_the_same_session_there(tmp_path: Path) -> None:
         await lobby.calm()
         whole = ["first?", "The first answer.", "second?", "The second answer."]
         assert await lobby.texts() == whole
-        there = await far.said(await session_of(lobby))
-        assert [text_of(message) for message in there] == whole
+        assert [text_of(message) for message in await both.there()] == whole
         last = far.asked(1)["messages"]
         assert [one["content"] for one in last if one["role"] != "system"] == whole[:3]
 
 
 async def test_the_tools_there_do_the_work(tmp_path: Path) -> None:
-    async with both(tmp_path) as (lobby, far, _):
+    async with linked(tmp_path, SCRIPT) as both:
+        lobby, far = both.lobby, both.far
         await lobby.channel.say("look!")
         await lobby.sees("I looked.")
         await lobby.calm()
         assert await lobby.texts() == ["look!", "I looked."]
         assert len(far.mock.requests) == 2
+
+
+async def test_what_the_tools_there_do_is_shown_here(tmp_path: Path) -> None:
+    (tmp_path / "near").mkdir()
+    async with (
+        house(tmp_path, SCRIPT) as far,
+        near(tmp_path / "near", far.url, key=KEY, progress=True) as lobby,
+    ):
+        await lobby.channel.say("watch")
+        await until(lambda: lobby.channel.seen_in("1") == ["· todo {}"])
+        await lobby.sees("I watched.")
 
 
 async def test_a_wrong_key_is_told_in_the_chat(tmp_path: Path) -> None:
@@ -114,21 +90,101 @@ async def test_a_wrong_key_is_told_in_the_chat(tmp_path: Path) -> None:
     assert far.mock.requests == []
 
 
-@pytest.mark.parametrize("cut", [1, 40, 200, 400, 600, 800, 1000, 1300, 1700, 2200])
-async def test_wherever_the_link_breaks_the_talk_goes_on(tmp_path: Path, cut: int) -> None:
-    """Either the answer came through or the person is told; the next question is answered."""
-    async with both(tmp_path) as (lobby, _, link):
-        link.cut = cut
+async def test_a_link_that_stays_down_is_told_and_the_talk_goes_on(tmp_path: Path) -> None:
+    async with linked(tmp_path, SCRIPT, config=IMPATIENT) as both:
+        lobby = both.lobby
         await lobby.channel.say("first?")
+        await lobby.sees("The first answer.")
+        both.link.plan = lambda: Break(down=30)
+        await lobby.channel.say("first, again?")
+        await until(lambda: len(lobby.channel.seen_in("1")) == 2)
+        await lobby.calm()
+        told = lobby.channel.seen_in("1")[-1]
+        assert told.startswith("⚠️ Proxy connection error: ")
+        both.link.plan = Break
+        await lobby.channel.say("second?")
+        await lobby.sees("The first answer.", told, "The second answer.")
+        await lobby.calm()
+        assert await lobby.open_rows() == []
+
+
+async def test_a_word_that_interrupts_stops_the_turn_there(tmp_path: Path) -> None:
+    async with linked(tmp_path, SCRIPT, busy=Busy.INTERRUPT) as both:
+        lobby, far = both.lobby, both.far
+        await lobby.channel.say("hang on")
+        await until(lambda: bool(far.mock.requests))
+        await lobby.channel.say("second?")
+        await until(lambda: "The second answer." in lobby.channel.seen_in("1"))
+        await lobby.calm()
+        assert any(line.endswith("/stop HTTP/1.1") for line in both.link.asked)
+        assert asked_in(await both.there()) == ["hang on", "second?"]
+        assert asked_in(await lobby.transcript()) == ["hang on", "second?"]
+
+
+async def test_a_word_that_steers_reaches_the_turn_there(tmp_path: Path) -> None:
+    async with linked(tmp_path, SCRIPT, busy=Busy.STEER) as both:
+        lobby, far = both.lobby, both.far
+        await lobby.channel.say("slowly")
+        await until(lambda: bool(far.mock.requests))
+        await lobby.channel.say("second?")
         await until(lambda: bool(lobby.channel.seen_in("1")))
         await lobby.calm()
-        (told,) = lobby.channel.seen_in("1")
-        assert told == "The first answer." or told.startswith("⚠️ Proxy connection error: ")
-        heard = (await lobby.texts())[1:]
-        assert all("The first answer.".startswith(text) for text in heard)
-        link.cut = None
-        await lobby.channel.say("second?")
-        await lobby.sees(told, "The second answer.")
-        await lobby.calm()
-        assert await lobby.texts() == ["first?", *heard, "second?", "The second answer."]
+        assert lobby.channel.seen_in("1") == ["x" * 20 + "\n\nThe second answer."]
+        assert asked_in(await both.there()) == ["slowly", "second?"]
+        assert asked_in(await lobby.transcript()) == ["slowly", "second?"]
         assert await lobby.open_rows() == []
+
+
+async def test_a_turn_that_ended_with_this_gateway_is_begun_anew(tmp_path: Path) -> None:
+    """Its run was stopped there, so that its name leads nowhere: the next one is another run."""
+    (tmp_path / "near").mkdir()
+    (tmp_path / "far").mkdir()
+    async with house(tmp_path / "far", SCRIPT) as far:
+        async with near(tmp_path / "near", far.url, key=KEY) as lobby:
+            await lobby.channel.say("silent")
+            await until(lambda: bool(far.mock.requests))
+        async with near(tmp_path / "near", far.url, key=KEY) as lobby:
+            await lobby.sees("Here.")
+            await lobby.calm()
+            assert asked_in(await lobby.transcript())[0] == "silent"
+            assert await lobby.open_rows() == []
+
+
+async def test_the_model_is_chosen_there(tmp_path: Path) -> None:
+    home = Home(root=tmp_path, path=tmp_path)
+    env = Env(
+        {
+            "HOME": str(tmp_path),
+            "PATH": "/bin",
+            "GATEWAY_PROXY_URL": "http://far.example:8642",
+            "GATEWAY_ALLOWED_USERS": "ann",
+        }
+    )
+    async with open_app(home, env, Choices(workspace=str(tmp_path))) as app:
+        channel = FakeChannel()
+        channels: dict[str, Channel] = {channel.name: channel}
+        parts = ChatParts(
+            channels=channels,
+            door=build_door(app, channels, multiplexed=False),
+            directory=Directory(tmp_path / "chats.json", app.clock),
+        )
+        gateway = build_gateway(app, parts)
+        async with anyio.create_task_group() as group:
+            group.start_soon(gateway.run)
+            await channel.say("/model")
+            await until(lambda: len(channel.seen_in("1")) == 1)
+            await channel.say("/model other")
+            await until(lambda: len(channel.seen_in("1")) == 2)
+            await channel.say("/status")
+            await until(lambda: len(channel.seen_in("1")) == 3)
+            group.cancel_scope.cancel()
+    asked, chosen, status = channel.seen_in("1")
+    assert (
+        asked
+        == chosen
+        == (
+            "The turns of this chat are run by the far gateway at http://far.example:8642, "
+            "and it chooses the model. Choose another one there."
+        )
+    )
+    assert "chosen by the far gateway" in status

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import anyio
 import pytest
 
-from hermes.ports.sandbox import Finished, Job, Sandbox
+from hermes.ports.sandbox import Finished, Job, Process, Reach, Sandbox
 from hermes.schema.errors import SandboxError
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
@@ -58,7 +58,10 @@ class Witness:
 
 
 class SandboxContract:
+    """`elsewhere` says that the jobs run where the environment has things of its own."""
+
     pytestmark: ClassVar = pytest.mark.anyio
+    elsewhere: ClassVar[bool] = False
 
     @pytest.fixture
     def witness(self, tmp_path: Path) -> Iterator[Witness]:
@@ -79,10 +82,15 @@ class SandboxContract:
         given = {**ENV, "PLAIN": "a b", "ODD": "=x=\ny\tä"}
         done = await sandbox.run(_job(("env", "-0"), tmp_path, env=given))
         lines = done.output.decode().rstrip("\0").split("\0")
-        assert dict(line.split("=", 1) for line in lines) == given
+        seen = dict(line.split("=", 1) for line in lines)
+        assert seen.pop("PWD", str(tmp_path)) == str(tmp_path)
+        if self.elsewhere:
+            del given["PATH"]
+            seen = {name: value for name, value in seen.items() if name in given}
+        assert seen == given
 
     async def test_the_folder_is_the_one_asked_for(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        done = await sandbox.run(_job(("pwd",), tmp_path, env={**ENV, "PWD": str(tmp_path)}))
+        done = await sandbox.run(_job(("pwd", "-P"), tmp_path))
         assert done.output.decode().strip() == str(tmp_path)
 
     async def test_arguments_arrive_as_they_are(self, sandbox: Sandbox, tmp_path: Path) -> None:
@@ -196,6 +204,66 @@ class SandboxContract:
                 group.start_soon(meet, "b", "a")
         assert results == [0, 0]
 
+    async def test_a_conversation(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        command = "while read x; do echo got $x; done; exit 3"
+        async with sandbox.open(_shell(command, tmp_path)) as process:
+            assert process.pid > 0
+            for word in (b"one", b"two"):
+                await process.feed(word + b"\n")
+                assert await _line(process) == b"got " + word + b"\n"
+            process.hang_up()
+            assert (await process.wait()).exit_code == 3
+            assert await process.read() == b""
+
+    async def test_a_terminal_of_its_own(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        command = "test -t 0 && test -t 1 && test -t 2 && stty size && echo $TERM > /dev/tty; cat"
+        async with sandbox.open(_shell(command, tmp_path), pty=True) as process:
+            assert await _line(process, 2) == b"24 80\r\nxterm-256color\r\n"
+            await process.feed(b"hello\n")
+            assert await _line(process, 2) == b"hello\r\nhello\r\n"
+            process.hang_up()
+            assert (await process.wait()).exit_code == 0
+            assert await process.read() == b""
+
+    async def test_a_key_at_the_terminal_interrupts(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        async with sandbox.open(_shell("echo up; sleep 1000", tmp_path), pty=True) as process:
+            assert await _line(process) == b"up\r\n"
+            await process.feed(b"\x03")
+            with anyio.fail_after(PATIENCE):
+                assert (await process.wait()).exit_code in (-2, 130)
+
+    @pytest.mark.parametrize("pty", [False, True])
+    async def test_leaving_the_block_ends_the_tree(
+        self, sandbox: Sandbox, tmp_path: Path, witness: Witness, pty: bool
+    ) -> None:
+        async with sandbox.open(_shell(TREE, tmp_path, witness.path), pty=pty):
+            assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
+        await witness.silence()
+
+    async def test_an_opened_process_that_never_began(
+        self, sandbox: Sandbox, tmp_path: Path
+    ) -> None:
+        with pytest.raises(SandboxError, match=r"no-such-program.*No such file"):
+            async with sandbox.open(_job(("no-such-program",), tmp_path)) as process:
+                await process.wait()
+
+    async def test_feeding_what_has_ended(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        for pty in (False, True):
+            async with sandbox.open(_job(("true",), tmp_path), pty=pty) as process:
+                assert (await process.wait()).exit_code == 0
+                await process.feed(b"x\n")
+                process.hang_up()
+
+
+async def _line(process: Process, count: int = 1) -> bytes:
+    said = b""
+    with anyio.fail_after(PATIENCE):
+        while said.count(b"\n") < count:
+            data = await process.read()
+            assert data, said
+            said += data
+    return said
+
 
 @asynccontextmanager
 async def _running(sandbox: Sandbox, job: Job) -> AsyncGenerator[None]:
@@ -207,7 +275,13 @@ async def _running(sandbox: Sandbox, job: Job) -> AsyncGenerator[None]:
 
 
 def _job(argv: tuple[str, ...], cwd: Path, **more: Any) -> Job:
-    usual: dict[str, Any] = {"argv": argv, "cwd": str(cwd), "env": ENV, "timeout": PATIENCE}
+    usual: dict[str, Any] = {
+        "argv": argv,
+        "cwd": str(cwd),
+        "env": ENV,
+        "timeout": PATIENCE,
+        "reach": Reach(writable=(str(cwd),)),
+    }
     return Job(**(usual | more))
 
 

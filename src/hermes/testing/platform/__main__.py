@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from hermes.testing.gateway_process import Fate, Spec, run
+from hermes.testing.gateway_process import Fate, alone, run
 from hermes.testing.platform.server import LOOPBACK, Written, serve
 from hermes.testing.platform.truth import Line
 from hermes.testing.platform.weather import CALM, ROUGH
@@ -26,7 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hermes.testing.platform")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--serve", action="store_true", help="be the platform")
-    what.add_argument("--gateway", action="store_true", help="run a gateway with a mock model")
+    what.add_argument(
+        "--gateway", action="store_true", help="run the gateway, with the platform's mind"
+    )
     what.add_argument("--chat", help="be a person in this chat")
     parser.add_argument("--as", dest="person", default="ann", help="who writes")
     parser.add_argument("--account", default="main", help="whom people write to")
@@ -41,9 +43,7 @@ def main() -> None:
         elif args.gateway:
             if args.folder is None:
                 parser.error("--gateway needs a --folder of its own")
-            args.folder.mkdir(parents=True, exist_ok=True)
-            spec = Spec(url=url, folder=str(args.folder), accounts=(args.account,))
-            anyio.run(run, spec, Fate("", 1, armed=False))
+            run(alone(args.folder.resolve(), url, args.account), Fate("", 1, armed=False))
         else:
             anyio.run(_chat, url, f"/{args.account}/chats/{args.chat}", args.person)
     except aiohttp.ClientConnectorError:

@@ -8,10 +8,12 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from hermes.testing.platform.mind import Mind
 from hermes.testing.platform.truth import Truth, Update
 from hermes.testing.platform.weather import CALM, Trouble, Weather
 
 BATCH = 100
+LARGEST = 64 * 1024 * 1024
 LOOPBACK = "127.0.0.1"
 
 
@@ -42,13 +44,18 @@ class Updates(Struct, frozen=True):
 
 
 class PlatformServer:
-    """`truth` is the platform; `hold` keeps calls of a kind waiting until it is opened again."""
+    """`truth` is the platform; `hold` keeps calls of a kind waiting until it is opened again.
+
+    For each account there is a model, too: `mind`.
+    """
 
     def __init__(self, truth: Truth) -> None:
         self.truth = truth
+        self.mind = Mind()
         self.url = ""
         self._changed = anyio.Event()
         self._held: dict[str, anyio.Event] = {}
+        self._doubtful: set[tuple[str, str]] = set()
 
     def say(self, account: str, chat: str, person: str, text: str) -> None:
         self.truth.say(account, chat, person, text)
@@ -72,9 +79,10 @@ class PlatformServer:
         self._held.pop(kind).set()
 
     def app(self) -> web.Application:
-        app = web.Application()
+        app = web.Application(client_max_size=LARGEST)
         app.add_routes(
             [
+                *self.mind.routes(),
                 web.get("/{account}/updates", self._updates),
                 web.post("/{account}/posts", self._post),
                 web.put("/{account}/posts/{post}", self._edit),
@@ -164,7 +172,7 @@ class PlatformServer:
             await self._held[kind].wait()
         if weather.delay:
             await anyio.sleep(truth.chance.random() * weather.delay)
-        match weather.trouble(truth.chance):
+        match self._trouble((request.match_info["account"], kind)):
             case Trouble.NONE:
                 return await do()
             case Trouble.REFUSED:
@@ -176,6 +184,15 @@ class PlatformServer:
             case Trouble.LOST_REPLY:
                 await do()
                 return _cut(request)
+
+    def _trouble(self, place: tuple[str, str]) -> Trouble:
+        """Nobody is left in doubt twice running: an answer in doubt for ever is rightly parked."""
+        trouble = self.truth.weather.trouble(self.truth.chance)
+        doubtful = trouble in {Trouble.DROPPED, Trouble.LOST_REPLY}
+        if doubtful and place in self._doubtful:
+            trouble = Trouble.NONE
+        (self._doubtful.add if doubtful else self._doubtful.discard)(place)
+        return trouble
 
 
 def _json(value: object, status: int = 200) -> web.Response:

@@ -8,15 +8,23 @@ from msgspec import Struct, field
 
 from hermes.testing.platform.weather import CALM, Weather
 
+GROUP = "group-"
+
 
 class Spoken(Struct, frozen=True):
-    """What a person wrote to an account in a chat."""
+    """What a person wrote to an account in a chat; `name` is what others call that person."""
 
     id: str
     account: str
     chat: str
     person: str
     text: str
+    name: str = ""
+
+    @property
+    def in_group(self) -> bool:
+        """A group's name says that it is one."""
+        return self.chat.startswith(GROUP)
 
 
 class Shown(Struct):
@@ -73,6 +81,8 @@ class Truth:
         self.weather = weather
         self.chance = random.Random(seed)  # noqa: S311 - it must be repeatable, not secret
         self.spoken: list[Spoken] = []
+        self.names: dict[tuple[str, str], str] = {}
+        """How people are called whom an account knows by another name than their id."""
         self.shown: dict[str, Shown] = {}
         self.typing: set[tuple[str, str]] = set()
         self.signs: list[tuple[str, str]] = []
@@ -100,7 +110,10 @@ class Truth:
     def say_all(self, said: Sequence[tuple[str, str, str, str]]) -> list[Spoken]:
         """Several people write; the feeds get it as the weather says."""
         first = len(self.spoken)
-        new = [Spoken(f"u{first + place}", *one) for place, one in enumerate(said)]
+        new = [
+            Spoken(f"u{first + place}", *one, name=self.names.get((one[0], one[2]), one[2]))
+            for place, one in enumerate(said)
+        ]
         self.spoken += new
         for spoken in new:
             line = Line(spoken.person, spoken.text, spoken.id)

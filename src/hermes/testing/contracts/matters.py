@@ -1,0 +1,97 @@
+"""What matters must do in every store: subclass `MattersContract`, provide the fixture `store`."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec import Raw, structs
+
+from hermes.kit.holder import this_process
+from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.store import Store
+from hermes.schema.errors import Overtaken
+
+AT = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+ONE = Matter(kind="question", id="1", session="s", state="open", at=AT, body=Raw(b'{"a":1}'))
+
+
+def later(matter: Matter, state: str, *, is_open: bool = False, minutes: int = 1) -> Matter:
+    at = matter.at + timedelta(minutes=minutes)
+    return structs.replace(matter, state=state, open=is_open, at=at)
+
+
+class MattersContract:
+    async def test_what_was_put_comes_back(self, store: Store) -> None:
+        matter = structs.replace(ONE, holder="somebody", body=Raw(b'{"words":"\xc3\xa9\\n"}'))
+        await store.commit(PutMatter(matter, was=""))
+        found = await store.matters.get("question", "1")
+        assert found is not None
+        assert bytes(found.body) == bytes(matter.body)
+        assert structs.replace(found, body=matter.body) == matter
+        assert await store.matters.get("question", "2") is None
+        assert await store.matters.get("grant", "1") is None
+
+    async def test_only_one_is_the_first(self, store: Store) -> None:
+        await store.commit(PutMatter(ONE, was=""))
+        with pytest.raises(Overtaken):
+            await store.commit(PutMatter(ONE, was=""))
+        await store.commit(PutMatter(structs.replace(ONE, kind="grant"), was=""))
+
+    async def test_only_one_follows(self, store: Store) -> None:
+        await store.commit(PutMatter(ONE, was=""))
+        await store.commit(PutMatter(later(ONE, "answered"), was="open"))
+        with pytest.raises(Overtaken):
+            await store.commit(PutMatter(later(ONE, "lapsed"), was="open"))
+        found = await store.matters.get("question", "1")
+        assert found is not None
+        assert (found.state, found.open) == ("answered", False)
+        with pytest.raises(Overtaken):
+            await store.commit(PutMatter(structs.replace(ONE, id="2"), was="open"))
+
+    async def test_who_comes_too_late_writes_nothing_at_all(self, store: Store) -> None:
+        await store.commit(PutMatter(ONE, was=""))
+        other = structs.replace(ONE, id="2")
+        with pytest.raises(Overtaken):
+            await store.commit(PutMatter(other, was=""), PutMatter(later(ONE, "x"), was="gone"))
+        assert await store.matters.get("question", "2") is None
+
+    async def test_without_a_condition_the_last_word_counts(self, store: Store) -> None:
+        await store.commit(PutMatter(ONE))
+        await store.commit(PutMatter(later(ONE, "off")))
+        found = await store.matters.get("question", "1")
+        assert found is not None
+        assert found.state == "off"
+
+    async def test_finding(self, store: Store) -> None:
+        many = [
+            structs.replace(ONE, id=str(n), session="ab"[n % 2], at=AT + timedelta(minutes=n))
+            for n in range(6)
+        ]
+        await store.commit(*(PutMatter(one, was="") for one in many))
+        await store.commit(PutMatter(structs.replace(many[4], state="x", open=False), was="open"))
+
+        async def ids(**how: object) -> str:
+            found = await store.matters.find("question", **how)  # pyright: ignore[reportArgumentType]
+            return "".join(one.id for one in found)
+
+        assert await ids() == "012345"
+        assert await ids(session="a") == "024"
+        assert await ids(only_open=True) == "01235"
+        assert await ids(session="a", only_open=True) == "02"
+        assert await ids(limit=2) == "45"
+        assert list(await store.matters.find("grant")) == []
+
+    async def test_whose_holder_is_gone(self, store: Store) -> None:
+        host, boot, *_ = this_process().split("/")
+        gone = f"{host}/{boot}/1/0"
+        for number, holder in enumerate((this_process(), gone, "", "elsewhere/x/1/2")):
+            one = structs.replace(ONE, id=str(number), holder=holder)
+            await store.commit(PutMatter(one, was=""))
+        left = await store.matters.abandoned("question")
+        assert [one.id for one in left] == ["1", "2"]
+
+    async def test_what_is_over_can_be_forgotten(self, store: Store) -> None:
+        over = structs.replace(ONE, id="2", open=False, state="lapsed")
+        recent = structs.replace(over, id="3", at=AT + timedelta(hours=2))
+        await store.commit(*(PutMatter(one, was="") for one in (ONE, over, recent)))
+        assert await store.matters.forget("question", AT + timedelta(hours=1)) == 1
+        assert [one.id for one in await store.matters.find("question")] == ["1", "3"]

@@ -1,0 +1,81 @@
+"""The mind of the test platform: the obliging model, behind the wire of a real provider.
+
+Each account has an address of its own, so that it is seen whose model was asked.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from hermes.testing.mock_openai.frames import DONE, completion, stream_frames
+from hermes.testing.mock_openai.script import Call, Reply
+from hermes.testing.obliging import Heard, Wish, last_question, oblige
+
+
+class Thought(Struct, frozen=True):
+    """One request: whose model it went to, with which key, for which question."""
+
+    account: str
+    key: str
+    question: str
+    body: bytes
+
+
+class _Part(Struct):
+    text: str = ""
+
+
+class _Said(Struct):
+    role: str = ""
+    content: str | list[_Part] | None = None
+
+    def heard(self) -> Heard:
+        content = self.content or ""
+        text = content if isinstance(content, str) else "".join(part.text for part in content)
+        return Heard(text, self.role == "tool")
+
+
+class _Asked(Struct):
+    messages: list[_Said]
+    model: str = ""
+    stream: bool = False
+
+
+_decoder = msgspec.json.Decoder(_Asked)
+
+
+def _unheard(thought: Thought) -> None:
+    """Nobody listens."""
+
+
+class Mind:
+    """`heard` is told of every request before it is answered."""
+
+    def __init__(self, heard: Callable[[Thought], None] = _unheard) -> None:
+        self.heard = heard
+        self.thoughts = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.post("/{account}/v1/chat/completions", self._complete)]
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        asked = _decoder.decode(body)
+        said = [one.heard() for one in asked.messages if one.role in {"user", "tool"}]
+        self.thoughts += 1
+        account, key = request.match_info["account"], request.headers.get("authorization", "")
+        self.heard(Thought(account, key, last_question(said)[0], body))
+        reply = _reply(oblige(said))
+        if not asked.stream:
+            whole = completion(reply, asked.model, self.thoughts)
+            return web.Response(body=whole, content_type="application/json")
+        frames = stream_frames(reply, asked.model, self.thoughts, usage=True)
+        return web.Response(body=b"".join([*frames, DONE]), content_type="text/event-stream")
+
+
+def _reply(answer: str | Wish) -> Reply:
+    if isinstance(answer, str):
+        return Reply(answer, chunk=0)
+    return Reply(calls=[Call(answer.tool, answer.args)], chunk=0)

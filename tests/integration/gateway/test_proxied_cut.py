@@ -1,0 +1,143 @@
+"""A chat whose turns another gateway runs, over a link that is cut at random: all arrives."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from api_house import KEY, house
+from gateways import until
+from hermes.agent.plan import Entrusted
+from hermes.agent.turn import run_turn
+from hermes.kit.clock import SystemClock
+from hermes.runtimes.proxy.far_runtime import FarRuntime
+from hermes.runtimes.proxy.far_turn import Parts
+from hermes.runtimes.proxy.runtime import Far
+from hermes.schema.events import Outcome, TextDelta, ToolStarted
+from hermes.store.blobs import FileBlobs
+from hermes.testing.cut_link import Break, CutLink, Manner, at_random, cut_link
+from hermes.testing.mock_openai import Reply, Rule, Script
+from linked import Linked, answers_in, asked_in, exam, linked, question, tokens
+from workbench import SCOPE, Ear, user
+
+pytestmark = pytest.mark.anyio
+
+TURNS = 48
+COUNT = 30
+
+
+def told(what: str, turns: int, link: CutLink) -> None:
+    """For whoever runs it with -s."""
+    print(  # noqa: T201
+        f"\n{what}: {turns} turns, {link.connections} connections, {link.cuts} cuts, "
+        f"{link.carried:,} bytes"
+    )
+
+
+async def examine(both: Linked, turns: int, count: int) -> None:
+    """Ask everything in one chat; the answers, here and there, are whole and there once."""
+    lobby, far, link = both.lobby, both.far, both.link
+    expected: list[str] = []
+    for number in range(turns):
+        look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
+        expected.append(look + tokens(number, count))
+        await lobby.channel.say(question(number))
+        await lobby.sees(*expected)
+    await lobby.calm()
+    link.plan = Break
+    questions = [question(number) for number in range(turns)]
+    here = await lobby.transcript()
+    assert (asked_in(here), answers_in(here)) == (questions, expected)
+    there = await both.there()
+    assert (asked_in(there), answers_in(there)) == (questions, expected)
+    assert len(far.mock.requests) == turns + (turns + 2) // 3
+    assert await lobby.open_rows() == []
+
+
+async def test_every_token_of_every_turn_arrives_once(tmp_path: Path) -> None:
+    async with linked(tmp_path, exam(TURNS, COUNT)) as both:
+        both.link.plan = at_random(8642, most=2_500, share=0.9)
+        await examine(both, TURNS, COUNT)
+        told("chat", TURNS, both.link)
+        assert both.link.cuts >= TURNS
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+async def test_a_thousand_turns_over_a_bad_link(tmp_path: Path) -> None:
+    turns = 1_000
+    async with linked(tmp_path, exam(turns, 60, pace=0.001)) as both:
+        both.link.plan = at_random(4711, most=6_000, share=0.9)
+        with anyio.fail_after(1_800):
+            await examine(both, turns, 60)
+        told("soak", turns, both.link)
+        assert both.link.cuts >= turns
+
+
+async def test_the_words_grow_without_a_gap_or_an_echo(tmp_path: Path) -> None:
+    """What the listener is told, piece by piece, is the answer; each use of a tool is told once."""
+    async with (
+        house(tmp_path, exam(TURNS, COUNT, pace=0.001)) as far,
+        cut_link(far.server.port) as link,
+    ):
+        parts = Parts(
+            far=Far(url=link.url, key=KEY),
+            clock=SystemClock(),
+            blobs=FileBlobs(tmp_path / "blobs"),
+        )
+        runtime = FarRuntime(parts)
+        link.plan = at_random(1789, most=2_500, share=0.9)
+        for number in range(TURNS):
+            ear = Ear()
+            plan = Entrusted(scope=SCOPE, runtime=runtime, system="", history=())
+            with anyio.fail_after(30):
+                outcome = await run_turn(plan, [user(question(number))], ear)
+            assert outcome is Outcome.DONE, ear.ended.reason
+            deltas = "".join(one.text for one in ear.events if isinstance(one, TextDelta))
+            look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
+            assert deltas == ear.texts[-1] == look + tokens(number, COUNT)
+            used = [one.call.name for one in ear.events if isinstance(one, ToolStarted)]
+            assert used == (["todo"] if look else [])
+        told("deltas", TURNS, link)
+        assert link.cuts >= TURNS
+        assert len(far.mock.requests) == TURNS + TURNS // 3
+
+
+async def test_a_cut_after_each_byte_of_the_first_answers(tmp_path: Path) -> None:
+    """Where exactly the beginning of a run is torn does not matter."""
+    turns = 36
+    async with linked(tmp_path, exam(turns, 3)) as both:
+        await both.lobby.channel.say(question(0))
+        await until(lambda: bool(both.lobby.channel.seen_in("1")))
+        expected = both.lobby.channel.seen_in("1")
+        for number in range(1, turns):
+            places = [number * 7, number * 13 + 1, number * 3]
+            both.link.plan = lambda places=places: Break(
+                down=places.pop() if places else None, manner=Manner.RESET
+            )
+            await both.lobby.channel.say(question(number))
+            look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
+            expected.append(look + tokens(number, 3))
+            await both.lobby.sees(*expected)
+        await both.lobby.calm()
+        assert len(both.far.mock.requests) == turns + turns // 3
+        told("each byte", turns, both.link)
+
+
+async def test_a_link_that_died_without_a_sound_is_taken_up(tmp_path: Path) -> None:
+    """Keepalives tell a long silence from a dead link; without them it is made anew."""
+    script = Script(rules=[Rule("hi", [Reply("one two three four five six", chunk=4)])])
+    async with house(tmp_path, script) as far, cut_link(far.server.port) as link:
+        breaks = [Break(), Break(down=700, manner=Manner.SILENT)]
+        link.plan = lambda: breaks.pop(0) if breaks else Break()
+        parts = Parts(
+            far=Far(url=link.url, key=KEY, alive=0.3),
+            clock=SystemClock(),
+            blobs=FileBlobs(tmp_path / "blobs"),
+        )
+        ear = Ear()
+        plan = Entrusted(scope=SCOPE, runtime=FarRuntime(parts), system="", history=())
+        with anyio.fail_after(30):
+            await run_turn(plan, [user("hi")], ear)
+        assert ear.texts[-1] == "one two three four five six"
+        assert (link.cuts, len(far.mock.requests)) == (1, 1)
