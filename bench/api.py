@@ -40,7 +40,7 @@ def measure() -> Iterator[Number]:
         with tempfile.TemporaryDirectory() as folder, _mock(Path(folder), script) as url:
             home = Path(folder) / "home"
             home.mkdir()
-            with _serving(home, url) as (server, port):
+            with serving(home, url) as (server, port):
                 yield from anyio.run(run, f"http://127.0.0.1:{port}/v1", server, url)
 
 
@@ -53,7 +53,7 @@ def _mock(folder: Path, script: object) -> Generator[str]:
 
 
 @contextmanager
-def _serving(home: Path, url: str) -> Generator[tuple[int, int]]:
+def serving(home: Path, url: str) -> Generator[tuple[int, int]]:
     env = ENV | {
         "HERMES_HOME": str(home),
         "HOME": str(home.parent),

@@ -18,6 +18,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close
 CHUNKED = HEAD.replace(b"connection: close", b"transfer-encoding: chunked")
 LAST = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+PROBE = "/v1/capabilities"
 
 Play = Callable[[SocketStream], Awaitable[None]]
 
@@ -58,7 +59,12 @@ class FarGateway:
 
     async def serve(self, stream: SocketStream) -> None:
         async with stream:
-            self.asked.append(await _request(stream))
+            asked = await _request(stream)
+            if asked.path == PROBE:
+                # A plain server, as most are: it knows nothing of this.
+                await stream.send(refusal(404, b"nothing here"))
+                return
+            self.asked.append(asked)
             play = self._plays.pop(0) if len(self._plays) > 1 else self._plays[0]
             try:
                 await (stream.send(play) if isinstance(play, bytes) else play(stream))
@@ -73,9 +79,9 @@ async def _request(stream: SocketStream) -> Asked:
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    while len(body) < int(headers["content-length"]):
+    while len(body) < int(headers.get("content-length", "0")):
         body += await stream.receive()
-    return Asked(first.split()[1], headers, msgspec.json.decode(body))
+    return Asked(first.split()[1], headers, msgspec.json.decode(body) if body else {})
 
 
 def then_silence(*pieces: bytes) -> Play:

@@ -26,11 +26,17 @@ agent:
 
 @asynccontextmanager
 async def near(
-    path: Path, url: str, *, busy: Busy = Busy.QUEUE, key: str = ""
+    path: Path,
+    url: str,
+    *,
+    busy: Busy = Busy.QUEUE,
+    key: str = "",
+    config: str = "",
+    progress: bool = False,
 ) -> AsyncGenerator[Lobby]:
     """A gateway without a model of its own; after the block it is gone as by a power failure."""
     home = Home(root=path, path=path)
-    home.config.write_text(CONFIG)
+    home.config.write_text(CONFIG + config)
     env = Env(
         {"HOME": str(path), "PATH": "/bin", "GATEWAY_PROXY_URL": url, "GATEWAY_PROXY_KEY": key}
     )
@@ -46,11 +52,14 @@ async def near(
             context=surroundings,
             cwd=str(path),
         )
-        rules = GatewayRules(actors=ActorRules(busy=busy), progress=False)
+        rules = GatewayRules(actors=ActorRules(busy=busy), progress=progress)
         one = Lobby(Gateway(house, rules), app.store, app.clock)
         one.channel = channel
+        app.later.chats.is_answered_by(one.gateway.actors.wake)
         async with anyio.create_task_group() as group:
             group.start_soon(one.gateway.run)
+            if app.afterwards is not None:
+                group.start_soon(app.afterwards.run)
             yield one
             group.cancel_scope.cancel()
 

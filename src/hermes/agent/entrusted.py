@@ -10,12 +10,20 @@ from hermes.agent.repair import History, says_something
 from hermes.ports.runtime import Ending, Errand, Heard
 from hermes.ports.sink import Emit
 from hermes.schema.errors import ModelError, UsageError
-from hermes.schema.events import Event, Outcome, RunStarted, Said, ToolStarted
+from hermes.schema.events import (
+    Answered,
+    Asked,
+    Event,
+    Outcome,
+    RunStarted,
+    Said,
+    ToolStarted,
+)
 from hermes.schema.messages import Assistant, Message, Usage, User
 
 
 class EntrustedTurn:
-    """What people say meanwhile makes a new errand, once the answer is there."""
+    """What people say meanwhile is for the runtime, or makes a new errand after the answer."""
 
     def __init__(self, plan: Entrusted, emit: Emit) -> None:
         self._plan = plan
@@ -30,7 +38,7 @@ class EntrustedTurn:
         for message in asked:
             await self._say(message)
         ending = await self._entrust()
-        while ending.outcome is Outcome.DONE and await self._hear():
+        while ending.outcome is Outcome.DONE and await self._hear(ending.unheard):
             ending = await self._entrust()
         return ending
 
@@ -46,7 +54,8 @@ class EntrustedTurn:
         said = list(self._history)
         if not said or isinstance(said[-1], Assistant):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
-        ending = await plan.runtime.run(Errand(plan.scope, plan.system, said), self._pass_on)
+        errand = Errand(plan.scope, plan.system, said, plan.steer)
+        ending = await plan.runtime.run(errand, self._pass_on)
         if ending.outcome is Outcome.DONE and not isinstance(self._history[-1], Assistant):
             raise ModelError(f"{plan.runtime.name} came back without an answer.", hint="Try again.")
         return ending
@@ -55,7 +64,7 @@ class EntrustedTurn:
         match event:
             case Said(message=message):
                 await self._say(message)
-            case ToolStarted():
+            case ToolStarted() | Asked() | Answered():
                 await self.tell(event)
             case _:
                 await self._emit(event)
@@ -67,9 +76,10 @@ class EntrustedTurn:
             self.usage += message.usage
             self.steps += 1
 
-    async def _hear(self) -> bool:
+    async def _hear(self, unheard: Sequence[User]) -> bool:
         """Take in what people said meanwhile."""
-        heard = [message for message in await self._plan.steer() if says_something(message)]
+        meanwhile = (*unheard, *await self._plan.steer())
+        heard = [message for message in meanwhile if says_something(message)]
         for message in heard:
             await self._say(message)
         return bool(heard)

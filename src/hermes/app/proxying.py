@@ -3,18 +3,30 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from hermes.agent.plan import Entrusted, Plan
 from hermes.app.planner import StandardPlanner
 from hermes.config.schema import Config
+from hermes.kit.clock import Clock
+from hermes.ports.blobs import Blobs
+from hermes.ports.counsel import Counsel
+from hermes.ports.later import Later
+from hermes.ports.model import Model
 from hermes.ports.runtime import Runtime
+from hermes.ports.store import Store
+from hermes.schema.errors import UsageError
 from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.session.runner import Planner
 
 if TYPE_CHECKING:
+    from hermes.runtimes.proxy.afterwards import Afterwards
     from hermes.runtimes.proxy.runtime import Far
 
+NO_BOUND = 10.0 * 365 * 86_400
+"""Seconds: what 0 means where something must be written."""
 URL = "GATEWAY_PROXY_URL"
 KEY = "GATEWAY_PROXY_KEY"
 
@@ -32,17 +44,91 @@ def far_gateway(config: Config, env: Mapping[str, str]) -> "Far | None":
         return None
     from hermes.runtimes.proxy.runtime import Far  # noqa: PLC0415 - most homes have no proxy
 
-    return Far(url=url.removesuffix("/v1"), key=env.get(KEY, "").strip())
+    given = config.gateway.proxy
+    return Far(
+        url=url.removesuffix("/v1"),
+        key=env.get(KEY, "").strip(),
+        connect=given.connect_timeout or NO_BOUND,
+        read=given.idle_timeout or NO_BOUND,
+        patience=given.link_timeout,
+        total=given.total_timeout,
+    )
 
 
-def proxied(planner: StandardPlanner, config: Config, env: Mapping[str, str]) -> Planner:
+class Near(Struct, frozen=True, kw_only=True):
+    """What of this house a turn that is run elsewhere needs."""
+
+    blobs: Blobs
+    clock: Clock
+    store: Store
+    later: Later
+    counsel: Counsel
+
+
+def afterwards_of(config: Config, env: Mapping[str, str], near: Near) -> "Afterwards | None":
+    """Who hears what the other gateway says after a turn; to be run with the chats."""
+    far = far_gateway(config, env)
+    if far is None:
+        return None
+    from hermes.runtimes.proxy.afterwards import Afterwards  # noqa: PLC0415 - as above
+
+    return Afterwards(far, near.clock, near.store, near.later)
+
+
+def proxied(
+    planner: StandardPlanner,
+    config: Config,
+    env: Mapping[str, str],
+    near: Near,
+    afterwards: "Afterwards | None",
+) -> Planner:
     """The planner as it is, or one that entrusts the turns of chats to the other gateway."""
     far = far_gateway(config, env)
     if far is None:
         return planner
-    from hermes.runtimes.proxy.runtime import ProxyRuntime  # noqa: PLC0415 - as above
+    from hermes.runtimes.proxy.far_runtime import FarRuntime  # noqa: PLC0415 - as above
+    from hermes.runtimes.proxy.far_turn import Parts  # noqa: PLC0415 - as above
 
-    return _ProxyPlanner(planner, ProxyRuntime(far))
+    parts = Parts(
+        far=far,
+        blobs=near.blobs,
+        clock=near.clock,
+        counsel=near.counsel,
+        afterwards=afterwards,
+    )
+    return _ProxyPlanner(planner, FarRuntime(parts))
+
+
+class FarModels:
+    """For the chats of a gateway whose turns another one runs: that one chooses the model."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def choose(self, name: str, provider: str | None) -> Model:
+        raise self._not_here()
+
+    async def keep(self, model: Model) -> None:
+        raise self._not_here()
+
+    def current(self, session: Session) -> str:
+        return f"chosen by the far gateway at {self._url}"
+
+    async def offers(self) -> Sequence[str]:
+        raise self._not_here()
+
+    def _not_here(self) -> UsageError:
+        return UsageError(
+            f"The turns of this chat are run by the far gateway at {self._url}, "
+            "and it chooses the model.",
+            hint="Choose another one there.",
+        )
+
+
+def far_models(config: Config, env: Mapping[str, str]) -> FarModels | None:
+    """None where the turns of chats are run here."""
+    url = proxy_url(config, env)
+    return None if url is None else FarModels(url)
 
 
 class _ProxyPlanner:

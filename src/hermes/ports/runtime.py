@@ -1,35 +1,48 @@
 """A mind that runs whole turns by itself, tools included: another gateway, a coding agent."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from hermes.schema.events import Delta, Outcome, Said, ToolStarted
-from hermes.schema.messages import Message
+from hermes.schema.events import Answered, Asked, Delta, Outcome, Said, ToolStarted
+from hermes.schema.messages import Message, User
 from hermes.schema.scope import Scope
+
+Meanwhile: TypeAlias = Callable[[], Awaitable[Sequence[User]]]
+"""What people said since it was asked last, each message given out once."""
+
+
+async def nothing_meanwhile() -> Sequence[User]:
+    return ()
 
 
 class Errand(Struct, frozen=True):
     """All a runtime is given for one turn.
 
     `messages` are what was said so far, as it was said; the last of them are to be answered.
+    `meanwhile` is for a runtime that can be spoken to while it works; one that cannot leaves it.
     """
 
     scope: Scope
     system: str
     messages: Sequence[Message]
+    meanwhile: Meanwhile = nothing_meanwhile
 
 
 class Ending(Struct, frozen=True):
-    """How a turn came out; `reason` is a sentence for people, `code` an error's code."""
+    """How a turn came out; `reason` is a sentence for people, `code` an error's code.
+
+    `unheard` was said meanwhile and came too late: it is to be answered next.
+    """
 
     outcome: Outcome
     reason: str = ""
     code: str = ""
+    unheard: tuple[User, ...] = ()
 
 
-Heard: TypeAlias = Delta | ToolStarted | Said
+Heard: TypeAlias = Delta | ToolStarted | Said | Asked | Answered
 """What a runtime has to tell. That the run began and ended is told by who runs it."""
 
 
@@ -44,7 +57,7 @@ class Runtime(Protocol):
     def name(self) -> str: ...
 
     async def run(self, errand: Errand, tell: Tell) -> Ending:
-        """Tells every message as a fact; the last one is the answer.
+        """Tells every message as a fact, also what it heard meanwhile; the last is the answer.
 
         Raises `ModelError` when there is none, after telling as a message what was heard of
         it; so it does when it is cancelled.

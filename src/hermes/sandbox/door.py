@@ -5,6 +5,8 @@ more than one from `asyncio.create_subprocess_exec`, which promises nothing when
 an interpreter per command, the plain way to the same promise, would take 9 to 19 ms.
 """
 
+import errno
+import fcntl
 import logging
 import os
 import signal
@@ -12,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -21,6 +24,7 @@ import anyio
 import anyio.lowlevel
 from msgspec import Struct
 
+from hermes.ports.sandbox import Exit
 from hermes.schema.errors import SandboxError
 
 log = logging.getLogger(__name__)
@@ -36,44 +40,50 @@ _KILLED = -int(signal.SIGKILL)
 _NOT_STARTED = 127
 
 
+_END_OF_INPUT = b"\x04"
+_ROWS, _COLUMNS = 24, 80
+
+
 class Start(Struct, frozen=True, kw_only=True):
-    """`env` is all the child gets; `talk` opens its standard input; stderr joins stdout."""
+    """`env` is all the child gets; `talk` opens its standard input; stderr joins stdout.
+
+    `pty` gives it a terminal of its own instead of pipes. Errors speak of it as `called`.
+    """
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
     talk: bool = False
-
-
-class Ended(Struct, frozen=True):
-    """`left` processes outlived the command and were ended; `stuck` ones could not be."""
-
-    exit_code: int
-    left: int = 0
-    stuck: int = 0
+    pty: bool = False
+    called: str = ""
 
 
 class Child:
     """A running command with everything it started."""
 
-    def __init__(self, control: socket.socket, out: int, into: int | None) -> None:
+    def __init__(self, control: socket.socket, out: int, into: int | None, start: Start) -> None:
         self.pid = 0
         self._control = control
         self._out = out
         self._into = into
+        self._start = start
         self._heard = b""
         self._waiting = anyio.Lock()
-        self._ended: Ended | None = None
+        self._ended: Exit | None = None
         self._failed: SandboxError | None = None
 
     async def read(self) -> bytes:
-        """The next output; nothing once no process holds the pipe."""
+        """The next output; nothing once no process holds the pipe or the terminal."""
         await anyio.lowlevel.checkpoint()
         while True:
             try:
                 return os.read(self._out, CHUNK)
             except BlockingIOError:
                 await anyio.wait_readable(self._out)
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    return b""
+                raise
 
     async def feed(self, data: bytes) -> None:
         """Write to the command; stops without a word when it does not listen."""
@@ -86,14 +96,36 @@ class Child:
                 await anyio.wait_writable(self._into)
             except BrokenPipeError:
                 return
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    return
+                raise
+
+    def put(self, word: bytes) -> bool:
+        """Write a few bytes now or not at all; False when there is no room for them."""
+        try:
+            return self._into is None or os.write(self._into, word) > 0
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def hang_up(self) -> None:
-        """Close the command's standard input."""
+        """Close the command's standard input; at a terminal this is a key, ctrl-D."""
         if self._into is not None:
+            if self._start.pty:
+                with suppress(OSError):
+                    os.write(self._into, _END_OF_INPUT)
             os.close(self._into)
             self._into = None
 
-    async def wait(self) -> Ended:
+    async def begin(self) -> None:
+        """Until its `pid` is known, or that it cannot be started, which `wait` tells."""
+        async with self._waiting:
+            while not self.pid and self._ended is None:
+                await self._listen()
+
+    async def wait(self) -> Exit:
         """Until the command ended and nothing of its tree is left. Raises `SandboxError`."""
         async with self._waiting:
             while self._ended is None:
@@ -147,12 +179,13 @@ class Child:
             case b"P":
                 self.pid = numbers[0]
             case b"E":
-                self._failed = SandboxError(f"it could not be started: {os.strerror(numbers[0])}")
-                self._ended = Ended(_NOT_STARTED)
+                why = f"it could not be started: {os.strerror(numbers[0])}"
+                self._failed = _failure(self._start, why)
+                self._ended = Exit(_NOT_STARTED)
             case _:
                 status, left, stuck = numbers
                 code = os.waitstatus_to_exitcode(status) if status >= 0 else _KILLED
-                self._ended = Ended(code, left, stuck)
+                self._ended = Exit(code, left, stuck)
 
     def _lose(self) -> None:
         """The warden itself was killed. Its command lives on until the keeper has killed the tree.
@@ -162,10 +195,11 @@ class Child:
         if self.pid:
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
-        self._ended = Ended(_KILLED)
-        self._failed = SandboxError(
+        self._ended = Exit(_KILLED)
+        self._failed = _failure(
+            self._start,
             "the process was lost: its keeper was killed from outside",
-            hint="Look at what the command did before running it again.",
+            "Look at what the command did before running it again.",
         )
 
 
@@ -191,7 +225,7 @@ class Door:
         Raises `SandboxError`, here or from `Child.wait` when the program cannot be executed.
         """
         packed = _pack(start, self._grace)
-        with closing(self._hand_over(start.talk)) as child:
+        with closing(self._hand_over(start)) as child:
             try:
                 await child.brief(packed)
                 yield child
@@ -208,34 +242,25 @@ class Door:
             _let_go(self._keeper)
             self._keeper = None
 
-    def _hand_over(self, talk: bool) -> Child:
-        """Give the keeper the child's ends of fresh pipes; keep ours."""
+    def _hand_over(self, start: Start) -> Child:
+        """Give the keeper the child's ends of fresh pipes, or of a terminal; keep ours."""
         try:
             with ExitStack() as ours, ExitStack() as theirs:
                 control, their_control = socket.socketpair()
                 ours.enter_context(control)
                 theirs.enter_context(their_control)
-                into = None
-                if talk:
-                    reader, into = os.pipe()
-                    ours.callback(os.close, into)
-                    os.set_blocking(into, False)
-                else:
-                    reader = os.open(os.devnull, os.O_RDONLY)
-                theirs.callback(os.close, reader)
-                out, writer = os.pipe()
-                ours.callback(os.close, out)
-                theirs.callback(os.close, writer)
-                os.set_blocking(out, False)
+                opened = _terminal if start.pty else _pipes
+                into, out, reader, writer = opened(ours, theirs, talk=start.talk)
                 control.setblocking(False)
                 self._send([their_control.fileno(), reader, writer, writer])
                 ours.pop_all()
         except OSError as error:
-            raise SandboxError(
+            raise _failure(
+                start,
                 f"no process can be started: {error.strerror}",
-                hint="Too many open files or processes? See `ulimit -n` and `ulimit -u`.",
+                "Too many open files or processes? See `ulimit -n` and `ulimit -u`.",
             ) from error
-        return Child(control, out, into)
+        return Child(control, out, into, start)
 
     def _send(self, fds: list[int]) -> None:
         if self._requests is not None:
@@ -266,6 +291,39 @@ class Door:
         return ours
 
 
+def _pipes(ours: ExitStack, theirs: ExitStack, *, talk: bool) -> tuple[int | None, int, int, int]:
+    """What we write to, what we read from, the child's input, the child's output."""
+    into = None
+    if talk:
+        reader, into = os.pipe()
+        ours.callback(os.close, into)
+        os.set_blocking(into, False)
+    else:
+        reader = os.open(os.devnull, os.O_RDONLY)
+    theirs.callback(os.close, reader)
+    out, writer = os.pipe()
+    ours.callback(os.close, out)
+    theirs.callback(os.close, writer)
+    os.set_blocking(out, False)
+    return into, out, reader, writer
+
+
+def _terminal(
+    ours: ExitStack, theirs: ExitStack, *, talk: bool
+) -> tuple[int | None, int, int, int]:
+    """As `_pipes`; the child sees one terminal of the usual size, we hold its other side."""
+    out, terminal = os.openpty()
+    ours.callback(os.close, out)
+    theirs.callback(os.close, terminal)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+    os.set_blocking(out, False)
+    into = None
+    if talk:
+        into = os.dup(out)
+        ours.callback(os.close, into)
+    return into, out, terminal, terminal
+
+
 def _let_go(keeper: subprocess.Popen[bytes]) -> None:
     """One that was stopped, or hangs, is killed: nobody waits for it without end."""
     try:
@@ -277,14 +335,18 @@ def _let_go(keeper: subprocess.Popen[bytes]) -> None:
             keeper.wait(CLOSE_PATIENCE)
 
 
+def _failure(start: Start, why: str, hint: str = "") -> SandboxError:
+    return SandboxError(f"{start.called}: {why}" if start.called else why, hint=hint)
+
+
 def _pack(start: Start, grace: float) -> bytes:
     if not start.argv:
-        raise SandboxError("there is no command to run")
+        raise _failure(start, "there is no command to run")
     words = [start.cwd, str(grace), str(len(start.argv)), *start.argv]
     words += [f"{name}={value}" for name, value in start.env.items()]
     if any("\0" in word for word in words):
-        raise SandboxError("a command, folder or variable contains a NUL character")
+        raise _failure(start, "a command, folder or variable contains a NUL character")
     if any(not name or "=" in name for name in start.env):
-        raise SandboxError("a variable's name is empty or contains '='")
+        raise _failure(start, "a variable's name is empty or contains '='")
     packed = b"\0".join(os.fsencode(word) for word in words)
     return struct.pack("!I", len(packed)) + packed

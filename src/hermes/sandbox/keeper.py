@@ -290,11 +290,17 @@ def wake_up(number: int, frame: FrameType | None) -> None:
 def start(job: Job, fds: list[int]) -> int:
     """The command in a session of its own, with the three files and nothing else open.
 
-    `posix_spawn` does not copy our pages as a fork would: half the cost.
+    `posix_spawn` does not copy our pages as a fork would: half the cost. A terminal that the
+    leader of a session opens by its name becomes the one that controls the session.
     """
     os.chdir(job.cwd)
     program = find(job.argv[0], job.env)
-    files = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)]
+    files: list[tuple[int, int, int] | tuple[int, int, bytes, int, int]] = [
+        (os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)
+    ]
+    if sys.platform == "linux" and os.isatty(fds[0]):
+        terminal = os.ttyname(fds[0]).encode()
+        files[0] = (os.POSIX_SPAWN_OPEN, 0, terminal, os.O_RDWR, 0)
     plain = [signal.SIGPIPE, signal.SIGXFSZ]
     if sys.platform == "linux":
         return os.posix_spawn(

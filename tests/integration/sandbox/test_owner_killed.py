@@ -45,7 +45,7 @@ def owner(witness: Witness) -> Iterator[subprocess.Popen[bytes]]:
     owner = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     yield owner
     owner.kill()
-    owner.wait()
+    owner.wait(60)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -60,6 +60,18 @@ class ScaleToZero(Struct, Open, frozen=True, kw_only=True):
     idle_timeout_minutes: float = 5
 
 
+class Proxy(Struct, Open, frozen=True, kw_only=True):
+    """How patient the gateway is with the one that runs its turns; a total of 0 is any time.
+
+    `idle_timeout` is for a far side that says nothing, `link_timeout` for a link that is down.
+    """
+
+    connect_timeout: Seconds = 30
+    idle_timeout: Seconds = 1800
+    link_timeout: Seconds = 120
+    total_timeout: Seconds = 0
+
+
 class Gateway(Struct, Open, frozen=True, kw_only=True):
     delivery_ledger: bool = True
     platform_connect_timeout: Seconds = 30
@@ -75,6 +87,7 @@ class Gateway(Struct, Open, frozen=True, kw_only=True):
     message_timestamps: MessageTimestamps = MessageTimestamps()
     scale_to_zero: ScaleToZero = ScaleToZero()
     proxy_url: str = ""
+    proxy: Proxy = Proxy()
     relay_url: str = ""
     multiplex_profiles: bool = False
     served_profiles: Names = ()

@@ -64,12 +64,16 @@ class Display(Struct, Open, frozen=True, kw_only=True):
 
 
 class Approvals(Struct, frozen=True, kw_only=True):
-    """Who decides when a command wants to reach further than it may."""
+    """Who decides when a command wants to reach further than it may.
+
+    `members` may answer for themselves; else only the owner can.
+    """
 
     mode: Literal["manual", "smart", "off"] = "smart"
     timeout: Seconds = 60
     cron_mode: str = "deny"
     deny: Names = ()
+    members: bool = False
     mcp_reload_confirm: bool = True
     destructive_slash_confirm: bool = True
 

@@ -41,9 +41,14 @@ class Agent(Struct, frozen=True, kw_only=True):
 
 
 class Terminal(Struct, Open, frozen=True, kw_only=True):
-    """Where commands run. `ssh_*` and the images matter only to the backend they name."""
+    """Where commands run. `ssh_*` and the images matter only to the backend they name.
 
-    backend: str = "local"
+    `auto` is the strongest wall this machine can put up; `backend_by_platform` names
+    another backend for some channels, such as `docker` for `telegram`.
+    """
+
+    backend: str = "auto"
+    backend_by_platform: Mapping[str, str] = {}
     cwd: str = "."
     timeout: Seconds = 180
     home_mode: str = "auto"

@@ -65,6 +65,31 @@ def cut_off(what: str) -> ModelError:
     return Unreachable(f"⚠️ Proxy connection error: {what}.", hint="Ask again.")
 
 
+def interrupted() -> ModelError:
+    """Its process died in the middle of the turn, and it does not take up such a turn by itself."""
+    return Overloaded(
+        "⚠️ Proxy error: the far gateway was restarted in the middle of this turn, which ended it. "
+        "What was done until then is done.",
+        hint="Look at it, then say how to go on, or ask again.",
+    )
+
+
+def forgotten() -> ModelError:
+    """It knows nothing of a run that it began."""
+    return Overloaded(
+        "⚠️ Proxy error: the far gateway no longer knows of this turn: its records were lost or "
+        "cleared away.",
+        hint="Ask what was done, or ask again.",
+    )
+
+
+def too_slow(seconds: float) -> ModelError:
+    return Overloaded(
+        f"⚠️ Proxy error: the turn took longer than {seconds:g} s and was stopped.",
+        hint="Ask for less at once, or raise gateway.proxy.total_timeout.",
+    )
+
+
 def shown(text: str, key: str) -> str:
     """Somebody else's words: short, on one line, without our key in them."""
     secrets = (key,) if key else ()
@@ -78,7 +103,7 @@ def _words(body: bytes, key: str) -> str:
 def _kind(status: int) -> tuple[type[ModelError], str]:
     if status in {401, 403}:
         return Unauthorized, f"Set {KEY} to the key of the far gateway."
-    if status == 429:
+    if status in {409, 429}:
         return RateLimited, "Ask again in a while."
     if status >= 500:
         return Overloaded, "Ask again, or look into the log of the far gateway."

@@ -33,7 +33,9 @@ class Far(Struct, frozen=True, kw_only=True):
     """Where the other gateway is. A turn there may take as long as it likes.
 
     `read` bounds only its silence, `connect` the wait for a connection, and `grace` the wait
-    for what may follow a complete answer.
+    for what may follow a complete answer, or for a run to be stopped. Where the turn is a run:
+    a line without a byte for `alive` seconds is a dead one, a link may be down for `patience`,
+    and the turn as a whole may take `total`, if that is not 0.
     """
 
     url: str
@@ -41,6 +43,9 @@ class Far(Struct, frozen=True, kw_only=True):
     connect: float = 30.0
     read: float = 1800.0
     grace: float = 5.0
+    alive: float = 90.0
+    patience: float = 120.0
+    total: float = 0.0
     one_event: int = ONE_EVENT
 
 

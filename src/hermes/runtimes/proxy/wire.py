@@ -38,7 +38,7 @@ class Question(Struct, frozen=True):
 
 def question_of(errand: Errand) -> Question:
     """The words of people and of the agent: calls and results belong to who runs the tools."""
-    said = [message for message in errand.messages if not _is_note(message)]
+    said = [message for message in errand.messages if not is_note(message)]
     if not said or not isinstance(said[-1], User):
         # Nothing but a note of our own asks for an answer: then it is the question.
         said = list(errand.messages)
@@ -51,15 +51,16 @@ def question_of(errand: Errand) -> Question:
 
 def name_of(errand: Errand, question: Question) -> str:
     """The same for the same question put again, so that the far side can tell."""
-    last = next((one.id for one in reversed(errand.messages) if _asks(one)), "")
+    last = next((one.id for one in reversed(errand.messages) if asks(one)), "")
     return sha256(msgspec.json.encode((errand.scope.session, last, question))).hexdigest()
 
 
-def _asks(message: Message) -> bool:
-    return isinstance(message, User) and not _is_note(message)
+def asks(message: Message) -> bool:
+    """Whether somebody said it who wants an answer."""
+    return isinstance(message, User) and not is_note(message)
 
 
-def _is_note(message: Message) -> bool:
+def is_note(message: Message) -> bool:
     """What our house says to its own loop means nothing to one that has a house of its own."""
     return isinstance(message, User) and message.trust is Trust.HOUSE
 

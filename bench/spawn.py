@@ -1,0 +1,65 @@
+"""What a wall costs: one command through the door, plain and behind each wall of this machine."""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+
+from bench.report import Number
+from hermes.ports.sandbox import Job, Reach, Sandbox
+from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
+from hermes.sandbox.door import Door
+from hermes.sandbox.landlock import Landlock
+from hermes.sandbox.local import LocalSandbox
+from hermes.sandbox.view import OPEN_OF_RUN, View, hidden_from
+from hermes.sandbox.walled import WalledSandbox
+
+ROUNDS = 60
+PATH = "/usr/local/bin:/usr/bin:/bin"
+BAR = 25.0
+
+
+def measure() -> Iterator[Number]:
+    with tempfile.TemporaryDirectory() as folder:
+        times = anyio.run(_times, Path(folder))
+    plain = statistics.median(times["plain"])
+    for name, seconds in times.items():
+        took = statistics.median(seconds) * 1000
+        if name == "plain":
+            yield Number(name="a plain command through the door", value=took, unit="ms")
+        else:
+            over, bar = took - plain * 1000, BAR if name == "bubblewrap" else None
+            yield Number(name=f"{name}, over a plain command", value=over, unit="ms", bar=bar)
+
+
+async def _times(folder: Path) -> dict[str, list[float]]:
+    """Interleaved, so that a noisy neighbour disturbs all of them alike."""
+    times: dict[str, list[float]] = {}
+    with Door() as door:
+        sandboxes = _sandboxes(door, folder)
+        for round_ in range(ROUNDS + 3):
+            for name, sandbox in sandboxes.items():
+                started = time.perf_counter()
+                await sandbox.run(_job(folder))
+                if round_ >= 3:
+                    times.setdefault(name, []).append(time.perf_counter() - started)
+    return times
+
+
+def _sandboxes(door: Door, folder: Path) -> dict[str, Sandbox]:
+    hidden = hidden_from(Path.home(), root=os.geteuid() == 0)
+    view = View(tmp=str(folder / "private"), hidden=hidden, shown=OPEN_OF_RUN)
+    found: dict[str, Sandbox] = {"plain": LocalSandbox(door)}
+    if program := find_bubblewrap(PATH):
+        found["bubblewrap"] = WalledSandbox(door, Bubblewrap(program, view))
+    return found | {"landlock": WalledSandbox(door, Landlock(view))}
+
+
+def _job(folder: Path) -> Job:
+    reach = Reach(writable=(str(folder),))
+    argv = ("bash", "-c", "true")
+    return Job(argv=argv, cwd=str(folder), env={"PATH": PATH}, timeout=60, reach=reach)

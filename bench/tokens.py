@@ -1,0 +1,97 @@
+"""How long a token is on its way through the API server, when nothing else goes on."""
+
+import json
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import anyio
+from aiohttp import web
+
+from bench.api import serving
+from bench.api_process import KEY
+from bench.report import Number
+
+TOKENS = 300
+PACE = 0.01
+_TOKEN = re.compile(rb"<(\d+)>")
+
+
+class _Model:
+    """Speaks slowly, and notes when each token left it."""
+
+    def __init__(self) -> None:
+        self.sent: dict[int, float] = {}
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        await request.read()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for number in range(TOKENS):
+            await anyio.sleep(PACE)
+            self.sent[number] = time.perf_counter()
+            await response.write(_chunk({"content": f"<{number}>"}))
+        await response.write(_chunk({}, "stop") + b"data: [DONE]\n\n")
+        return response
+
+
+def measure() -> Iterator[Number]:
+    yield anyio.run(_measure)
+
+
+async def _measure() -> Number:
+    model = _Model()
+    with tempfile.TemporaryDirectory() as folder:
+        async with _listening(model) as url, aiohttp.ClientSession() as http:
+            home = Path(folder) / "home"
+            home.mkdir()
+            with serving(home, url) as (_, port):
+                await _heard(http, f"http://127.0.0.1:{port}/v1", model)
+                through = await _heard(http, f"http://127.0.0.1:{port}/v1", model)
+            directly = await _heard(http, url, model)
+    p99 = statistics.quantiles(through, n=100)[98]
+    added = (p99 - statistics.median(directly)) * 1000
+    return Number(name="API, idle: a token's way through, p99", value=added, unit="ms", bar=1)
+
+
+@asynccontextmanager
+async def _listening(model: _Model) -> AsyncGenerator[str]:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", model.complete)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+async def _heard(http: aiohttp.ClientSession, url: str, model: _Model) -> list[float]:
+    """Seconds from when each token was sent to when it was here."""
+    body = {
+        "model": "hermes-agent",
+        "stream": True,
+        "messages": [{"role": "user", "content": f"count for {url}"}],
+    }
+    took: list[float] = []
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    data = json.dumps(body).encode()
+    async with http.post(f"{url}/chat/completions", data=data, headers=headers) as response:
+        async for chunk in response.content.iter_any():
+            now = time.perf_counter()
+            took += [now - model.sent[int(number)] for number in _TOKEN.findall(chunk)]
+    if len(took) != TOKENS:
+        raise SystemExit(f"{url} told {len(took)} of {TOKENS} tokens")
+    return took
+
+
+def _chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    one = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": "m"}
+    return b"data: " + json.dumps({**one, "choices": [choice]}).encode() + b"\n\n"

@@ -1,0 +1,193 @@
+"""What the far gateway says in a session after its turn: brought to the chat as a letter.
+
+A background job there ends, the far side answers to that by itself, and whoever follows the
+session hears of it. The letter makes a turn here whose answer is what was said there.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import timedelta
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Raw, Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.retry import Backoff
+from hermes.kit.sse import SseTooLong
+from hermes.ports.later import Later
+from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.store import Store
+from hermes.runtimes.proxy.line import RUNS, Cut, Line, Refused
+from hermes.runtimes.proxy.runtime import Far
+from hermes.schema.errors import HermesError, ModelError, StoreError
+from hermes.schema.messages import Assistant, Message, User, text_of
+from hermes.schema.scope import Scope
+
+log = logging.getLogger(__name__)
+
+KIND = "far_session"
+LETTER = "far-said:"
+"""How the ids of such letters begin."""
+MOST = 32
+"""Sessions that are followed, those with the newest turns."""
+LIFE = timedelta(hours=24)
+"""How long the far side remembers its runs."""
+AGAIN = Backoff(base=1.0, cap=60.0)
+
+
+class Followed(Struct, frozen=True, kw_only=True):
+    """`after` is the far side's number of the last message that was looked at; `since` its time."""
+
+    scope: Scope
+    after: int = 0
+    since: float = 0.0
+
+
+class _Said(Struct, frozen=True):
+    id: str
+    seq: int
+    role: str
+    content: object = None
+    timestamp: float = 0.0
+    run_id: str | None = None
+
+
+def late_words(said: Sequence[Message]) -> str:
+    """What the letters say that wait for an answer."""
+    place = len(said)
+    while place and not isinstance(said[place - 1], Assistant):
+        place -= 1
+    return "\n\n".join(text_of(one) for one in said[place:] if is_letter(one))
+
+
+def is_letter(message: Message) -> bool:
+    return isinstance(message, User) and message.id.startswith(LETTER)
+
+
+class Afterwards:
+    """`run` it for as long as chats are served."""
+
+    def __init__(self, far: Far, clock: Clock, store: Store, later: Later) -> None:
+        self._far = far
+        self._clock = clock
+        self._store = store
+        self._later = later
+        self._following: dict[str, anyio.CancelScope] = {}
+        self._known: dict[str, Followed] = {}
+        self._bell = anyio.Event()
+
+    def knows(self, session: str) -> bool:
+        return session in self._known
+
+    async def begun(self, scope: Scope, created: float) -> None:
+        """A turn of this session runs there, begun at that time of the far side's."""
+        known = self._known.pop(scope.session, None) or await self._read(scope.session)
+        if known is None:
+            known = Followed(scope=scope, since=created)
+        followed = msgspec.structs.replace(known, scope=scope)
+        self._known[scope.session] = followed
+        await self._store.commit(self._put(followed))
+        self._bell.set()
+
+    async def run(self) -> None:
+        try:
+            await self._recall()
+        except (StoreError, msgspec.DecodeError) as error:
+            log.warning("what was followed before is not known any more: %s", error)
+        async with anyio.create_task_group() as group:
+            while True:
+                self._bell = anyio.Event()
+                self._follow_the_newest(group)
+                await self._bell.wait()
+
+    async def _recall(self) -> None:
+        for matter in await self._store.matters.find(KIND, only_open=True, limit=MOST):
+            if self._clock.now() - matter.at < LIFE / 2:
+                followed = msgspec.json.decode(matter.body, type=Followed)
+                self._known.setdefault(matter.session, followed)
+
+    def _follow_the_newest(self, group: TaskGroup) -> None:
+        for session in list(self._known)[:-MOST]:
+            del self._known[session]
+            if session in self._following:
+                self._following[session].cancel()
+        for session in self._known:
+            if session not in self._following:
+                self._following[session] = anyio.CancelScope()
+                group.start_soon(self._follow, session, self._following[session])
+
+    async def _follow(self, session: str, scope: anyio.CancelScope) -> None:
+        attempts = 0
+        with scope:
+            while session in self._known:
+                place = self._known[session].after
+                try:
+                    await self._listen(session)
+                except Refused as error:
+                    if error.status in {401, 403, 404, 405}:
+                        log.info("session %s is not followed there: %s", session, error)
+                        self._known.pop(session, None)
+                        break
+                except (Cut, HermesError, SseTooLong, msgspec.MsgspecError) as error:
+                    log.info("session %s could not be followed: %s", session, error)
+                except Exception:
+                    # One session's trouble is not the others'.
+                    log.exception("session %s could not be followed", session)
+                moved = session in self._known and self._known[session].after > place
+                attempts = 1 if moved else attempts + 1
+                await self._clock.sleep(AGAIN.delay(attempts))
+        self._following.pop(session, None)
+
+    async def _listen(self, session: str) -> None:
+        async with Line(self._far, self._clock) as line:
+            after = self._known[session].after
+            path = f"/api/sessions/{session}/events"
+            async with aclosing(line.stream(path, after)) as events:
+                async for event in events:
+                    if event.event == "message":
+                        await self._hear(line, session, msgspec.json.decode(event.data, type=_Said))
+
+    async def _hear(self, line: Line, session: str, said: _Said) -> None:
+        if (known := self._known.get(session)) is None:
+            return
+        moved = msgspec.structs.replace(known, after=max(known.after, said.seq))
+        if said.seq > known.after and await self._is_late(line, said, known):
+            text = said.content if isinstance(said.content, str) else ""
+            brought = self._later.brought(known.scope, f"{LETTER}{said.id}", text)
+            await self._store.commit(*brought, self._put(moved))
+            self._later.ring(known.scope)
+        if (now := self._known.get(session)) is not None:
+            self._known[session] = msgspec.structs.replace(now, after=moved.after)
+
+    async def _is_late(self, line: Line, said: _Said, known: Followed) -> bool:
+        """Whether no run said it: what runs say is heard by whoever asked for them."""
+        if said.role != "assistant" or not said.run_id or said.timestamp < known.since:
+            return False
+        if not isinstance(said.content, str) or not said.content.strip():
+            return False
+        try:
+            await line.insist("GET", f"{RUNS}/{said.run_id}")
+        except ModelError as error:
+            cause = error.__cause__
+            if isinstance(cause, Refused) and cause.status == 404:
+                return True
+            raise
+        return False
+
+    async def _read(self, session: str) -> Followed | None:
+        """Only from a while ago: of older runs the far side no longer knows that they were runs."""
+        matter = await self._store.matters.get(KIND, session)
+        if matter is None or self._clock.now() - matter.at > LIFE / 2:
+            return None
+        return msgspec.json.decode(matter.body, type=Followed)
+
+    def _put(self, followed: Followed) -> PutMatter:
+        session = followed.scope.session
+        body = Raw(msgspec.json.encode(followed))
+        now = self._clock.now()
+        return PutMatter(
+            Matter(kind=KIND, id=session, session=session, state="followed", at=now, body=body)
+        )

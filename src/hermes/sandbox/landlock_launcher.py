@@ -1,0 +1,144 @@
+"""Put on the landlock wall, then become the command.
+
+Run as a script by `landlock`, on the standard library alone, in the process that is to be
+walled in. Its arguments are the filter for system calls in hexadecimal digits, whether there
+is a network, `-r` and a path for what may be read, `-w` and a path for what may be changed,
+`--`, and the command. What cannot be done ends the process: a wall with a gap is none.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+VERSION_QUESTION = 1
+BENEATH = 1
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
+REFER, TRUNCATE, IOCTL = 1 << 13, 1 << 14, 1 << 15
+FIRST_RIGHTS = (1 << 13) - 1
+NET_RIGHTS = 3
+SCOPES = 3
+"""Abstract Unix sockets and signals: neither reaches anybody outside."""
+
+OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
+
+PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = 23, 24, 38, 22
+SECCOMP_MODE_FILTER = 2
+CAPABILITIES_V3 = 0x20080522
+DEVICES = (
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
+    "/dev/ptmx", "/dev/pts",
+)  # fmt: skip
+NOT_EXECUTED = 126
+NOT_FOUND = 127
+
+
+class Rights:
+    """What the kernel can refuse, by the version of its interface."""
+
+    def __init__(self, version: int) -> None:
+        self.files = FIRST_RIGHTS
+        self.files |= REFER if version >= 2 else 0
+        self.files |= TRUNCATE if version >= 3 else 0
+        self.files |= IOCTL if version >= 5 else 0
+        self.net = NET_RIGHTS if version >= 4 else 0
+        self.scopes = SCOPES if version >= 6 else 0
+
+
+def version(libc: ctypes.CDLL) -> int:
+    """0 where there is no landlock."""
+    return max(0, libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), VERSION_QUESTION))
+
+
+def main(words: Sequence[str]) -> NoReturn:
+    end = words.index("--")
+    calls, network = bytes.fromhex(words[0]), words[1] == "network"
+    command = list(words[end + 1 :])
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        env = given_env()
+        wall_in(libc, words[2:end], network=network)
+        drop_capabilities(libc)
+        filter_calls(libc, calls)
+    except OSError as error:
+        fail(f"the landlock wall cannot be put up: {error}", NOT_EXECUTED)
+    try:
+        os.execve(command[0], command, env)  # noqa: S606 what this process is for
+    except OSError as error:
+        fail(f"{command[0]}: {error.strerror}", NOT_FOUND)
+
+
+def given_env() -> dict[bytes, bytes]:
+    """As it was before the interpreter chose a locale for itself."""
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 no pathlib here
+        pairs = file.read().split(b"\0")
+    return dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
+
+
+def wall_in(libc: ctypes.CDLL, grants: Sequence[str], *, network: bool) -> None:
+    rights = Rights(version(libc))
+    attributes = struct.pack("=QQQ", rights.files, 0 if network else rights.net, rights.scopes)
+    size = 24 if rights.scopes else 16 if rights.net else 8
+    ruleset = checked(
+        libc.syscall(CREATE_RULESET, ctypes.c_char_p(attributes), ctypes.c_size_t(size), 0)
+    )
+    reading = EXECUTE | READ_FILE | READ_DIR
+    allow(libc, ruleset, "/", READ_DIR)
+    for flag, path in zip(grants[::2], grants[1::2], strict=True):
+        allow(libc, ruleset, path, rights.files if flag == "-w" else reading)
+    for path in DEVICES:
+        allow(libc, ruleset, path, rights.files & (READ_FILE | WRITE_FILE | IOCTL | TRUNCATE))
+    checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    checked(libc.syscall(RESTRICT_SELF, ruleset, 0))
+    os.close(ruleset)
+
+
+def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
+    """What is gone by now needs no right."""
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    folder = os.path.isdir(path)  # noqa: PTH112 no pathlib here
+    rule = struct.pack("=Qi", rights if folder else rights & OF_FILES, place)
+    checked(libc.syscall(ADD_RULE, ruleset, BENEATH, ctypes.c_char_p(rule), 0))
+    os.close(place)
+
+
+def drop_capabilities(libc: ctypes.CDLL) -> None:
+    """Also from what root would get back by executing something."""
+    number = 0
+    while libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0) >= 0:
+        if os.geteuid() == 0:
+            checked(libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0))
+        number += 1
+    header = struct.pack("=Ii", CAPABILITIES_V3, 0)
+    checked(libc.capset(ctypes.c_char_p(header), ctypes.c_char_p(bytes(24))))
+
+
+def filter_calls(libc: ctypes.CDLL, program: bytes) -> None:
+    lines = ctypes.create_string_buffer(program, len(program))
+    pointer = ctypes.addressof(lines)
+    filter_ = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, pointer))
+    checked(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter_, 0, 0))
+
+
+def checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno() or errno.EINVAL
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def fail(why: str, code: int) -> NoReturn:
+    os.write(2, f"hermes: {why}\n".encode())
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

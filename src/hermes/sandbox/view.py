@@ -1,0 +1,211 @@
+"""What a walled process sees of the machine: what is hidden, what may be changed.
+
+The rule is the same for every wall, only the means differ: everything may be read except what
+is hidden, nothing may be changed except what the reach of the job names. Of two rules the one
+for the deeper path counts, and of two for the same path the stricter one.
+"""
+
+import fnmatch
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from enum import IntEnum
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.ports.sandbox import Reach
+from hermes.schema.errors import SandboxError
+
+SECRETS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/hub",
+    ".config/op", ".config/rclone", ".config/doctl", ".config/sops", ".config/age", ".kube",
+    ".docker", ".config/containers/auth.json", ".netrc", ".git-credentials",
+    ".config/git/credentials", ".pypirc", ".npmrc", ".yarnrc.yml", ".cargo/credentials*",
+    ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties", ".terraform.d",
+    ".terraformrc", ".vault-token", ".pgpass", ".my.cnf", ".mylogin.cnf", ".s3cfg", ".boto",
+    ".password-store", ".local/share/keyrings", ".local/share/kwalletd", ".kde/share/apps/kwallet",
+    ".mozilla", ".config/google-chrome*", ".config/chromium", ".config/BraveSoftware",
+    ".config/microsoft-edge*", ".config/vivaldi", ".config/opera", ".thunderbird",
+    ".config/Signal", ".local/share/TelegramDesktop", ".config/discord", ".config/Slack",
+    "snap/firefox", "snap/chromium", ".var/app", "Library/Keychains", "Library/Cookies",
+    ".claude", ".claude.json", ".codex", ".gemini", ".config/opencode", ".local/share/opencode",
+    ".*_history", ".lesshst", ".viminfo", ".local/share/fish", ".python_history",
+    ".Xauthority", ".ICEauthority", ".config/pulse", ".dbus",
+)  # fmt: skip
+"""Below the home of a user: keys, passwords, cookies, what was typed, and other agents."""
+
+ROOTS = (
+    "/etc/shadow*", "/etc/gshadow*", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh/*_key",
+    "/etc/ssl/private", "/etc/krb5.keytab", "/etc/NetworkManager/system-connections",
+    "/var/lib/docker", "/var/lib/containerd", "/var/spool/cron", "/var/spool/mail", "/var/mail",
+    "/proc/kcore",
+)  # fmt: skip
+"""Of the machine, and only root could read it anyway."""
+
+SOCKETS = ("/run", "/var/run")
+"""Here listens everybody who would act for us: docker, dbus, the agents of ssh and gpg."""
+
+OPEN_OF_RUN = (
+    "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf",
+    "/run/current-system", "/run/wrappers", "/run/opengl-driver", "/run/media", "/run/mount",
+)  # fmt: skip
+
+GUARDED = (".git/hooks", ".git/config", ".git/config.worktree", ".husky", ".envrc")
+"""In a folder that may be changed: what the owner's own git or shell executes unasked."""
+
+START_FILES = (
+    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv",
+    ".zprofile", ".zlogin", ".inputrc", ".gitconfig", ".config/git", ".config/systemd",
+    ".config/autostart", ".config/fish", ".config/environment.d", ".local/bin", "bin",
+    ".pam_environment", ".vimrc", ".config/nvim", ".xprofile", ".xsession", ".xinitrc",
+    ".tmux.conf", ".pip", ".config/pip", ".condarc",
+)  # fmt: skip
+"""Below the home of a user: what is executed at the next login, should the home be writable."""
+
+
+TMP_AGE = 7 * 24 * 3600.0
+"""Seconds that a temporary file is kept after its last change."""
+
+
+class Sight(IntEnum):
+    """What may be done with a path, the stricter the higher."""
+
+    CHANGE = 0
+    READ = 1
+    HIDDEN = 2
+
+
+class Rule(Struct, frozen=True, order=True):
+    path: str
+    sight: Sight
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """The rules of a profile. `hidden` may hold patterns; `shown` lies in something hidden.
+
+    `guarded` is read-only wherever the reach would let it be changed; a name that does not
+    begin with a slash is meant below each writable folder. `tmp` is the folder that takes
+    the place of `/tmp`.
+    """
+
+    tmp: str
+    hidden: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    guarded: tuple[str, ...] = GUARDED
+
+
+def rules(view: View, reach: Reach) -> list[Rule]:
+    """What exists of it now, by real paths, parents before what lies in them."""
+    found: dict[str, Sight] = {}
+    for path, sight in _wishes(view, reach):
+        found[path] = max(sight, found.get(path, sight))
+    return _needed(in_order([Rule(path, sight) for path, sight in found.items()]))
+
+
+def in_order(some: list[Rule]) -> list[Rule]:
+    """Folders before what lies in them."""
+    return sorted(some, key=lambda rule: Path(rule.path).parts)
+
+
+def secrets_of(home: Path) -> tuple[str, ...]:
+    return tuple(f"{home}/{name}" for name in SECRETS)
+
+
+def hidden_from(home: Path, *, root: bool) -> tuple[str, ...]:
+    """Everything that is hidden from the commands of a user with this home."""
+    return (*SOCKETS, *secrets_of(home), *(ROOTS if root else ()))
+
+
+def starts_of(home: Path) -> tuple[str, ...]:
+    return tuple(f"{home}/{name}" for name in START_FILES)
+
+
+def make_private(folder: str) -> None:
+    """The folder for temporary files, for nobody else. Raises `SandboxError`."""
+    try:
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SandboxError(
+            f"the sandbox has no folder for temporary files: {folder}: {error.strerror}",
+            hint="It needs room in the cache of the home.",
+        ) from error
+
+
+def prune_private(folder: str, now: datetime) -> None:
+    """Take away what nobody touched for long; what cannot be taken away stays."""
+    import shutil  # noqa: PLC0415 - slow to load, seldom needed
+
+    oldest = now.timestamp() - TMP_AGE
+    try:
+        entries = [*Path(folder).iterdir()]
+    except OSError:
+        return
+    for entry in entries:
+        with suppress(OSError):
+            if entry.lstat().st_mtime < oldest:
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
+                    entry.unlink()
+
+
+def is_folder(path: str) -> bool:
+    """Not one of those that we may not look at."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)  # noqa: PTH116 no path object for a question
+    except OSError:
+        return False
+
+
+def within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _wishes(view: View, reach: Reach) -> Iterator[tuple[str, Sight]]:
+    writable = [os.path.realpath(folder) for folder in reach.writable if is_folder(folder)]
+    for folder in writable:
+        yield folder, Sight.CHANGE
+    for pattern in view.hidden:
+        for path in _found(pattern):
+            yield path, Sight.HIDDEN
+    for name in view.shown:
+        for path in _found(name):
+            yield path, Sight.READ
+    for name in view.guarded:
+        for pattern in (name,) if name.startswith("/") else _below(writable, name):
+            for path in _found(pattern):
+                if any(within(path, folder) for folder in writable):
+                    yield path, Sight.READ
+
+
+def _needed(sorted_rules: list[Rule]) -> list[Rule]:
+    """Without those that only repeat what the rule around them says already."""
+    kept: list[Rule] = []
+    around = [Rule("/", Sight.READ)]
+    for rule in sorted_rules:
+        while not within(rule.path, around[-1].path):
+            around.pop()
+        if rule.sight != around[-1].sight:
+            kept.append(rule)
+            around.append(rule)
+    return kept
+
+
+def _below(folders: list[str], name: str) -> list[str]:
+    return [f"{folder}/{name}" for folder in folders]
+
+
+def _found(pattern: str) -> list[str]:
+    """A link is followed: what counts is where the thing itself lies."""
+    folder, _, name = pattern.rpartition("/")
+    if "*" not in name:
+        return [os.path.realpath(pattern)] if os.access(pattern, os.F_OK) else []
+    try:
+        names = fnmatch.filter(os.listdir(folder or "/"), name)  # noqa: PTH208 names are enough
+    except OSError:
+        return []
+    real = [os.path.realpath(f"{folder}/{name}") for name in names]
+    return [path for path in real if os.access(path, os.F_OK)]

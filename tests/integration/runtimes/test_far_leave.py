@@ -1,0 +1,213 @@
+"""A far gateway that asks before it goes on, or is not what it was: told and answered over HTTP."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from aiohttp import web
+
+from hermes.agent.plan import Entrusted
+from hermes.agent.turn import run_turn
+from hermes.kit.clock import SystemClock
+from hermes.ports.counsel import Counsel, Ruling, Wish
+from hermes.ports.sink import Emit
+from hermes.runtimes.proxy.capabilities import LIFE, NEEDED, OURS
+from hermes.runtimes.proxy.far_runtime import FarRuntime
+from hermes.runtimes.proxy.far_turn import Parts
+from hermes.runtimes.proxy.runtime import Far
+from hermes.schema.events import Notice, Outcome
+from hermes.schema.scope import Scope
+from hermes.store.blobs import FileBlobs
+from hermes.testing.clock import FakeClock
+from workbench import SCOPE, Ear, user
+
+pytestmark = pytest.mark.anyio
+
+ASKS = {
+    "event": "approval.request",
+    "question_id": "q1",
+    "command": "rm -r build",
+    "choices": ["once", "deny"],
+}
+
+
+class Asking:
+    """Speaks the protocol of runs, and waits for leave before it answers."""
+
+    def __init__(self) -> None:
+        self.decided: list[Any] = []
+        self.asked: list[str] = []
+        self.runs = True
+        self.asks: dict[str, Any] = ASKS
+        self.then: dict[str, Any] = {}
+        self._leave = anyio.Event()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked.append(f"{request.method} {request.path}")
+        if request.path == "/v1/capabilities":
+            return web.json_response({"object": OURS, "features": dict.fromkeys(NEEDED, True)})
+        if request.path == "/v1/chat/completions":
+            text = 'data: {"choices":[{"delta":{"content":"Plain."},"finish_reason":"stop"}]}\n\n'
+            return web.Response(text=text + "data: [DONE]\n\n", content_type="text/event-stream")
+        if not self.runs:
+            return web.json_response({"error": "nothing here"}, status=404)
+        if request.path.endswith(("/approval", "/clarify")):
+            self.decided.append((request.path, await request.json()))
+            self._leave.set()
+            return web.json_response({})
+        if request.path.endswith("/events"):
+            return await self._events(request)
+        return web.json_response({"run_id": "run_1"}, status=202)
+
+    async def _events(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(frame(1, self.asks))
+        if self.then:
+            await response.write(frame(2, self.then))
+        await self._leave.wait()
+        await response.write(frame(3, {"event": "run.completed", "output": "Done."}))
+        return response
+
+    def go_on(self) -> None:
+        self._leave.set()
+
+
+def frame(number: int, event: dict[str, Any]) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (number, msgspec.json.encode(event))
+
+
+@asynccontextmanager
+async def served(far: Asking) -> AsyncGenerator[str]:
+    runner = web.ServerRunner(web.Server(far.handle))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def runtime_of(folder: Path, url: str, counsel: Counsel | None = None) -> FarRuntime:
+    far, blobs = Far(url=url), FileBlobs(folder)
+    return FarRuntime(Parts(far=far, clock=SystemClock(), blobs=blobs, counsel=counsel))
+
+
+async def ask(runtime: FarRuntime) -> Ear:
+    ear = Ear()
+    with anyio.fail_after(20):
+        await run_turn(Entrusted(scope=SCOPE, runtime=runtime, system=""), [user("Clean up.")], ear)
+    return ear
+
+
+class Person:
+    """Answers every question with the same words."""
+
+    def __init__(self, words: str | None) -> None:
+        self._words = words
+        self.asked: list[tuple[Scope, str, Sequence[str]]] = []
+
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        return Ruling(allowed=False)
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        self.asked.append((scope, text, choices))
+        return self._words
+
+
+async def test_what_is_decided_here_is_told_there(tmp_path: Path) -> None:
+    far, person = Asking(), Person("yes")
+    async with served(far) as url:
+        ear = await ask(runtime_of(tmp_path, url, person))
+    text = "The far gateway asks for leave: rm -r build"
+    assert person.asked == [(SCOPE, text, ("once", "deny"))]
+    assert far.decided == [("/v1/runs/run_1/approval", {"choice": "once", "question_id": "q1"})]
+    assert (ear.ended.outcome, ear.texts[-1]) == (Outcome.DONE, "Done.")
+
+
+async def test_what_is_answered_here_is_told_there(tmp_path: Path) -> None:
+    far, person = Asking(), Person("The second.")
+    far.asks = {"event": "clarify.request", "question_id": "q2", "description": "Which?"}
+    async with served(far) as url:
+        ear = await ask(runtime_of(tmp_path, url, person))
+    told = {"answer": "The second.", "question_id": "q2"}
+    assert far.decided == [("/v1/runs/run_1/clarify", told)]
+    assert ear.texts[-1] == "Done."
+
+
+class Undecided(Person):
+    """Thinks for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.let_go = anyio.Event()
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.let_go.set()
+
+
+async def test_what_is_answered_there_is_asked_of_nobody_here_any_more(tmp_path: Path) -> None:
+    far, person, ear = Asking(), Undecided(), Ear()
+    far.then = {"event": "approval.responded", "question_id": "q1", "choice": "once"}
+    async with served(far) as url:
+        runtime = runtime_of(tmp_path, url, person)
+        plan = Entrusted(scope=SCOPE, runtime=runtime, system="")
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(run_turn, plan, [user("Clean up.")], ear)
+                await person.let_go.wait()
+                assert len(ear.said) == 1
+                far.go_on()
+    assert (far.decided, ear.texts[-1]) == ([], "Done.")
+
+
+async def test_without_anybody_to_decide_the_person_sees_what_was_asked(tmp_path: Path) -> None:
+    far, ear = Asking(), Ear()
+    async with served(far) as url:
+        plan = Entrusted(scope=SCOPE, runtime=runtime_of(tmp_path, url), system="")
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(run_turn, plan, [user("Clean up.")], ear)
+                await ear.until(lambda event: isinstance(event, Notice))
+                far.go_on()
+    told = [event.text for event in ear.events if isinstance(event, Notice)]
+    assert told == ["The far gateway asks for leave: rm -r build"]
+    assert (far.decided, ear.texts[-1]) == ([], "Done.")
+
+
+async def test_one_that_is_another_now_is_a_plain_server(tmp_path: Path) -> None:
+    far = Asking()
+    far.runs = False
+    async with served(far) as url:
+        runtime = runtime_of(tmp_path, url)
+        ear = await ask(runtime)
+        assert ear.texts[-1] == "Plain."
+        assert far.asked == ["GET /v1/capabilities", "POST /v1/runs", "POST /v1/chat/completions"]
+        await ask(runtime)
+        assert far.asked.count("GET /v1/capabilities") == 2
+
+
+async def test_what_it_can_do_is_asked_again_after_a_while(tmp_path: Path) -> None:
+    far, clock = Asking(), FakeClock()
+    far.go_on()
+    async with served(far) as url:
+        blobs = FileBlobs(tmp_path)
+        runtime = FarRuntime(Parts(far=Far(url=url), clock=clock, blobs=blobs))
+        for _ in range(2):
+            await ask(runtime)
+        assert far.asked.count("GET /v1/capabilities") == 1
+        await clock.advance(LIFE + 1)
+        await ask(runtime)
+        assert far.asked.count("GET /v1/capabilities") == 2

@@ -1,0 +1,324 @@
+"""Turns that are runs of a real far gateway: what goes along, what comes back, what goes wrong."""
+
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from anyio.streams.text import TextReceiveStream
+
+from api_house import KEY, House, house
+from hermes.agent.plan import Entrusted
+from hermes.agent.turn import run_turn
+from hermes.kit.clock import SystemClock
+from hermes.runtimes.proxy.far_runtime import FarRuntime
+from hermes.runtimes.proxy.far_turn import Parts
+from hermes.runtimes.proxy.runtime import Far
+from hermes.schema.events import Notice, Outcome, TextDelta, ToolStarted
+from hermes.schema.messages import Media, Message, Stop, Text, Trust, User, text_of
+from hermes.store.blobs import FileBlobs
+from hermes.testing.cut_link import Break, CutLink, cut_link
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script, serve
+from workbench import SCOPE, Ear, answer, running, user
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM = Path(__file__).parents[1] / "api" / "runs_process.py"
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
+HANG = Reply("one two three", chunk=4, fault=Fault("hang", after=2))
+SCRIPT = Script(
+    rules=[
+        Rule("hang", [HANG]),
+        Rule("look", [Reply("Let me look.", calls=[Call("todo", {})]), Reply("I looked.")]),
+        Rule(
+            "slow", [Reply("x" * 25, chunk=1, pace=0.1, calls=[Call("todo", {})]), Reply("Both.")]
+        ),
+        Rule("long", [Reply("y" * 25, chunk=1, pace=0.1)]),
+        Rule("broken", [Reply(fault=Fault("status", status=400, body='{"error": "no"}'))]),
+    ],
+    default=Reply("Yes."),
+)
+
+
+def parts_of(folder: Path, url: str, **far: Any) -> Parts:
+    return Parts(
+        far=Far(url=url, key=KEY, **far), clock=SystemClock(), blobs=FileBlobs(folder / "near")
+    )
+
+
+def plan_of(parts: Parts, *history: Message, system: str = "", **more: Any) -> Entrusted:
+    runtime = FarRuntime(parts)
+    return Entrusted(scope=SCOPE, runtime=runtime, system=system, history=history, **more)
+
+
+async def ask(plan: Entrusted, *asked: User | str) -> Ear:
+    ear = Ear()
+    said = [user(one) if isinstance(one, str) else one for one in asked]
+    with anyio.fail_after(30):
+        await run_turn(plan, said, ear)
+    return ear
+
+
+def said_to_model(far: House, number: int = 0) -> list[Any]:
+    messages = far.asked(number)["messages"]
+    return [one["content"] for one in messages if one["role"] != "system"]
+
+
+@asynccontextmanager
+async def both(folder: Path) -> AsyncGenerator[tuple[House, CutLink]]:
+    async with house(folder, SCRIPT) as far, cut_link(far.server.port) as link:
+        yield far, link
+
+
+async def test_a_session_that_is_new_there_begins_with_what_was_said_here(tmp_path: Path) -> None:
+    async with both(tmp_path) as (far, link):
+        past = (user("Who are you?"), answer("A friend."))
+        ear = await ask(plan_of(parts_of(tmp_path, link.url), *past, system="Be kind."), "Sure?")
+        assert (ear.ended.outcome, ear.texts) == (Outcome.DONE, ["Sure?", "Yes."])
+        assert said_to_model(far) == ["Who are you?", "A friend.", "Sure?"]
+        assert "Be kind." in far.asked(0)["messages"][0]["content"]
+        there = [text_of(one) for one in await far.said(SCOPE.session)]
+        assert there == ["Who are you?", "A friend.", "Sure?", "Yes."]
+
+
+async def test_what_the_tools_do_there_is_told_here(tmp_path: Path) -> None:
+    async with both(tmp_path) as (_, link):
+        ear = await ask(plan_of(parts_of(tmp_path, link.url)), "look!")
+    used = [event.call.name for event in ear.events if isinstance(event, ToolStarted)]
+    assert used == ["todo"]
+    assert ear.texts == ["look!", "Let me look.\n\nI looked."]
+    assert ear.ended.usage.output > 0
+
+
+async def test_pictures_and_documents_go_along(tmp_path: Path) -> None:
+    async with both(tmp_path) as (far, link):
+        parts = parts_of(tmp_path, link.url)
+        picture = await parts.blobs.put(PNG, "image/png", "cat.png")
+        notes = await parts.blobs.put(b"Buy milk.", "text/plain", "notes.txt")
+        tape = await parts.blobs.put(b"\0\1\2", "audio/ogg", "tape.ogg")
+        gone = Media("0" * 64, "image/png", "gone.png")
+        ear = await ask(
+            plan_of(parts), User("msg_1", (Text("See."), picture, notes, tape, gone), Trust.OWNER)
+        )
+        (asked,) = said_to_model(far)
+    assert ear.ended.outcome is Outcome.DONE
+    kinds = [one["type"] for one in asked]
+    assert "image_url" in kinds
+    words = "".join(one.get("text", "") for one in asked)
+    assert "Buy milk." in words
+    assert "tape.ogg (audio/ogg), which stayed behind" in words
+    told = [event.text for event in ear.events if isinstance(event, Notice)]
+    assert told == [
+        "tape.ogg cannot be passed on to the far gateway.",
+        "gone.png cannot be passed on to the far gateway.",
+    ]
+
+
+async def test_stopping_here_stops_it_there(tmp_path: Path) -> None:
+    async with both(tmp_path) as (far, link):
+        ear = Ear()
+        parts = parts_of(tmp_path, link.url)
+        async with running(plan_of(parts), ear, [user("hang")]) as scope:
+            with anyio.fail_after(20):
+                await ear.until(lambda event: isinstance(event, TextDelta))
+            scope.cancel()
+        assert ear.ended.outcome is Outcome.CANCELLED
+        assert any(line.endswith("/stop HTTP/1.1") for line in link.asked)
+        # Its session is free again: the next question is answered.
+        again = await ask(plan_of(parts, *ear.said), "Still there?")
+        assert again.texts[-1] == "Yes."
+        there = [text_of(one) for one in await far.said(SCOPE.session)]
+        assert there.count("hang") == 1
+
+
+async def test_a_link_that_is_cut_while_stopping_still_stops_it(tmp_path: Path) -> None:
+    async with both(tmp_path) as (_, link):
+        ear = Ear()
+        parts = parts_of(tmp_path, link.url)
+        async with running(plan_of(parts), ear, [user("hang")]) as scope:
+            with anyio.fail_after(20):
+                await ear.until(lambda event: isinstance(event, TextDelta))
+            breaks = [Break(up=10), Break(down=10)]
+            link.plan = lambda: breaks.pop() if breaks else Break()
+            scope.cancel()
+        assert breaks == []
+        again = await ask(plan_of(parts, *ear.said), "Still there?")
+        assert again.texts[-1] == "Yes."
+
+
+class Passing:
+    """Somebody who says these words as soon as they are asked for."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = [user(word) for word in words]
+
+    async def __call__(self) -> Sequence[User]:
+        words, self._words = self._words, []
+        return words
+
+
+@pytest.mark.parametrize("cut", [False, True])
+async def test_what_is_said_meanwhile_reaches_the_run_once(tmp_path: Path, cut: bool) -> None:
+    async with both(tmp_path) as (far, link):
+        # The answer to the steering word is lost on its way back.
+        breaks = [Break(), Break(), Break(down=5)]
+        link.plan = lambda: breaks.pop(0) if breaks and cut else Break()
+        plan = plan_of(parts_of(tmp_path, link.url), steer=Passing("And the door?"))
+        ear = await ask(plan, "slow: the window?")
+        assert ear.ended.outcome is Outcome.DONE
+        assert ear.texts[:2] == ["slow: the window?", "And the door?"]
+        there = [text_of(one) for one in await far.said(SCOPE.session) if isinstance(one, User)]
+        assert there == ["slow: the window?", "And the door?"]
+        assert len(far.mock.requests) == 2
+
+
+async def test_a_question_that_nobody_answered_is_not_put_twice(tmp_path: Path) -> None:
+    no = Reply(fault=Fault("status", status=400, body='{"error": "no"}'))
+    async with house(tmp_path, Script(replies=[no], default=Reply("Yes."))) as far:
+        first = user("broken, please")
+        parts = parts_of(tmp_path, far.url)
+        ear = await ask(plan_of(parts), first)
+        assert ear.ended.outcome is Outcome.FAILED
+        await ask(plan_of(parts, first), "Something else.")
+        there = [text_of(one) for one in await far.said(SCOPE.session)]
+        assert there == ["broken, please", "Something else.", "Yes."]
+
+
+async def test_a_failure_there_is_told_in_its_words(tmp_path: Path) -> None:
+    async with both(tmp_path) as (_, link):
+        ear = await ask(plan_of(parts_of(tmp_path, link.url)), "broken")
+    assert ear.ended.outcome is Outcome.FAILED
+    assert ear.ended.reason.startswith("⚠️ Proxy error: ")
+    assert "no" in ear.ended.reason
+
+
+async def test_a_run_that_somebody_stops_there_is_a_failure_here(tmp_path: Path) -> None:
+    async with both(tmp_path) as (far, link):
+        ear = Ear()
+        async with running(plan_of(parts_of(tmp_path, link.url)), ear, [user("hang")]):
+            with anyio.fail_after(20):
+                await ear.until(lambda event: isinstance(event, TextDelta))
+                (line,) = [one for one in link.asked if "/events" in one]
+                run = line.split("/")[3]
+                await far.ask("POST", f"/v1/runs/{run}/stop")
+    assert ear.ended.outcome is Outcome.FAILED
+    assert "was stopped at the far gateway" in ear.ended.reason
+
+
+async def test_a_turn_has_as_much_time_as_it_is_given(tmp_path: Path) -> None:
+    async with both(tmp_path) as (_, link):
+        ear = await ask(plan_of(parts_of(tmp_path, link.url, total=0.5)), "hang")
+        assert "took longer than 0.5 s and was stopped" in ear.ended.reason
+        assert any(line.endswith("/stop HTTP/1.1") for line in link.asked)
+
+
+async def test_a_link_that_stays_down_is_told_after_a_while(tmp_path: Path) -> None:
+    async with both(tmp_path) as (_, link):
+        ear = Ear()
+        parts = parts_of(tmp_path, link.url, patience=0.5, grace=0.3)
+        async with running(plan_of(parts), ear, [user("hang")]):
+            with anyio.fail_after(20):
+                await ear.until(lambda event: isinstance(event, TextDelta))
+                link.plan = lambda: Break(down=0)
+                link.hang_up()
+    assert ear.ended.code == "network"
+    assert ear.ended.reason.startswith("⚠️ Proxy connection error: ")
+    heard = ear.said[-1]
+    assert text_of(heard).startswith("one")
+    assert "one two three".startswith(text_of(heard))
+
+
+async def test_a_run_that_ends_while_the_link_is_down_is_fetched(tmp_path: Path) -> None:
+    async with both(tmp_path) as (far, link):
+        ear = Ear()
+        async with running(plan_of(parts_of(tmp_path, link.url)), ear, [user("long")]):
+            with anyio.fail_after(30):
+                await ear.until(lambda event: isinstance(event, TextDelta))
+                link.plan = lambda: Break(down=0)
+                link.hang_up()
+                while not any(not isinstance(one, User) for one in await far.said(SCOPE.session)):
+                    await anyio.lowlevel.checkpoint()
+                link.plan = Break
+        assert (ear.ended.outcome, ear.texts[-1]) == (Outcome.DONE, "y" * 25)
+        deltas = [event.text for event in ear.events if isinstance(event, TextDelta)]
+        assert "".join(deltas) == "y" * 25
+        assert len(far.mock.requests) == 1
+
+
+@asynccontextmanager
+async def far_process(home: Path, model: str) -> AsyncGenerator[int]:
+    """The port of a far gateway in a process of its own, which is killed when the block ends."""
+    command = [sys.executable, str(PROGRAM), str(home), model]
+    async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        try:
+            yield int((await TextReceiveStream(process.stdout).receive()).strip())
+        finally:
+            process.kill()
+
+
+async def test_a_far_side_that_was_killed_and_came_back_says_what_happened(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    script = Script(replies=[HANG], default=Reply("Yes."))
+    async with serve(script) as mock, cut_link(0) as link:
+        ear = Ear()
+        with anyio.fail_after(60):
+            async with far_process(tmp_path / "far", mock.url) as port:
+                link.port = port
+                parts = parts_of(tmp_path, link.url)
+                turn = running(plan_of(parts), ear, [user("hang")])
+                await turn.__aenter__()
+                await ear.until(lambda event: isinstance(event, TextDelta))
+            async with far_process(tmp_path / "far", mock.url) as port:
+                link.port = port
+                await turn.__aexit__(None, None, None)
+                again = await ask(plan_of(parts, *ear.said), "Still there?")
+    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "interrupted")
+    assert "was restarted in the middle of this turn" in ear.ended.reason
+    heard = ear.said[-1]
+    assert text_of(heard).startswith("one")
+    assert getattr(heard, "stop", None) is Stop.CANCELLED
+    assert again.texts[-1] == "Yes."
+    assert len(mock.requests) == 2
+
+
+async def test_a_far_side_that_forgot_the_run_says_so(tmp_path: Path) -> None:
+    async with serve(SCRIPT) as mock, cut_link(0) as link:
+        ear = Ear()
+        with anyio.fail_after(60):
+            (tmp_path / "one").mkdir()
+            (tmp_path / "two").mkdir()
+            async with far_process(tmp_path / "one", mock.url) as port:
+                link.port = port
+                turn = running(plan_of(parts_of(tmp_path, link.url)), ear, [user("hang")])
+                await turn.__aenter__()
+                await ear.until(lambda event: isinstance(event, TextDelta))
+            async with far_process(tmp_path / "two", mock.url) as port:
+                link.port = port
+                await turn.__aexit__(None, None, None)
+    assert "no longer knows of this turn" in ear.ended.reason
+
+
+async def test_the_far_side_is_asked_what_it_can_do_once(tmp_path: Path) -> None:
+    async with both(tmp_path) as (_, link):
+        plan = plan_of(parts_of(tmp_path, link.url))
+        for _ in range(3):
+            await ask(plan, "Hello?")
+        assert [line for line in link.asked if "capabilities" in line] == [
+            "GET /v1/capabilities HTTP/1.1"
+        ]
+        begun = [line for line in link.asked if line == "POST /v1/runs HTTP/1.1"]
+        assert len(begun) == 3
+
+
+async def test_a_plain_server_is_asked_for_chat_completions(tmp_path: Path) -> None:
+    async with serve(SCRIPT) as mock:
+        ear = await ask(plan_of(parts_of(tmp_path, mock.url.removesuffix("/v1"))), "Hello?")
+    assert ear.texts == ["Hello?", "Yes."]
+    (asked,) = [one for one in mock.requests if one.method == "POST"]
+    assert msgspec.json.decode(asked.body)["model"] == "hermes-agent"

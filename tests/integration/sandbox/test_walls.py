@@ -1,0 +1,197 @@
+"""What a wall lets through, and what it holds back in the odd cases."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import structs
+
+from hermes.ports.sandbox import Finished, Job, Process, Reach
+from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
+from hermes.sandbox.door import Door
+from hermes.sandbox.landlock import Landlock
+from hermes.sandbox.local import plain_start
+from hermes.sandbox.view import GUARDED, OPEN_OF_RUN, View, hidden_from, starts_of
+from hermes.sandbox.walled import Wall, WalledSandbox
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 20.0
+NOBODY = 65534
+
+
+class Place:
+    """A home that is not below /tmp, with a folder to work in."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.home = base / "home"
+        self.work = self.home / "work"
+        self.work.mkdir(parents=True)
+        (self.home / ".ssh").mkdir()
+        (self.home / ".ssh/id").write_text("SECRET")
+        (self.home / ".hermes").mkdir()
+        (self.home / ".hermes/.env").write_text("SECRET")
+        (self.home / ".bashrc").write_text("# mine\n")
+        self.view = View(
+            tmp=str(base / "private"),
+            hidden=(str(self.home / ".hermes"), *hidden_from(self.home, root=True)),
+            shown=OPEN_OF_RUN,
+            guarded=(*GUARDED, *starts_of(self.home)),
+        )
+
+    def job(self, command: str, **reach: object) -> Job:
+        allowed = Reach(**({"writable": (str(self.work),)} | reach))  # type: ignore[arg-type]
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home)}
+        argv = ("bash", "-c", command)
+        return Job(argv=argv, cwd=str(self.work), env=env, timeout=PATIENCE, reach=allowed)
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    base = Path(tempfile.mkdtemp(prefix=".hermes-walls-", dir=Path.home()))
+    yield Place(base)
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with Door(grace=0.2) as door:
+        yield door
+
+
+def bubblewrap(place: Place) -> Bubblewrap:
+    program = find_bubblewrap(os.environ["PATH"])
+    assert program is not None
+    return Bubblewrap(program, place.view)
+
+
+def landlock(place: Place) -> Landlock:
+    return Landlock(place.view)
+
+
+WALLS = pytest.mark.parametrize("wall", [bubblewrap, landlock])
+Make = Callable[[Place], Wall]
+
+
+async def run(door: Door, wall: Make, place: Place, command: str, **reach: object) -> Finished:
+    return await WalledSandbox(door, wall(place)).run(place.job(command, **reach))
+
+
+@WALLS
+async def test_the_network_when_it_is_allowed(wall: Make, place: Place, door: Door):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE)
+        command = f"echo hello > /dev/tcp/127.0.0.1/{server.getsockname()[1]}"
+        assert (await run(door, wall, place, command)).exit_code != 0
+        done = await run(door, wall, place, command, network=True)
+        assert (done.exit_code, done.output) == (0, b"")
+        caller, _ = server.accept()
+        with caller:
+            assert caller.recv(10) == b"hello\n"
+
+
+async def test_a_loopback_of_its_own(place: Place, door: Door):
+    """A test that starts a server and talks to it needs nothing from outside."""
+    talk = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+        "c = socket.create_connection(s.getsockname()); c.send(b'x'); print(s.accept()[0].recv(1))"
+    )
+    done = await run(door, bubblewrap, place, f'python3 -c "{talk}"')
+    assert done.output == b"b'x'\n"
+
+
+async def test_working_in_the_home_itself(place: Place, door: Door):
+    """It may be changed, except for what is secret and what a shell executes at its start."""
+    command = (
+        "cd ~; echo x > note; echo x >> .bashrc; mv .bashrc b; rm -f .bashrc;"
+        "cat .ssh/id .hermes/.env; mv .ssh away; mv .hermes away2; cat away*/*; echo; ls -A"
+    )
+    done = await run(door, bubblewrap, place, command, writable=(str(place.home),))
+    assert b"SECRET" not in done.output
+    assert (place.home / "note").exists()
+    assert (place.home / ".bashrc").read_text() == "# mine\n"
+    assert (place.home / ".ssh/id").read_text() == "SECRET"
+
+
+async def test_a_secret_that_is_written_anew_stays_hidden(place: Place, door: Door):
+    """A file that hides another one would fall off when that one is replaced; a folder does not."""
+    sandbox = WalledSandbox(door, bubblewrap(place))
+    job = place.job("echo up; read x; cat ~/.hermes/.env ~/.hermes/new; ls -A ~/.hermes; echo end")
+    async with sandbox.open(job) as process:
+        assert await said(process, b"up\n") == b"up\n"
+        fresh = place.home / ".hermes/.env.new"
+        fresh.write_text("SECRET")
+        fresh.replace(place.home / ".hermes/.env")
+        (place.home / ".hermes/new").write_text("SECRET")
+        await process.feed(b"\n")
+        assert b"SECRET" not in await said(process, b"end\n")
+
+
+async def said(process: Process, last: bytes) -> bytes:
+    heard = b""
+    with anyio.fail_after(PATIENCE):
+        while not heard.endswith(last):
+            data = await process.read()
+            assert data, heard
+            heard += data
+    return heard
+
+
+@WALLS
+async def test_beyond_means_without_a_wall(wall: Make, place: Place, door: Door):
+    done = await run(door, wall, place, "cat ~/.ssh/id", beyond=True)
+    assert done.output == b"SECRET"
+
+
+async def test_a_reader_sees_the_temporary_files_of_the_machine(
+    place: Place, door: Door, tmp_path: Path
+):
+    """Our own programs that may change nothing look at files wherever the user has them."""
+    (tmp_path / "note").write_text("here")
+    command = f"cat {tmp_path}/note; echo x > {tmp_path}/note"
+    done = await run(door, bubblewrap, place, command, writable=())
+    assert done.output.startswith(b"here")
+    assert (tmp_path / "note").read_text() == "here"
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_an_ordinary_user_has_the_same_wall(place: Place, network: bool):
+    """The command line of the wall, started as somebody without any privilege."""
+    as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    base = Path(tempfile.mkdtemp(prefix="hermes-walls-", dir="/var/tmp"))
+    try:
+        theirs = Place(base / "place")
+        (theirs.base / "private").mkdir()
+        if os.geteuid() == 0:
+            for path in (base, *base.rglob("*")):
+                os.chown(path, NOBODY, NOBODY)
+        wall = bubblewrap(theirs)
+        command = "id -u; cat ~/.ssh/id; echo x > new; echo x > ~/outside; touch /tmp/t; cat new"
+        job = theirs.job(command, network=network)
+        start = wall.around(plain_start(job, talk=False, pty=False), job)
+        (theirs.base / "private.calls").chmod(0o644)
+        argv = [*(as_nobody if os.geteuid() == 0 else []), *start.argv]
+        done = subprocess.run(
+            argv, env=dict(start.env), cwd=start.cwd, capture_output=True, timeout=PATIENCE,
+            check=False,
+        )  # fmt: skip
+        uid = str(NOBODY if os.geteuid() == 0 else os.geteuid()).encode()
+        assert done.stdout == uid + b"\nx\n", done.stderr
+        assert (theirs.work / "new").read_text() == "x\n"
+        assert not (theirs.home / "outside").exists()
+    finally:
+        shutil.rmtree(base)
+
+
+async def test_a_program_of_the_private_folder(place: Place, door: Door):
+    sandbox = WalledSandbox(door, bubblewrap(place))
+    script = "printf '#!/bin/sh\\necho from-tmp\\n' > /tmp/tool; chmod +x /tmp/tool"
+    await sandbox.run(place.job(script))
+    done = await sandbox.run(structs.replace(place.job(""), argv=("/tmp/tool",)))  # noqa: S108
+    assert done.output == b"from-tmp\n"

@@ -1,0 +1,139 @@
+"""Which sandbox a profile gets, and what people are told about it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from hermes.app.sandboxes import Sandboxes, SandboxParts, sandbox_for, wall_report
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.sections.work import Terminal
+from hermes.kit.clock import SystemClock
+from hermes.ports.sandbox import Job, Reach
+from hermes.sandbox.door import Door
+from hermes.schema.errors import SandboxError
+
+pytestmark = pytest.mark.anyio
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[SandboxParts]:
+    person = tmp_path / "person"
+    root = person / ".hermes"
+    root.mkdir(parents=True)
+    env = Env({"HOME": str(person), "PATH": PATH})
+    with Door(grace=0.2) as door:
+        yield SandboxParts(Home(root, root), env, Terminal(), door, SystemClock())
+
+
+def with_terminal(parts: SandboxParts, **settings: object) -> SandboxParts:
+    return structs.replace(parts, terminal=Terminal(**settings))  # type: ignore[arg-type]
+
+
+def shell(parts: SandboxParts, command: str, **reach: object) -> Job:
+    folder = str(parts.home.root.parent)
+    allowed = Reach(writable=(folder,), **reach)  # type: ignore[arg-type]
+    argv = ("bash", "-c", command)
+    return Job(argv=argv, cwd=folder, env={"PATH": PATH}, timeout=20, reach=allowed)
+
+
+async def test_by_itself_the_strongest_wall_there_is(parts: SandboxParts):
+    sandbox = sandbox_for(parts)
+    assert (sandbox.name, sandbox.wall) == ("bubblewrap", "bubblewrap")
+    done = await sandbox.run(shell(parts, "cat .hermes/.env; touch ok; touch /etc/x || exit 3"))
+    assert done.exit_code == 3
+    assert (parts.home.root.parent / "ok").exists()
+
+
+async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: SandboxParts):
+    root = parts.home.root
+    (root / "profiles/other").mkdir(parents=True)
+    (root / "skills").mkdir()
+    for name in (".env", "state.db", "profiles/other/.env", "gateway.sock", "new.file"):
+        (root / name).write_text("SECRET")
+    (root / "skills/SKILL.md").write_text("open")
+    for backend in ("bubblewrap", "landlock"):
+        sandbox = sandbox_for(with_terminal(parts, backend=backend))
+        assert sandbox.wall == backend
+        done = await sandbox.run(
+            shell(parts, "find .hermes -type f | xargs cat; echo x > .hermes/y")
+        )
+        assert b"SECRET" not in done.output
+        assert b"open" in done.output
+        assert not (root / "y").exists()
+
+
+async def test_temporary_files_are_there_for_the_next_command(parts: SandboxParts):
+    sandbox = sandbox_for(parts)
+    await sandbox.run(shell(parts, "echo kept > /tmp/note"))
+    assert (await sandbox.run(shell(parts, "cat /tmp/note"))).output == b"kept\n"
+    assert (parts.home.cache / "sandbox/tmp/note").read_text() == "kept\n"
+
+
+async def test_beyond_the_wall_when_somebody_approved(parts: SandboxParts, tmp_path: Path):
+    sandbox = sandbox_for(parts)
+    job = shell(parts, f"echo here > {tmp_path}/note", beyond=True)
+    assert (await sandbox.run(job)).exit_code == 0
+    assert (tmp_path / "note").read_text() == "here\n"
+
+
+async def test_a_wall_of_this_name_or_nothing(parts: SandboxParts, tmp_path: Path):
+    """Where the wall that was asked for cannot be had, no command runs without it."""
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho No permissions to create a new namespace >&2; exit 1\n")
+    fake.chmod(0o755)
+    walls = Sandboxes(with_terminal(parts, backend="bubblewrap"), str(fake))
+    with pytest.raises(SandboxError, match=r"do not run.*No permissions"):
+        await walls.on("cli").run(shell(parts, "echo ran"))
+    assert "No permissions" in (await walls.check())[0]
+
+
+async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxParts, tmp_path: Path):
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    fake.chmod(0o755)
+    walls = Sandboxes(parts, str(fake))
+    sandbox = walls.on("cli")
+    assert sandbox.wall == "bubblewrap"
+    assert (await sandbox.run(shell(parts, "true"))).exit_code == 0
+    assert (sandbox.name, sandbox.wall) == ("landlock", "landlock")
+
+
+async def test_each_channel_may_have_its_own(parts: SandboxParts):
+    walls = Sandboxes(with_terminal(parts, backend="local", backend_by_platform={"chat": "auto"}))
+    assert (walls.on("cli").name, walls.on("cli").wall) == ("local", "")
+    assert walls.on("chat").wall == "bubblewrap"
+    assert walls.on("chat") is walls.on("chat")
+    assert walls.near.name == "local"
+    assert walls.report() == [
+        "sandbox local: none: commands run as you, on this machine",
+        "sandbox auto: commands are held back by bubblewrap",
+    ]
+
+
+@pytest.mark.parametrize("backend", ["modal", "daytona", "singularity"])
+def test_backends_we_do_not_have_are_refused(parts: SandboxParts, backend: str):
+    with pytest.raises(SandboxError, match="not supported") as error:
+        sandbox_for(with_terminal(parts, backend=backend))
+    assert "bubblewrap" in error.value.hint
+    assert wall_report(with_terminal(parts, backend=backend)) == []
+
+
+def test_a_backend_nobody_knows(parts: SandboxParts):
+    with pytest.raises(SandboxError, match="'dokcer' is not known"):
+        sandbox_for(with_terminal(parts, backend="dokcer"))
+
+
+def test_far_sandboxes_are_made_from_the_settings(parts: SandboxParts):
+    walls = Sandboxes(
+        with_terminal(
+            parts, backend="ssh", ssh_host="box.example", backend_by_platform={"x": "docker"}
+        )
+    )
+    assert (walls.on("cli").name, walls.on("x").name) == ("ssh", "docker")
+    assert walls.near.wall == "bubblewrap"
+    assert walls.describe("cli") == "commands run on box.example, over ssh"
+    assert walls.describe("x") == "commands run in a container (docker)"
