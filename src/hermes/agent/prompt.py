@@ -1,6 +1,7 @@
 """The system prompt: put together once per session, in an order that keeps its beginning stable."""
 
 from datetime import date
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -21,8 +22,12 @@ class PromptFacts(Struct, frozen=True, kw_only=True):
     extra: str = ""
 
 
+@lru_cache(maxsize=16)
 def build_prompt(facts: PromptFacts) -> str:
-    """Stable parts first, then what the caller adds, then what changes from day to day."""
+    """Stable parts first, then what the caller adds, then what changes from day to day.
+
+    Sessions that begin alike have one prompt together, not one each.
+    """
     parts = [
         facts.soul.strip() or prompt_text("identity"),
         prompt_text("work"),

@@ -123,7 +123,7 @@ def session_env() -> dict[str, str]:
 @contextmanager
 def mirrored(scope: Scope) -> Generator[None]:
     """Bind this context to a turn of ours for as long as the block runs."""
-    before = [(variable, variable.get()) for variable in _ALL.values()]
+    before = tuple(variable.get() for variable in _ALL.values())
     later = _LATER.get()
     _Latch.engaged = True
     values = variables(scope)
@@ -133,6 +133,6 @@ def mirrored(scope: Scope) -> Generator[None]:
     try:
         yield
     finally:
-        for variable, value in before:
+        for variable, value in zip(_ALL.values(), before, strict=True):
             variable.set(value)
         _LATER.set(later)

@@ -7,6 +7,7 @@ from functools import reduce
 import anyio
 from msgspec import UNSET, Struct, structs
 
+from hermes.agent.answers import nudge
 from hermes.agent.plan import Steer, no_steering
 from hermes.agent.repair import join_users, says_something
 from hermes.kit.clock import Clock
@@ -23,7 +24,7 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
-from hermes.schema.events import Outcome
+from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Assistant, Media, Message, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored
@@ -37,7 +38,10 @@ _COPIED = (
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """What a new session of this conversation is given; `key` is its place in a chat."""
+    """What a new session of this conversation is given; `key` is its place in a chat.
+
+    `attended` and `yolo` are for its turns: whether somebody can be asked, and wants to be.
+    """
 
     source: str = "cli"
     key: str = ""
@@ -45,6 +49,8 @@ class Origin(Struct, frozen=True, kw_only=True):
     principal: str = OWNER
     model: str = ""
     provider: str = ""
+    attended: bool = False
+    yolo: bool = False
 
 
 class Conversation:
@@ -88,15 +94,33 @@ class Conversation:
         asked = User(new_id("msg"), tuple(parts), Trust.OWNER)
         if not says_something(asked):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
+        return await self._say(asked, listen, steer)
+
+    async def attend(self, listen: Emit) -> Outcome:
+        """A turn about what was brought to the session while nobody spoke."""
+        return await self._say(nudge("news"), listen)
+
+    async def _say(self, asked: User, listen: Emit, steer: Steer = no_steering) -> Outcome:
         self._refuse_while_running()
         replaces, self._replaces = self._replaces, None
+        outcome = Outcome.CANCELLED
+
+        async def hear(event: Event) -> None:
+            nonlocal outcome
+            if isinstance(event, RunEnded):
+                # What was told is how it ended, also for one who interrupts on hearing it.
+                outcome = event.outcome
+            await listen(event)
+
         turn = Turn(
             session=self.session,
             asked=asked,
-            listen=listen,
+            listen=hear,
             new=self._new,
             replaces=replaces,
             steer=steer,
+            attended=self._origin.attended,
+            yolo=self._origin.yolo,
         )
         with anyio.CancelScope() as scope:
             self._scope = scope
@@ -106,7 +130,7 @@ class Conversation:
                 self._scope = None
                 with anyio.CancelScope(shield=True):
                     await self._reload()
-        return Outcome.CANCELLED
+        return outcome
 
     def interrupt(self) -> bool:
         """End the running turn; False when there is none."""
@@ -190,6 +214,17 @@ class Conversation:
             await self._store.commit(Hide(self.session.id, taken[0][0].seq), *settled)
         self._replaces = None
         return [_question(rows) for rows in taken]
+
+    async def rewind(self, seq: int) -> int:
+        """Take back every message from that place on; returns how many turns began there."""
+        self._refuse_while_running()
+        async with self._runner.holding(self.session.id):
+            questions = [row for row in await self.messages() if row.seq >= seq]
+            questions = [row for row in questions if _is_question(row)]
+            settled = [Done(row.message.id) for row in questions]
+            await self._store.commit(Hide(self.session.id, seq), *settled)
+        self._replaces = None
+        return len({row.run or row.seq for row in questions})
 
     async def again(self) -> User:
         """The last question; what is said next takes its place, and that of its answer."""

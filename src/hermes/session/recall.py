@@ -13,6 +13,9 @@ from hermes.agent.repair import History
 LIMIT = 32_000_000
 """How many characters are kept in all."""
 
+EACH = 1_000
+"""What a message takes besides its text, counted as so many characters of it."""
+
 
 class _Kept(Struct, frozen=True):
     generation: int
@@ -37,8 +40,9 @@ class Recall:
     def keep(self, session: str, generation: int, history: History) -> None:
         """Remember it; the ones that were not used for longest make room."""
         self.take(session, -1)
-        self._kept[session] = _Kept(generation, history, history.size)
-        self._size += history.size
+        size = history.size + EACH * len(history)
+        self._kept[session] = _Kept(generation, history, size)
+        self._size += size
         while self._size > self._limit:
             _, oldest = self._kept.popitem(last=False)
             self._size -= oldest.size

@@ -3,15 +3,19 @@
 import logging
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.ports.sink import Emit
-from hermes.ports.store import Append, Begin, Done, Fence, Intent, Meter, Settle, Store, Write
-from hermes.schema.errors import LeaseLost
-from hermes.schema.events import Event, RunEnded, Said, ToolStarted
+from hermes.ports.store import Append, Begin, Done, Intent, Meter, Settle, Store, Write
+from hermes.schema.errors import HermesError, LeaseLost
+from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.session.lease import Lease
 
 log = logging.getLogger(__name__)
 
@@ -26,53 +30,52 @@ def nothing_more(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
     return ()
 
 
+class Accepted(Struct, frozen=True):
+    """What a turn was begun with; `recorded` says that it is in the transcript already."""
+
+    asked: tuple[User, ...] = ()
+    recorded: bool = False
+
+
 class Recorder:
-    """Writes for one run, as long as it holds the lease of this generation."""
+    """Writes for one run, as long as it holds its lease; with the run the lease ends."""
 
     def __init__(
-        self, store: Store, clock: Clock, price: Price, scope: Scope, generation: int
+        self, store: Store, clock: Clock, price: Price, scope: Scope, lease: Lease
     ) -> None:
         self._store = store
         self._clock = clock
         self._price = price
         self._scope = scope
-        self._fence = Fence(scope.session, generation)
+        self._lease = lease
+        self.ended: RunEnded | None = None
+        """The end as it was told."""
 
-    def sink(self, answered: Sequence[str], listen: Emit, closing: Closing = nothing_more) -> Emit:
+    def sink(
+        self,
+        accepted: Accepted,
+        listen: Emit,
+        closing: Closing = nothing_more,
+        *,
+        own: bool = False,
+    ) -> Emit:
         """An `emit` that records, then tells `listen`.
 
-        The end settles those of the `answered` parcels that came into the transcript.
+        The end settles those of the accepted parcels that came into the transcript. In a turn
+        of our `own` an answer that calls nothing is followed by the end, or the next word, at
+        once: it waits for that, so that both are one commit.
         """
-        said: list[Message] = []
+        return _Sink(self, accepted, listen, closing, own=own).emit
 
-        async def emit(event: Event) -> None:
-            if isinstance(event, RunEnded):
-                # The last word is heard even where nothing can be written any more.
-                try:
-                    recorded = {message.id for message in said}
-                    settled = [Done(key) for key in answered if key in recorded]
-                    passing("recorder.before_end")
-                    await self._commit(*settled, *closing(event, said))
-                    passing("recorder.after_end")
-                except LeaseLost:
-                    log.warning("run %s ended after it had lost its session", self._scope.run)
-                finally:
-                    await listen(event)
-                return
-            if writes := self._writes(event):
-                await self._commit(*writes)
-                passing("recorder.after_fact")
-            if isinstance(event, Said):
-                said.append(event.message)
-                passing("recorder.after_said")
-            await listen(event)
+    async def commit(self, *writes: Write) -> None:
+        await self._store.commit(*writes, fence=self._lease.fence)
 
-        return emit
+    async def end(self, *writes: Write) -> None:
+        """Write the last there is, and give the lease back with it."""
+        await self.commit(*writes, self._lease.release)
+        self._lease.given_back = True
 
-    async def _commit(self, *writes: Write) -> None:
-        await self._store.commit(*writes, fence=self._fence)
-
-    def _writes(self, event: Event) -> list[Write]:
+    def writes(self, event: Event) -> list[Write]:
         match event:
             case Said(message=message):
                 passing("recorder.before_said")
@@ -104,3 +107,80 @@ class Recorder:
             meter = Meter(session, run, message.model, message.provider, message.usage, cost, now)
             writes.append(meter)
         return writes
+
+
+class _Sink:
+    """Hears one run from its beginning to its end."""
+
+    def __init__(
+        self, recorder: Recorder, accepted: Accepted, listen: Emit, closing: Closing, *, own: bool
+    ) -> None:
+        self._recorder = recorder
+        self._accepted = accepted
+        self._listen = listen
+        self._closing = closing
+        self._own = own
+        self._recorded = {user.id for user in accepted.asked} if accepted.recorded else set[str]()
+        self._said: list[Message] = []
+        self._answer: Said | None = None
+
+    async def emit(self, event: Event) -> None:
+        match event:
+            case RunEnded():
+                await self._end(event)
+            case Said(message=Assistant() as answer) if self._waits(answer):
+                self._answer = event
+            case _:
+                await self._fact(event)
+
+    def _waits(self, answer: Assistant) -> bool:
+        return self._own and self._answer is None and not answer.calls
+
+    async def _fact(self, event: Event) -> None:
+        known = isinstance(event, Said) and event.message.id in self._recorded
+        writes = self._of_answer() + ([] if known else self._recorder.writes(event))
+        if writes:
+            await self._recorder.commit(*writes)
+            passing("recorder.after_fact")
+        await self._tell_answer()
+        await self._tell(event)
+
+    async def _end(self, event: RunEnded) -> None:
+        try:
+            await self._write_end(event)
+            await self._tell_answer()
+        except HermesError as error:
+            if self._answer is not None:
+                self._answer = None
+                event = replace(
+                    event, outcome=Outcome.FAILED, reason=error.sentence, code=error.code
+                )
+            if not isinstance(error, LeaseLost):
+                raise
+            log.warning("run %s ended after it had lost its session", event.run)
+        finally:
+            # The last word is heard even where nothing can be written any more.
+            self._recorder.ended = event
+            await self._listen(event)
+
+    async def _write_end(self, event: RunEnded) -> None:
+        said = self._said if self._answer is None else [*self._said, self._answer.message]
+        keys = {message.id for message in said}
+        settled = [Done(user.id) for user in self._accepted.asked if user.id in keys]
+        passing("recorder.before_end")
+        await self._recorder.end(*self._of_answer(), *settled, *self._closing(event, said))
+        passing("recorder.after_end")
+
+    def _of_answer(self) -> list[Write]:
+        return [] if self._answer is None else self._recorder.writes(self._answer)
+
+    async def _tell_answer(self) -> None:
+        if (answer := self._answer) is not None:
+            self._answer = None
+            await self._tell(answer)
+
+    async def _tell(self, event: Event) -> None:
+        if isinstance(event, Said):
+            self._said.append(event.message)
+            passing("recorder.after_said")
+        await self._listen(event)

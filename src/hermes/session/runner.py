@@ -1,10 +1,10 @@
 """Run one turn of a session: durable in, one runner at a time, durable out."""
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
-from datetime import timedelta
+from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
 
 import anyio
@@ -18,11 +18,13 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import new_holder
 from hermes.kit.ids import new_id
+from hermes.ports.model import FREELY, Calling
 from hermes.ports.sink import Emit
 from hermes.ports.store import (
     Append,
     ChangeSession,
     Done,
+    Entrance,
     Hide,
     OpenSession,
     Parcel,
@@ -30,6 +32,7 @@ from hermes.ports.store import (
     Store,
     Write,
 )
+from hermes.ports.tool import Tool
 from hermes.schema.errors import SessionBusy, StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, Result, User
@@ -37,14 +40,13 @@ from hermes.schema.scope import Address, Asker, Role, Scope
 from hermes.schema.sessions import Session, SessionChange, Stored
 from hermes.schema.tools import ToolSpec
 from hermes.session.context import mirrored
+from hermes.session.lease import LEASE, Lease
 from hermes.session.recall import Recall
-from hermes.session.recorder import Closing, Price, Recorder, nothing_more
+from hermes.session.recorder import Accepted, Closing, Price, Recorder, nothing_more
 from hermes.session.recovery import close_lost_calls
 
 log = logging.getLogger(__name__)
 
-LEASE = timedelta(seconds=60)
-HEARTBEAT = 20.0
 WAITING = 100
 """How many messages that were left behind by a crash one turn takes up."""
 
@@ -69,7 +71,9 @@ class Turn(Struct, frozen=True, kw_only=True):
     `principal` and `role` are those of who asks now, when it is not who began the session;
     `source` is from where, when that is not where it began. `instructions` are for this turn
     only. `handed` are tools that the asker runs: a call of one ends the turn, and the next one
-    may bring its `results`. `bare` leaves our own tools out.
+    may bring its `results`. `bare` leaves our own tools out, `without` some of
+    them; `steps` is a smaller budget than usual. `attended` says that somebody can be asked
+    while it runs, `yolo` that nobody wants to be.
     """
 
     session: Session
@@ -92,6 +96,11 @@ class Turn(Struct, frozen=True, kw_only=True):
     handed: tuple[ToolSpec, ...] = ()
     results: tuple[Result, ...] = ()
     bare: bool = False
+    without: frozenset[str] = frozenset()
+    steps: int | None = None
+    attended: bool = False
+    yolo: bool = False
+    calling: Calling = FREELY
 
 
 class Runner:
@@ -109,37 +118,46 @@ class Runner:
 
     async def run(self, turn: Turn) -> Outcome:
         """Accept the message, then answer it. Raises `SessionBusy` before anything is accepted."""
-        async with self.holding(turn.session.id) as generation:
-            return await self._run_held(turn, generation)
+        with self._reserved(turn.session.id):
+            lease = Lease(self._store, turn.session.id, self._holder)
+            try:
+                # Of a new session nobody knows yet: its lease is taken with its first row.
+                if not turn.new:
+                    await lease.take()
+                return await self._run_held(turn, lease)
+            finally:
+                await lease.give_back()
 
     @asynccontextmanager
     async def holding(self, session: str) -> AsyncGenerator[int]:
         """Keep everybody else, also in this process, from changing the session."""
+        with self._reserved(session):
+            lease = Lease(self._store, session, self._holder)
+            await lease.take()
+            try:
+                yield lease.generation
+            finally:
+                await lease.give_back()
+
+    @contextmanager
+    def _reserved(self, session: str) -> Generator[None]:
         if session in self._held:
             raise SessionBusy(
                 f"Session {session} is in the middle of a turn.",
                 hint="Wait for its end, or stop it.",
             )
         self._held.add(session)
-        generation = 0
         try:
-            # A lease that was given while its taker left would keep others away until it lapses.
-            with anyio.CancelScope(shield=True):
-                generation = await self._store.leases.hold(session, self._holder, LEASE)
-            try:
-                yield generation
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self._store.leases.release(session, generation)
+            yield
         finally:
             self._held.discard(session)
 
-    async def _run_held(self, turn: Turn, generation: int) -> Outcome:
+    async def _run_held(self, turn: Turn, lease: Lease) -> Outcome:
         passing("runner.held")
         scope = self._scope(turn)
         # Foreign code reads who it works for from its context; it is bound here and nowhere else.
         with mirrored(scope):
-            return await self._run_in(scope, turn, generation)
+            return await self._run_in(scope, turn, lease)
 
     def _scope(self, turn: Turn) -> Scope:
         session = turn.session
@@ -155,34 +173,40 @@ class Runner:
             source=turn.source or session.source,
             key=session.key,
             asker=turn.asker,
+            attended=turn.attended,
+            yolo=turn.yolo,
         )
 
-    async def _run_in(self, scope: Scope, turn: Turn, generation: int) -> Outcome:
+    async def _run_in(self, scope: Scope, turn: Turn, lease: Lease) -> Outcome:
         session = turn.session
-        history, known = await self._history(turn, generation)
+        history, known = await self._history(turn, lease.generation)
         plan = await self._planner.plan(session, scope, history)
         passing("runner.planned")
-        asked: list[User] = []
+        accepted = Accepted()
         # Once it is accepted the turn starts, and says how it ends: also if it is stopped now.
         with anyio.CancelScope(shield=True):
-            asked = await self._accept(turn, plan, known)
+            accepted = await self._accept(turn, plan, known, lease)
             if turn.note is not None:
                 history.add(turn.note)
         passing("runner.accepted")
-        recorder = Recorder(self._store, self._clock, self._price, scope, generation)
-        emit = recorder.sink([user.id for user in asked], turn.listen, turn.closing)
-        asked += [user for user in turn.taken if user.id not in known]
+        recorder = Recorder(self._store, self._clock, self._price, scope, lease)
+        emit = recorder.sink(accepted, turn.listen, turn.closing, own=isinstance(plan, Plan))
+        asked = [*accepted.asked, *(user for user in turn.taken if user.id not in known)]
         plan = _for_this_turn(plan, turn)
-        outcome = await self._beating(session.id, generation, plan, asked, emit)
+        outcome = await self._beating(lease, plan, asked, emit)
         passing("runner.ended")
+        if recorder.ended is not None:
+            outcome = recorder.ended.outcome
         if outcome is Outcome.DONE and not turn.handed:
             # After trouble the transcript is read again: only the disk knows what is in it.
-            self._recall.keep(session.id, generation, history)
+            self._recall.keep(session.id, lease.generation, history)
         return outcome
 
     async def _history(self, turn: Turn, generation: int) -> tuple[History, set[str]]:
         """What was said so far, with an end for every call, and the ids of all there is."""
         session = turn.session
+        if turn.new:
+            return History([]), set()
         history = self._recall.take(session.id, generation)
         if history is not None and turn.replaces is None and not turn.results:
             return history, {message.id for message in history}
@@ -206,31 +230,36 @@ class Runner:
         return list(taken.values())
 
     async def _accept(
-        self, turn: Turn, plan: Plan | Entrusted, known: AbstractSet[str]
-    ) -> list[User]:
+        self, turn: Turn, plan: Plan | Entrusted, known: AbstractSet[str], lease: Lease
+    ) -> Accepted:
         """Make the message durable; with it come those that a crash kept from being heard."""
-        session = turn.session
+        session, run, now = turn.session, plan.scope.run, self._clock.now()
         writes: list[Write] = [
-            *([OpenSession(session)] if turn.new else []),
+            *([OpenSession(_begun(session, plan))] if turn.new else _changes(session, plan)),
             *([Hide(session.id, turn.replaces)] if turn.replaces is not None else []),
             *([Post(_parcel(turn.asked, session))] if turn.asked is not None else []),
-            *_changes(session, plan),
+            *([Append(session.id, run, turn.note, now)] if turn.note is not None else []),
         ]
-        if turn.note is not None:
-            writes.append(Append(session.id, plan.scope.run, turn.note, self._clock.now()))
-        await self._store.commit(*writes)
-        if turn.asked is None:
-            return []
-        waiting = await self._waiting(session.id)
-        told = [Done(user.id) for user in waiting if user.id in known]
-        await self._store.commit(*told)
-        return [user for user in waiting if user.id not in known]
-
-    async def _waiting(self, session: str) -> list[User]:
-        # The session's own lease keeps others away, so the lane's may lapse at once.
-        parcels = await self._store.lanes.claim(
-            "inbox", session, self._holder, timedelta(0), WAITING
+        if turn.asked is None and lease.generation:
+            await self._store.commit(*writes, fence=lease.fence)
+            return Accepted()
+        entrance = Entrance(
+            session=session.id,
+            holder=lease.holder,
+            ttl=LEASE,
+            generation=lease.generation,
+            limit=0 if turn.asked is None else WAITING,
+            first=None if turn.asked is None else Append(session.id, run, turn.asked, now),
         )
+        admitted = await self._store.admit(entrance, *writes)
+        lease.generation = admitted.generation
+        if turn.asked is not None and admitted.appended:
+            return Accepted((turn.asked,), recorded=True)
+        waiting = await self._readable(admitted.waiting)
+        await self._store.commit(*(Done(user.id) for user in waiting if user.id in known))
+        return Accepted(tuple(user for user in waiting if user.id not in known))
+
+    async def _readable(self, parcels: Sequence[Parcel]) -> list[User]:
         users: list[User] = []
         for parcel in parcels:
             try:
@@ -241,49 +270,30 @@ class Runner:
         return users
 
     async def _beating(
-        self,
-        session: str,
-        generation: int,
-        plan: Plan | Entrusted,
-        asked: Sequence[User],
-        emit: Emit,
+        self, lease: Lease, plan: Plan | Entrusted, asked: Sequence[User], emit: Emit
     ) -> Outcome:
         """Run the turn while renewing the lease; a lost lease ends the turn."""
         outcome = Outcome.CANCELLED
         failure: Exception | None = None
-        lost = False
-        async with anyio.create_task_group() as group:
-
-            async def beat() -> None:
-                nonlocal lost
-                while not lost:
-                    await self._clock.sleep(HEARTBEAT)
-                    lost = not await self._renew(session, generation)
-                group.cancel_scope.cancel()
-
-            group.start_soon(beat)
-            try:
-                outcome = await run_turn(plan, asked, emit)
-            except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
-                failure = error
-            group.cancel_scope.cancel()
+        # Of these there is one for each turn: asyncio's own group takes less than anyio's.
+        with anyio.CancelScope() as scope:
+            async with asyncio.TaskGroup() as group:
+                beat = group.create_task(lease.beat(self._clock, scope))
+                try:
+                    outcome = await run_turn(plan, asked, emit)
+                except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
+                    failure = error
+                finally:
+                    beat.cancel()
         if failure is not None:
             log.error("the turn %s broke", plan.scope.run, exc_info=failure)
             raise failure
-        if lost:
+        if lease.lost:
             raise StoreError(
                 "Another process took over this session while the turn was running.",
                 hint="Look at what it did before going on.",
             )
         return outcome
-
-    async def _renew(self, session: str, generation: int) -> bool:
-        try:
-            return await self._store.leases.renew(session, generation, LEASE)
-        except StoreError as error:
-            # Not knowing is no loss: whether it is ours still will show at the next beat.
-            log.warning("the lease of session %s could not be renewed: %s", session, error)
-            return True
 
 
 def _for_this_turn(plan: Plan | Entrusted, turn: Turn) -> Plan | Entrusted:
@@ -295,9 +305,19 @@ def _for_this_turn(plan: Plan | Entrusted, turn: Turn) -> Plan | Entrusted:
         plan,
         steer=turn.steer,
         system=system,
-        tools={} if turn.bare else plan.tools,
+        tools=_tools(plan, turn),
+        steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
         handed=turn.handed,
+        calling=turn.calling,
     )
+
+
+def _tools(plan: Plan, turn: Turn) -> Mapping[str, Tool]:
+    if turn.bare:
+        return {}
+    if not turn.without:
+        return plan.tools
+    return {name: tool for name, tool in plan.tools.items() if name not in turn.without}
 
 
 def _parcel(asked: User, session: Session) -> Parcel:
@@ -307,6 +327,16 @@ def _parcel(asked: User, session: Session) -> Parcel:
 
 def _is_replaced(row: Stored, turn: Turn) -> bool:
     return turn.replaces is not None and row.seq >= turn.replaces
+
+
+def _begun(session: Session, plan: Plan | Entrusted) -> Session:
+    """A new session with what is known of it from its first turn."""
+    if isinstance(plan, Entrusted):
+        return session
+    model = plan.model
+    return msgspec.structs.replace(
+        session, system=plan.system, model=model.name, provider=model.provider
+    )
 
 
 def _changes(session: Session, plan: Plan | Entrusted) -> list[Write]:

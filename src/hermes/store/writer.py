@@ -95,8 +95,13 @@ class Writer:
     def _group(self, jobs: Sequence[Job[Connection]]) -> None:
         begin(self._connection)
         try:
-            for job in jobs:
-                self._unit(job)
+            if len(jobs) == 1:
+                # Nobody shares the transaction: it is the unit, and goes as a whole if it fails.
+                if not self._try(jobs[0]):
+                    return
+            else:
+                for job in jobs:
+                    self._unit(job)
             passing("writer.before_commit")
             self._connection.execute("COMMIT")
             passing("writer.after_commit")

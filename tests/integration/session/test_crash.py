@@ -20,6 +20,7 @@ from hermes.schema.tools import Effect
 from hermes.store.sqlite import open_store
 from hermes.testing.scripted import says
 from hermes.testing.validators import check_request
+from processes import PATIENCE, wait_for_data
 from talks import Talk
 from workbench import Ear, FakeTool
 
@@ -39,10 +40,10 @@ def start_child(folder: Path, place: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, str(CHILD), str(folder), place, str(writer)]
     child = subprocess.Popen(command, pass_fds=[writer], env=env)
     os.close(writer)
-    reached = os.read(reader, 1)
+    reached = wait_for_data(reader)
     os.close(reader)
     if not reached:
-        child.wait()
+        child.wait(PATIENCE)
         raise EOFError(f"the child ended before {place}")
     return child
 
@@ -50,7 +51,7 @@ def start_child(folder: Path, place: str) -> "subprocess.Popen[bytes]":
 def kill_at(folder: Path, place: str) -> None:
     child = start_child(folder, place)
     child.send_signal(signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
+    assert child.wait(PATIENCE) == -signal.SIGKILL
 
 
 @asynccontextmanager

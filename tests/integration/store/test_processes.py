@@ -108,7 +108,7 @@ class Writer:
             self.confirmed.append(line.strip())
             if len(self.confirmed) == kill_after:
                 self._process.kill()
-        self._process.wait()
+        self._process.wait(60)
         stdout.close()
 
     @property
@@ -177,10 +177,11 @@ async def test_a_write_outwaits_another_process(tmp_path: Path):
             said = BufferedByteReceiveStream(holder.stdout)
             assert await said.receive_exactly(5) == b"held\n"
             group.start_soon(store.commit, OpenSession(session(clock, "s1")))
-            await anyio.to_thread.run_sync(warned.wait)
+            assert await anyio.to_thread.run_sync(warned.wait, 60)
             assert await store.seen_by(OWNER).latest() is None
             await holder.stdin.send(b"let go\n")
-            await holder.wait()
+            with anyio.fail_after(60):
+                await holder.wait()
         async with open_store(path, clock) as store:
             assert (await store.seen_by(OWNER).get("s1")).id == "s1"
     finally:

@@ -292,3 +292,15 @@ def test_a_seal_that_is_no_list_cannot_end_its_message():
         sent = body(Request("", [answer]), Profile(replay=Replay.DETAILS))
         (message,) = sent["messages"]
         assert message == {"role": "assistant", "content": "yes"}
+
+
+def test_tools_that_change_between_requests_are_written_anew():
+    one = codec()
+    other = ToolSpec("other", "Does something else.", {"type": "object"})
+    changed = ToolSpec(LOOK.name, "Looks in another way.", LOOK.schema)
+    for tools in ([LOOK], [LOOK], [LOOK, other], [other, LOOK], [changed], [LOOK]):
+        sent = json.loads(one.body(Request("", [User("m1", (Text("hi"),))], tools)))
+        told = [
+            (tool["function"]["name"], tool["function"]["description"]) for tool in sent["tools"]
+        ]
+        assert told == [(spec.name, spec.description) for spec in tools]

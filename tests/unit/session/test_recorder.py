@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.ports.sink import Emit
 from hermes.ports.store import Fence, Store, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.events import (
@@ -16,15 +17,16 @@ from hermes.schema.events import (
     TextDelta,
     ToolStarted,
 )
-from hermes.schema.messages import Result, Usage
+from hermes.schema.messages import Assistant, Result, Usage
 from hermes.schema.scope import OWNER
 from hermes.schema.tools import Effect
-from hermes.session.recorder import Recorder
+from hermes.session.lease import Lease
+from hermes.session.recorder import Accepted, Recorder
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import says
 from talks import talk
-from workbench import SCOPE, Ear, FakeTool, answer, call
+from workbench import SCOPE, Ear, FakeTool, answer, call, user
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +43,7 @@ class Reader(Ear):
     async def __call__(self, event: Event) -> None:
         await super().__call__(event)
         rows = await self._other.seen_by(OWNER).messages(self._session)
-        assert [row.message for row in rows] == self.said
+        assert [row.message for row in rows][: len(self.said)] == self.said
         open_now = [intent.call for intent in await self._other.open_intents(self._session)]
         waiting = await self._other.lanes.claim(
             "inbox", self._session, "somebody", timedelta(0), 10
@@ -54,6 +56,9 @@ class Reader(Ear):
             case RunEnded():
                 assert open_now == []
                 assert list(waiting) == []
+            case Said(message=Assistant() as message) if not message.calls:
+                # The last answer is settled together with the end of its run.
+                assert not waiting or not message.text
             case _:
                 assert waiting
 
@@ -98,21 +103,43 @@ class FullDisk:
         raise StoreError("The disk is full.")
 
 
-def broken_recorder() -> Recorder:
-    return Recorder(FullDisk(), FakeClock(), lambda *_: None, SCOPE, 1)  # type: ignore[arg-type]
+def broken_sink(ear: Ear, accepted: Accepted = Accepted(), *, own: bool = False) -> Emit:  # noqa: B008
+    store = FullDisk()
+    lease = Lease(store, SCOPE.session, "somebody", 1)  # type: ignore[arg-type]
+    recorder = Recorder(store, FakeClock(), lambda *_: None, SCOPE, lease)  # type: ignore[arg-type]
+    return recorder.sink(accepted, ear, own=own)
 
 
 async def test_what_cannot_be_written_is_not_told() -> None:
     ear = Ear()
-    emit = broken_recorder().sink([], ear)
     with pytest.raises(StoreError):
-        await emit(Said(answer("Good.")))
+        await broken_sink(ear)(Said(answer("Good.")))
+    assert ear.events == []
+
+
+async def test_an_answer_that_cannot_be_written_with_the_end_makes_it_a_bad_one() -> None:
+    ear = Ear()
+    emit = broken_sink(ear, own=True)
+    await emit(Said(answer("Good.")))
+    assert ear.events == []
+    with pytest.raises(StoreError):
+        await emit(RunEnded("run_1", Outcome.DONE))
+    (ended,) = ear.events
+    assert ended == RunEnded("run_1", Outcome.FAILED, "The disk is full.", "store")
+
+
+async def test_an_answer_that_is_not_the_last_is_written_before_what_follows() -> None:
+    ear = Ear()
+    emit = broken_sink(ear, own=True)
+    await emit(Said(answer("Good.")))
+    with pytest.raises(StoreError):
+        await emit(TextDelta("more"))
     assert ear.events == []
 
 
 async def test_the_last_word_is_heard_even_when_it_cannot_be_written() -> None:
     ear = Ear()
-    emit = broken_recorder().sink(["msg_1"], ear)
+    emit = broken_sink(ear, Accepted((user("hello"),)))
     with pytest.raises(StoreError):
         await emit(RunEnded("run_1", Outcome.FAILED))
     assert ear.ended.outcome is Outcome.FAILED
@@ -120,5 +147,5 @@ async def test_the_last_word_is_heard_even_when_it_cannot_be_written() -> None:
 
 async def test_deltas_are_not_written() -> None:
     ear = Ear()
-    await broken_recorder().sink([], ear)(TextDelta("word"))
+    await broken_sink(ear)(TextDelta("word"))
     assert ear.events == [TextDelta("word")]

@@ -12,14 +12,24 @@ import pytest
 from msgspec import Raw
 
 from hermes.kit.holder import this_process
-from hermes.ports.store import Append, ChangeSession, Fence, Leases, Parcel, Write
+from hermes.ports.store import (
+    Admitted,
+    Append,
+    ChangeSession,
+    Entrance,
+    Fence,
+    Leases,
+    Parcel,
+    Write,
+)
 from hermes.schema.errors import ConfigError, SessionBusy, StoreError
 from hermes.schema.events import Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Message, Trust, User, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.conversation import Conversation, Origin
-from hermes.session.runner import HEARTBEAT, LEASE, Runner
+from hermes.session.lease import HEARTBEAT, LEASE
+from hermes.session.runner import Runner
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import ScriptedModel, says
@@ -322,14 +332,13 @@ async def test_stopped_while_it_is_accepted_the_turn_still_begins_and_ends(tmp_p
 
     async with talk(tmp_path) as one:
 
-        async def commit(*writes: Write, fence: Fence | None = None) -> None:
-            if not reached.is_set():
-                reached.set()
-                await go.wait()
-            await one.store.commit(*writes, fence=fence)
+        async def admit(entrance: Entrance, *writes: Write) -> Admitted:
+            reached.set()
+            await go.wait()
+            return await one.store.admit(entrance, *writes)
 
         planner = ScriptedPlanner(ScriptedModel(HANGS), {})
-        store = StoreWith(one.store, commit=commit)
+        store = StoreWith(one.store, admit=admit)
         runner = Runner(store, FakeClock(), planner, half_a_cent, "default")  # type: ignore[arg-type]
         conversation = Conversation(one.store, FakeClock(), runner, Origin())
         async with anyio.create_task_group() as group:
@@ -345,7 +354,9 @@ async def test_stopped_while_it_is_accepted_the_turn_still_begins_and_ends(tmp_p
 
 
 async def test_a_question_that_could_not_be_written_down_is_asked_again(tmp_path: Path) -> None:
-    async with talk(tmp_path, says("To both.")) as one:
+    """As it must be when older ones come before it, so that it is not written as it is accepted."""
+    async with talk(tmp_path, says("To all.")) as one:
+        await one.store.lanes.put(parcel(user("oldest"), "s"))
         full = True
 
         async def commit(*writes: Write, fence: Fence | None = None) -> None:
@@ -356,12 +367,13 @@ async def test_a_question_that_could_not_be_written_down_is_asked_again(tmp_path
         store = StoreWith(one.store, commit=commit)
         runner = Runner(store, FakeClock(), one.planner, half_a_cent, "default")  # type: ignore[arg-type]
         conversation = Conversation(one.store, FakeClock(), runner, Origin())
+        await conversation.begin_with([], "s")
         assert await conversation.say(user("first").parts, one.ear) is Outcome.FAILED
         assert one.ear.ended.code == "store"
         full = False
         assert await conversation.say(user("second").parts, Ear()) is Outcome.DONE
         assert await waiting(one) == []
-    assert [text_of(m) for m in one.model.requests[0].messages] == ["first\n\nsecond"]
+    assert [text_of(m) for m in one.model.requests[0].messages] == ["oldest\n\nfirst\n\nsecond"]
 
 
 async def test_steering_is_written_into_the_same_turn(tmp_path: Path) -> None:

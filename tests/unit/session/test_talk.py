@@ -51,7 +51,7 @@ class Reopen(Struct, frozen=True):
 
 Move: TypeAlias = Say | Retry | Undo | New | Back | Reopen
 
-stops = st.sampled_from([-1, -1, -1, 0, 1, 2, 3, 4, 5, 7])
+stops = st.sampled_from([-1, -1, -1, 0, 1, 2, 3, 4, 5, 7, 8])
 moves = st.one_of(
     st.builds(Say, stops),
     st.builds(Say, stops),

@@ -6,6 +6,7 @@ import pytest
 
 from hermes.store.blobs import FileBlobs
 from hermes.testing.contracts.blobs import BlobsContract
+from hermes.testing.contracts.matters import MattersContract
 from hermes.testing.contracts.store import StoreContract
 
 pytestmark = pytest.mark.anyio
@@ -17,6 +18,10 @@ def blobs(tmp_path: Path) -> FileBlobs:
 
 
 class TestSqliteStore(StoreContract):
+    pass
+
+
+class TestSqliteMatters(MattersContract):
     pass
 
 

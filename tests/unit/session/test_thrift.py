@@ -1,0 +1,103 @@
+"""What a turn costs, counted: commits, errands to other threads, and tasks."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from hermes.kit.failpoints import watching
+from hermes.schema.events import Outcome
+from hermes.schema.sessions import Session
+from hermes.session.runner import Turn
+from hermes.store.connect import open_writer
+from hermes.store.connection import Connection
+from hermes.store.engine import Engine
+from hermes.store.sqlite import SqliteStore
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import Script, says
+from talks import Talk
+from workbench import Ear, FakeTool, answer, call, user
+
+pytestmark = pytest.mark.anyio
+R = TypeVar("R")
+
+
+class CountingEngine(Engine):
+    """Counts what is handed to another thread."""
+
+    def __init__(self, connection: Connection, path: Path) -> None:
+        super().__init__(connection, path)
+        self.errands: Counter[str] = Counter()
+
+    async def write(self, work: Callable[[Connection], R], *, droppable: bool = False) -> R:
+        self.errands["write"] += 1
+        return await super().write(work, droppable=droppable)
+
+    async def read(self, work: Callable[[Connection], R]) -> R:
+        self.errands["read"] += 1
+        return await super().read(work)
+
+
+class Counted:
+    def __init__(self, engine: CountingEngine, talk: Talk, session: Session) -> None:
+        self._engine = engine
+        self._talk = talk
+        self._session = session
+
+    async def turn(self, *, new: bool = False) -> Counter[str]:
+        """Runs one, and says what it took."""
+        counts: Counter[str] = Counter()
+
+        def reached(name: str) -> None:
+            counts["commits"] += name == "writer.after_commit"
+
+        def made(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **more: Any):
+            counts["tasks"] += 1
+            return asyncio.Task(work, loop=loop, **more)
+
+        turn = Turn(session=self._session, asked=user(), listen=Ear(), new=new)
+        before = self._engine.errands.copy()
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(made)
+        try:
+            with watching(reached):
+                assert await self._talk.runner.run(turn) is Outcome.DONE
+        finally:
+            loop.set_task_factory(None)
+        return counts + (self._engine.errands - before)
+
+
+@asynccontextmanager
+async def counted(folder: Path, *scripts: Script) -> AsyncGenerator[Counted]:
+    clock = FakeClock()
+    engine = CountingEngine(open_writer(folder / "state.db"), folder / "state.db")
+    store = SqliteStore(engine, clock)
+    try:
+        one = Talk(store, clock, scripts, [FakeTool("look")])
+        yield Counted(engine, one, Session(id="s", started_at=clock.now()))
+    finally:
+        await store.close()
+
+
+async def test_a_first_turn_is_two_commits_and_one_task(tmp_path: Path) -> None:
+    async with counted(tmp_path, says("Good day.")) as one:
+        took = await one.turn(new=True)
+    assert took == {"commits": 2, "write": 2, "tasks": 1}
+
+
+async def test_a_next_turn_takes_one_more_for_its_lease_and_reads_nothing(tmp_path: Path) -> None:
+    async with counted(tmp_path, says("one"), says("two")) as one:
+        await one.turn(new=True)
+        took = await one.turn()
+    assert took == {"commits": 3, "write": 3, "tasks": 1}
+
+
+async def test_a_call_that_changes_nothing_adds_two_commits(tmp_path: Path) -> None:
+    """One for the answer that calls, one for the result."""
+    async with counted(tmp_path, [answer(call("look"))], says("seen")) as one:
+        took = await one.turn(new=True)
+    assert (took["commits"], took["write"], took["read"]) == (4, 4, 0)

@@ -1,0 +1,124 @@
+"""What begins a turn is one unit: all of it is there, or nothing."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from hermes.ports.store import (
+    Append,
+    Entrance,
+    Fence,
+    OpenSession,
+    Parcel,
+    Post,
+    Release,
+    Store,
+)
+from hermes.schema.errors import LeaseLost, NotFound, SessionBusy
+from hermes.schema.messages import User, text_of
+from hermes.schema.scope import OWNER
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.samples import answered, asked, session
+
+pytestmark = pytest.mark.anyio
+
+TTL = timedelta(seconds=30)
+HOLDER = "elsewhere/boot/7/1"
+OTHER = "elsewhere/boot/8/1"
+
+
+def parcel(message: User) -> Parcel:
+    body = Raw(msgspec.json.encode(message))
+    return Parcel(key=message.id, lane="inbox", topic="s1", body=body)
+
+
+def entrance(first: Append | None = None, generation: int = 0, holder: str = HOLDER) -> Entrance:
+    return Entrance(
+        session="s1", holder=holder, ttl=TTL, generation=generation, limit=10, first=first
+    )
+
+
+async def texts(store: Store) -> list[str]:
+    return [text_of(row.message) for row in await store.seen_by(OWNER).messages("s1")]
+
+
+async def test_lease_session_parcel_and_first_message_come_together(
+    store: Store, clock: FakeClock
+) -> None:
+    hello = asked("hello")
+    first = Append("s1", "run_1", hello, clock.now())
+    opening = OpenSession(session(clock, "s1"))
+    admitted = await store.admit(entrance(first), opening, Post(parcel(hello)))
+    assert admitted.appended
+    assert [one.key for one in admitted.waiting] == [hello.id]
+    assert await texts(store) == ["hello"]
+    assert await store.leases.renew("s1", admitted.generation, TTL)
+    with pytest.raises(SessionBusy):
+        await store.leases.hold("s1", OTHER, TTL)
+
+
+async def test_what_waited_longer_keeps_the_new_one_from_going_ahead(
+    store: Store, clock: FakeClock
+) -> None:
+    old, new = asked("left behind"), asked("hello")
+    await store.lanes.put(parcel(old))
+    first = Append("s1", "run_1", new, clock.now())
+    opening = OpenSession(session(clock, "s1"))
+    admitted = await store.admit(entrance(first), opening, Post(parcel(new)))
+    assert not admitted.appended
+    assert [one.key for one in admitted.waiting] == [old.id, new.id]
+    assert await texts(store) == []
+
+
+async def test_a_session_that_another_holds_is_left_as_it_is(
+    store: Store, clock: FakeClock
+) -> None:
+    await store.leases.hold("s1", OTHER, TTL)
+    hello = asked("hello")
+    with pytest.raises(SessionBusy):
+        await store.admit(entrance(), OpenSession(session(clock, "s1")), Post(parcel(hello)))
+    with pytest.raises(NotFound):
+        await store.seen_by(OWNER).get("s1")
+    with pytest.raises(NotFound):
+        await store.lanes.fate(hello.id)
+
+
+async def test_nobody_comes_in_with_a_lease_that_was_lost(store: Store, clock: FakeClock) -> None:
+    await store.commit(OpenSession(session(clock, "s1")))
+    old = await store.leases.hold("s1", HOLDER, TTL)
+    await clock.advance(31)
+    await store.leases.hold("s1", OTHER, TTL)
+    hello = asked("hello")
+    with pytest.raises(LeaseLost):
+        await store.admit(entrance(generation=old), Post(parcel(hello)))
+    with pytest.raises(NotFound):
+        await store.lanes.fate(hello.id)
+
+
+async def test_a_lease_that_is_held_already_stays(store: Store, clock: FakeClock) -> None:
+    await store.commit(OpenSession(session(clock, "s1")))
+    held = await store.leases.hold("s1", HOLDER, TTL)
+    assert (await store.admit(entrance(generation=held))).generation == held
+
+
+async def test_what_is_released_with_a_last_word_is_free(store: Store, clock: FakeClock) -> None:
+    opening = OpenSession(session(clock, "s1"))
+    generation = (await store.admit(entrance(), opening)).generation
+    fence = Fence("s1", generation)
+    word = Append("s1", "run_1", answered("bye"), clock.now())
+    await store.commit(word, Release("s1", generation), fence=fence)
+    assert await texts(store) == ["bye"]
+    assert await store.leases.hold("s1", OTHER, TTL) == generation + 1
+    with pytest.raises(LeaseLost):
+        await store.commit(word, fence=fence)
+
+
+async def test_an_old_release_does_not_free_the_new_holder(store: Store, clock: FakeClock) -> None:
+    old = await store.leases.hold("s1", HOLDER, TTL)
+    await clock.advance(31)
+    await store.leases.hold("s1", OTHER, TTL)
+    await store.commit(Release("s1", old))
+    with pytest.raises(SessionBusy):
+        await store.leases.hold("s1", HOLDER, TTL)
