@@ -29,6 +29,7 @@ from hermes.schema.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+LAST_ROUNDS = 3
 LOOK = 1.0
 """Seconds between two looks at the loop's lateness and at connections that say nothing."""
 
@@ -269,6 +270,9 @@ class ApiServer:
 async def _shielded(runner: web.AppRunner) -> None:
     with anyio.CancelScope(shield=True):
         await runner.cleanup()
+        # A connection that came in just now, or was closed, lets go of its socket a round later.
+        for _ in range(LAST_ROUNDS):
+            await asyncio.sleep(0)
 
 
 def _paths(route: Route) -> tuple[str, str]:
