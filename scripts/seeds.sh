@@ -10,6 +10,10 @@ fi
 seeds=$(cd "$seeds" && pwd)
 cd "$(dirname "$0")/.."
 selected=$(sed -e 's/#.*//' -e '/^ *$/d' scripts/seeds.txt | sed "s|^|$seeds/|")
+# What they begin must not touch the home of whoever runs them.
+HERMES_HOME=$(mktemp -d)
+export HERMES_HOME
+trap 'rm -rf "$HERMES_HOME"' EXIT
 # shellcheck disable=SC2086
-exec .venv/bin/python -m pytest -c /dev/null --rootdir "$seeds" -p no:cacheprovider \
+.venv/bin/python -m pytest -c /dev/null --rootdir "$seeds" -p no:cacheprovider \
     -p hermes.compat.plugin --import-mode=importlib -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function -q $selected

@@ -6,13 +6,16 @@ from pathlib import Path
 
 from msgspec import structs
 
+from hermes.approvals.desk import ApprovalDesk
+from hermes.approvals.policy import Rules
 from hermes.commands.command import Context, Reply, Told
 from hermes.commands.registry import standard_commands
-from hermes.commands.services import PlatformState, Services
+from hermes.commands.services import PlatformState, Running, Services
 from hermes.commands.surface import Ability, Busy, Person, Seat, Surface
+from hermes.ports.checkpoints import Checkpoint, Restored
 from hermes.ports.model import Model
 from hermes.schema.messages import Media, text_of
-from hermes.schema.scope import Address, Role
+from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.testing.clock import FakeClock
@@ -46,6 +49,48 @@ class Facts:
         return [("profile", "default"), ("home", "/home/ann/.hermes")]
 
 
+class Shelf:
+    """Checkpoints that remember what was asked of them."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.kept: list[Checkpoint] = []
+        self.restored: list[Checkpoint] = []
+        self.failed: tuple[str, ...] = ()
+
+    async def before(self, scope: Scope) -> str:
+        await self._keep(scope.workspace, scope.session, run=scope.run)
+        return ""
+
+    async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
+        return await self._keep(workspace, session, reason=reason)
+
+    async def list(self, workspace: str) -> Sequence[Checkpoint]:
+        return [one for one in self.kept[::-1] if one.workspace == workspace]
+
+    async def restore(self, checkpoint: Checkpoint, session: str) -> Restored:
+        self.restored.append(checkpoint)
+        before = await self._keep(checkpoint.workspace, session, reason="before a rollback")
+        return Restored(before=before, written=2, removed=1, failed=self.failed)
+
+    async def _keep(
+        self, workspace: str, session: str, *, run: str = "", reason: str = ""
+    ) -> Checkpoint:
+        """At a moment that is nothing else's."""
+        await self._clock.advance(1)
+        one = Checkpoint(
+            id=f"cp_{len(self.kept)}",
+            workspace=workspace,
+            session=session,
+            at=self._clock.now(),
+            run=run,
+            reason=reason,
+        )
+        await self._clock.advance(1)
+        self.kept.append(one)
+        return one
+
+
 class Butler:
     """All services at once; `kept` is what was written into the settings."""
 
@@ -55,6 +100,7 @@ class Butler:
     def __init__(self) -> None:
         self.kept: list[object] = []
         self.restarts = 0
+        self.left_running: list[str] = []
         self.paused: set[str] = set()
 
     def personalities(self) -> Mapping[str, str]:
@@ -114,6 +160,14 @@ class Butler:
     def restart(self) -> None:
         self.restarts += 1
 
+    async def of(self, session: Session) -> Sequence[Running]:
+        return [Running(name=name, command="sleep 9", seconds=3) for name in self.left_running]
+
+    async def end(self, session: Session) -> int:
+        count = len(self.left_running)
+        self.left_running.clear()
+        return count
+
     def services(self) -> Services:
         return Services(
             settings=self,
@@ -123,6 +177,8 @@ class Butler:
             pictures=self,
             platforms=self,
             restart=self.restart,
+            background=self,
+            checkpoints=Shelf(FakeClock()),
         )
 
 
@@ -138,7 +194,10 @@ class Typist:
             self.models,
             Facts(),
             seat=Seat(abilities=ALL),
-            services=self.butler.services(),
+            services=structs.replace(
+                self.butler.services(),
+                approvals=ApprovalDesk(one.store, FakeClock(), Rules(home="/home/ann")),
+            ),
         )
         self._registry = standard_commands()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hermes.agent.plan import Plan
 from hermes.kit.clock import Clock, SystemClock
+from hermes.ports.counsel import Counsel
 from hermes.ports.model import Model
 from hermes.ports.tool import Tool
 from hermes.schema.errors import ConfigError
@@ -32,6 +33,7 @@ class ScriptedPlanner:
         self._tools = tools
         self.broken = ""
         self.scopes: list[Scope] = []
+        self.counsel: Counsel | None = None
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if self.broken:
@@ -45,6 +47,7 @@ class ScriptedPlanner:
             history=history,
             tools=self._tools,
             clock=SystemClock(),
+            counsel=self.counsel,
         )
 
 

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from itertools import groupby
 
 import anyio
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from hermes.agent.answers import CUT_OFF
 from hermes.agent.cancelling import cancelled_from_outside
 from hermes.agent.plan import Plan
 from hermes.agent.repair import LONGEST, is_object
+from hermes.agent.strangers import Strangers
 from hermes.kit.ids import new_id
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.counsel import Ruling, Wish, nobody_answers, nobody_to_ask
@@ -47,7 +48,15 @@ Tell = Callable[[Ended], Awaitable[None]]
 class Calls:
     """One answer's calls. However they end, each of them is told exactly once, in order."""
 
-    def __init__(self, plan: Plan, calls: Sequence[ToolCall], emit: Emit, tell: Tell) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        calls: Sequence[ToolCall],
+        emit: Emit,
+        tell: Tell,
+        strangers: Strangers | None = None,
+    ) -> None:
+        self._strangers = strangers or Strangers(plan.tools)
         self._plan = plan
         self._calls = calls
         self._emit = emit
@@ -158,7 +167,7 @@ class Calls:
         return Output.text(f"{call.name} failed with an internal error.{unknown}", failed=True)
 
     def _context(self, call: ToolCall, limit: anyio.CancelScope) -> ToolContext:
-        plan, counsel = self._plan, self._plan.counsel
+        plan, counsel, strangers = self._plan, self._plan.counsel, self._strangers
 
         async def progress(text: str) -> None:
             await self._emit(ToolProgress(call.id, text[-MAX_PROGRESS:]))
@@ -167,9 +176,12 @@ class Calls:
             other = plan.tools.get(name)
             if other is None or name == call.name:
                 raise ToolError(f"{name} cannot be called from {call.name}.")
-            return bounded(await other.run(args, context))
+            output = bounded(await other.run(args, context))
+            strangers.used(name)
+            return output
 
         async def ask(wish: Wish) -> Ruling:
+            wish = structs.replace(wish, foreign=wish.foreign or strangers.heard)
             if counsel is None:
                 return await nobody_to_ask(wish)
             with _stopped(limit):
@@ -181,7 +193,8 @@ class Calls:
             with _stopped(limit):
                 return await counsel.inquire(plan.scope, text, choices, self._emit)
 
-        context = ToolContext(plan.scope, call.id, progress, ask, inquire, use)
+        foreign = strangers.heard
+        context = ToolContext(plan.scope, call.id, progress, ask, inquire, use, foreign)
         return context
 
 

@@ -17,6 +17,7 @@ from hermes.agent.entrusted import EntrustedTurn
 from hermes.agent.guard import LoopGuard
 from hermes.agent.plan import Entrusted, Plan
 from hermes.agent.repair import History, says_something, with_own_call_ids
+from hermes.agent.strangers import Strangers
 from hermes.agent.stream import AnswerStream
 from hermes.ports.model import Request
 from hermes.ports.runtime import Ending
@@ -62,6 +63,7 @@ class _Turn:
         self._history = past if isinstance(past, History) else History(past)
         self._history.valid()
         self._guard = LoopGuard(plan.guard)
+        self._strangers = Strangers(plan.tools)
         # A steady order keeps the beginning of each request the same for the provider's cache.
         self._handed = {spec.name for spec in plan.handed}
         self._specs = [plan.tools[name].spec for name in sorted(plan.tools.keys() - self._handed)]
@@ -71,6 +73,8 @@ class _Turn:
 
     async def run(self, asked: Sequence[User]) -> Ending:
         await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
+        if not asked:
+            self._strangers.recall(self._history.valid())
         for message in asked:
             await self._say(message)
         bad_answers = 0
@@ -140,6 +144,7 @@ class _Turn:
     async def _say(self, message: Message) -> None:
         await self.tell(Said(message))
         self._history.add(message)
+        self._strangers.hear(message)
 
     async def _leave(self, calls: Sequence[ToolCall], why: str) -> None:
         for call in calls:
@@ -156,7 +161,7 @@ class _Turn:
         async def tell(ended: Ended) -> None:
             await self._say(self._guard.observe(ended.call, ended.effect, ended.result, ended.took))
 
-        await Calls(self._plan, calls, self._emit, tell).run()
+        await Calls(self._plan, calls, self._emit, tell, self._strangers).run()
         self._guard.end_step()
 
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
@@ -168,7 +173,14 @@ class _Turn:
         self.steps += 1
         plan = self._plan
         stream = AnswerStream(plan.model, self._emit)
-        request = Request(plan.system, history, specs, effort=plan.effort, run=plan.scope.run)
+        request = Request(
+            plan.system,
+            history,
+            specs,
+            effort=plan.effort,
+            run=plan.scope.run,
+            calling=plan.calling,
+        )
         try:
             answer = await stream.listen(request)
         except BaseException:

@@ -3,18 +3,22 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import Struct
 
 from hermes.agent.guard import GuardLimits
 from hermes.app.chats import ChatSettings
+from hermes.app.later import Homecoming
+from hermes.app.leave import approval_desk
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
 from hermes.app.personalities import personality_words
 from hermes.app.planner import StandardPlanner, TurnSettings
-from hermes.app.proxying import proxied
+from hermes.app.proxying import Near, afterwards_of, proxied
 from hermes.app.toolbox import Toolbox, Workbench
+from hermes.approvals.desk import ApprovalDesk
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home, user_home
@@ -34,6 +38,10 @@ from hermes.session.runner import Runner
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.telemetry.logs import Logs, LogSettings, LogShare, set_up_logs
+from hermes.tools.processes.registry import ProcessParts, Registry, open_registry
+
+if TYPE_CHECKING:
+    from hermes.runtimes.proxy.afterwards import Afterwards
 
 
 class Choices(Struct, frozen=True, kw_only=True):
@@ -66,7 +74,7 @@ class App:
         self.env = parts.env
         self.redactor = parts.redactor
         self._logs = parts.logs
-        source = parts.origin.source
+        source = self._source = parts.origin.source
         self.warnings = [*map(str, loaded.warnings), *parts.toolbox.warnings(source)]
         self.store = store
         self.blobs = parts.blobs
@@ -77,6 +85,11 @@ class App:
         self.planner = parts.planner
         self.tools: Mapping[str, Tool] = parts.toolbox.on(source)
         self.runner = parts.runner
+        self.later = parts.later
+        self.afterwards = parts.afterwards
+        self.approvals = parts.approvals
+        self.processes = parts.processes
+        self.checkpoints = parts.toolbox.checkpoints
         self.conversation = self.talk(parts.origin)
 
     def hide_in_logs(self, redactor: Redactor) -> None:
@@ -96,7 +109,7 @@ class App:
             ("profile", self.home.profile),
             ("home", str(self.home.path)),
             ("tools", ", ".join(self.tools) or "none"),
-            ("sandbox", "none: commands run as you, on this machine"),
+            ("sandbox", self.toolbox.sandboxes.describe(self._source)),
         ]
 
 
@@ -111,6 +124,10 @@ class _Parts(Struct, frozen=True, kw_only=True):
     logs: Logs | None
     redactor: Redactor
     runner: Runner
+    later: Homecoming
+    afterwards: "Afterwards | None"
+    approvals: ApprovalDesk
+    processes: Registry
     origin: Origin
 
 
@@ -135,13 +152,31 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         desk = ModelDesk(home, env, settings, blobs, clock, _flags(choices))
         stack.push_async_callback(_close_shielded, desk)
         door = stack.enter_context(Door())
-        bench = Workbench(home, env, loaded.config, redactor, blobs, door, clock)
+        later = Homecoming(store)
+        processes = await stack.enter_async_context(
+            open_registry(
+                ProcessParts(
+                    store=store,
+                    clock=clock,
+                    later=later,
+                    present=later.present,
+                    redact=redactor.redact,
+                    logs=home.cache / "output" / "processes",
+                )
+            )
+        )
+        bench = Workbench(home, env, loaded.config, redactor, blobs, door, clock, processes)
         toolbox = bench.toolbox(choices.toolsets, choices.without)
         chats = ChatSettings(loaded.config)
+        approvals = approval_desk(loaded.config, env, store, clock, desk)
         planner = StandardPlanner(
             desk, toolbox, chats, _turn_settings(loaded.config, env, choices), home.soul, clock
         )
-        runner = Runner(store, clock, proxied(planner, loaded.config, env), price, home.profile)
+        planner.asks(approvals)
+        near = Near(blobs=blobs, clock=clock, store=store, later=later, counsel=approvals)
+        afterwards = afterwards_of(loaded.config, env, near)
+        chosen = proxied(planner, loaded.config, env, near, afterwards)
+        runner = Runner(store, clock, chosen, price, home.profile)
         parts = _Parts(
             blobs=blobs,
             clock=clock,
@@ -153,6 +188,10 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
             logs=logs,
             redactor=redactor,
             runner=runner,
+            later=later,
+            afterwards=afterwards,
+            approvals=approvals,
+            processes=processes,
             origin=Origin(source=choices.source, cwd=choices.workspace),
         )
         yield App(home, loaded, store, parts)

@@ -6,14 +6,14 @@ from pathlib import Path
 import apsw
 import msgspec
 from anyio.to_thread import run_sync
-from msgspec import structs
+from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from hermes.app.build import App
 from hermes.app.personalities import personalities
 from hermes.app.pictures import load_pictures
 from hermes.app.toolbox import Toolbox
-from hermes.commands.services import Platforms, PlatformState, Services
+from hermes.commands.services import Platforms, PlatformState, Running, Services
 from hermes.commands.surface import Busy
 from hermes.config.home import Home
 from hermes.config.schema import Config
@@ -27,6 +27,7 @@ from hermes.ports.blobs import Blobs
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address, Role
+from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 from hermes.tools.toolsets import known_toolsets, tools_of
 
@@ -43,6 +44,9 @@ def command_services(
         pictures=HandedPictures(app.blobs),
         platforms=platforms,
         restart=restart,
+        checkpoints=app.checkpoints,
+        approvals=app.approvals,
+        background=LeftRunning(app),
     )
 
 
@@ -183,6 +187,34 @@ class OfferedTools:
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         return {name: tools_of([name]) for name in known_toolsets()}
+
+
+class LeftRunning:
+    """The background processes of one session at a time."""
+
+    def __init__(self, app: App) -> None:
+        self._processes = app.processes
+        self._clock = app.clock
+
+    async def of(self, session: Session) -> Sequence[Running]:
+        now = self._clock.now()
+        return [
+            Running(
+                name=one.id,
+                command=one.command,
+                seconds=((one.ended or now) - one.started).total_seconds(),
+                state="" if one.is_running else one.state.value,
+            )
+            for one in await self._processes.of(_Whose(session.id, session.key))
+        ]
+
+    async def end(self, session: Session) -> int:
+        return await self._processes.end_all(_Whose(session.id, session.key), "/stop")
+
+
+class _Whose(Struct, frozen=True):
+    session: str
+    key: str
 
 
 class HandedPictures:

@@ -10,6 +10,7 @@ from hermes.app.build import App
 from hermes.app.chat_rules import gateway_rules, key_rules, platform_rules
 from hermes.app.command_services import SupervisedPlatforms, command_services
 from hermes.app.directory import Directory
+from hermes.app.proxying import far_models
 from hermes.commands.command import Context
 from hermes.commands.registry import standard_commands
 from hermes.config.home import user_home
@@ -59,11 +60,15 @@ class ChatParts(Struct, frozen=True, kw_only=True):
 
 def build_gateway(app: App, parts: ChatParts) -> Gateway:
     built: list[Gateway] = []
+    elsewhere = far_models(app.config, app.env)
 
     def context(conversation: Conversation) -> Context:
         platforms = SupervisedPlatforms(built[0].supervisor)
         services = command_services(app, platforms=platforms, restart=parts.restart)
-        return Context(conversation, app.models, app, services=services)
+        if elsewhere is None:
+            return Context(conversation, app.models, app, services=services)
+        services = structs.replace(services, offers=elsewhere)
+        return Context(conversation, elsewhere, app, services=services)
 
     house = House(
         store=app.store,
@@ -74,6 +79,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         pacers=parts.pacers,
         hooks=parts.hooks,
         linger=parts.linger,
+        approvals=app.approvals,
         door=parts.door,
         registry=standard_commands(),
         context=context,
@@ -87,6 +93,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
     if parts.park:
         rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
     built.append(Gateway(house, rules))
+    app.later.chats.is_answered_by(built[0].actors.wake)
     return built[0]
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError
 from hermes.kit.files import read_ordinary
 from hermes.models.settings import Flags
+from hermes.ports.counsel import Counsel
 from hermes.ports.model import Model
 from hermes.ports.tool import Restores, Tool
 from hermes.schema.messages import Message
@@ -62,7 +64,12 @@ class StandardPlanner:
         self._effort = settings.effort
         self._soul = _Soul(soul)
         self._clock = clock
+        self._counsel: Counsel | None = None
         self._sorted_out: dict[tuple[str, Role], tuple[Mapping[str, Tool], Sequence[Restores]]] = {}
+
+    def asks(self, counsel: Counsel) -> None:
+        """Whom turns turn to when they may not decide by themselves."""
+        self._counsel = counsel
 
     def change_effort(self, effort: str) -> None:
         """For every session that chose none, from its next turn on."""
@@ -83,6 +90,7 @@ class StandardPlanner:
             guard=self._settings.guard,
             effort=session.effort or self._effort,
             clock=self._clock,
+            counsel=self._counsel,
         )
 
     def _offered(self, scope: Scope) -> tuple[Mapping[str, Tool], Sequence[Restores]]:
@@ -164,6 +172,7 @@ def _read(path: Path) -> str:
         ) from error
 
 
+@cache
 def _machine() -> str:
     name = os.uname()
     return f"{name.sysname} {name.release} ({name.machine})"

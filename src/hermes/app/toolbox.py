@@ -1,11 +1,15 @@
 """The tools of a profile, and which of them are offered."""
 
-from collections.abc import Collection, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
+from hermes.app.checkpoints import checkpoints_of
+from hermes.app.sandboxes import Sandboxes, SandboxParts, backend_on, refusal
 from hermes.config.env import Env
 from hermes.config.home import Home, named_profiles, user_home
 from hermes.config.schema import Config
@@ -13,11 +17,14 @@ from hermes.config.variables import withheld_names
 from hermes.kit.clock import Clock
 from hermes.kit.redact import Redactor
 from hermes.ports.blobs import Blobs
+from hermes.ports.checkpoints import Checkpoints
+from hermes.ports.sandbox import Sandbox
 from hermes.ports.tool import Tool
 from hermes.sandbox.child_env import EnvRules, child_env
 from hermes.sandbox.door import Door
-from hermes.sandbox.local import LocalSandbox
 from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.files.locks import Locks
+from hermes.tools.processes.registry import Registry
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 from hermes.tools.terminal.tool import MAX_TIMEOUT
@@ -41,6 +48,8 @@ class Workbench(Struct, frozen=True):
     blobs: Blobs
     door: Door
     clock: Clock
+    processes: Registry | None = None
+    locks: Locks = field(default_factory=Locks)
 
     def toolbox(self, wanted: Sequence[str] | None, without: Sequence[str] = ()) -> "Toolbox":
         """A toolset asked for by hand must exist (`UsageError`).
@@ -48,17 +57,40 @@ class Workbench(Struct, frozen=True):
         One named in the settings may belong to a feature that this installation does not have.
         """
         off = {*self.config.agent.disabled_toolsets, *without}
-        if self.config.terminal.backend != "local":
-            off.add("terminal")
         known = known_toolsets()
         left_out = tools_of(name for name in off if name in known)
         asked_for = None if wanted is None else tools_of(wanted)
-        return Toolbox(first_tools(self._deps()), self.config, left_out, asked_for)
+        parts = SandboxParts(self.home, self.env, self.config.terminal, self.door, self.clock)
+        sandboxes = Sandboxes(parts)
+        checkpoints = checkpoints_of(
+            self.home,
+            self.env,
+            self.config,
+            sandboxes.near,
+            self.clock,
+            protected_files(self.home),
+        )
+        build = partial(self._tools, sandboxes, checkpoints)
+        return Toolbox(build, self.config, left_out, asked_for, sandboxes, checkpoints)
 
-    def _deps(self) -> ToolDeps:
+    def _tools(
+        self, sandboxes: Sandboxes, checkpoints: Checkpoints | None, platform: str
+    ) -> dict[str, Tool]:
+        """Without the tools that run commands where the settings name no sandbox we have."""
+        if not refusal(backend_on(self.config.terminal, platform)):
+            deps = self._deps(sandboxes.on(platform), sandboxes.near, checkpoints)
+            return first_tools(replace(deps, own_tmp=partial(sandboxes.tmp_on, platform)))
+        shell = tools_of(["terminal"])
+        tools = first_tools(self._deps(sandboxes.near, sandboxes.near, checkpoints))
+        return {name: tool for name, tool in tools.items() if name not in shell}
+
+    def _deps(self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None) -> ToolDeps:
+        from hermes.sandbox.view import SECRETS  # noqa: PLC0415 - who has no tools needs no view
+
         path = self.env.get("PATH", "")
         return ToolDeps(
-            sandbox=LocalSandbox(self.door),
+            sandbox=sandbox,
+            near=near,
             blobs=self.blobs,
             clock=self.clock,
             env=partial(child_env, self._env_rules()),
@@ -70,6 +102,11 @@ class Workbench(Struct, frozen=True):
             rg=find_rg(path),
             protected=protected_files(self.home),
             command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
+            processes=self.processes,
+            checkpoints=checkpoints,
+            locks=self.locks,
+            node=shutil.which("node", path=path),
+            private=[user_home(self.env) / name for name in SECRETS],
         )
 
     def _env_rules(self) -> EnvRules:
@@ -84,13 +121,19 @@ class Toolbox:
 
     def __init__(
         self,
-        tools: Mapping[str, Tool],
+        build: Callable[[str], Mapping[str, Tool]],
         config: Config,
         left_out: Collection[str],
         asked_for: Collection[str] | None,
+        sandboxes: Sandboxes,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
+        self.checkpoints = checkpoints
         self._config = config
-        self._tools = {name: tool for name, tool in tools.items() if name not in left_out}
+        self._build = build
+        self._left_out = left_out
+        self.sandboxes = sandboxes
+        self._built: dict[str, Mapping[str, Tool]] = {}
         self._asked_for = asked_for
         self._offered: dict[str, Mapping[str, Tool]] = {}
 
@@ -99,13 +142,21 @@ class Toolbox:
         if platform not in self._offered:
             names = self._names(platform)
             self._offered[platform] = {
-                name: tool for name, tool in self._tools.items() if name in names
+                name: tool for name, tool in self._tools(platform).items() if name in names
             }
         return self._offered[platform]
 
+    def _tools(self, platform: str) -> Mapping[str, Tool]:
+        """One set for all platforms whose commands run in the same sandbox."""
+        backend = backend_on(self._config.terminal, platform)
+        if backend not in self._built:
+            tools = self._build(platform).items()
+            self._built[backend] = {name: it for name, it in tools if name not in self._left_out}
+        return self._built[backend]
+
     def warnings(self, platform: str) -> list[str]:
         """Promises of the settings that are not kept there."""
-        warnings = _unkept_promises(self._config)
+        warnings = _unkept_promises(self._config, platform)
         if self._asked_for is not None:
             return warnings
         unknown = [name for name in self._configured(platform) if name not in known_toolsets()]
@@ -127,15 +178,11 @@ class Toolbox:
         return ["hermes-cli" if name == everything else name for name in chosen]
 
 
-def _unkept_promises(config: Config) -> list[str]:
-    """Settings that ask for a wall which this version does not have must not pass in silence."""
+def _unkept_promises(config: Config, platform: str) -> list[str]:
+    """Settings that ask for what this version does not have must not pass in silence."""
     warnings: list[str] = []
-    backend = config.terminal.backend
-    if backend != "local":
-        warnings.append(
-            f"the terminal tool is left out: terminal.backend is {backend!r}, "
-            "and this version can only run commands directly on this machine"
-        )
+    if why := refusal(backend_on(config.terminal, platform)):
+        warnings.append(f"the terminal tool is left out: {why}")
     if config.approvals.mode == "manual" or config.approvals.deny:
         warnings.append("approvals are not there yet: commands run without asking")
     return warnings

@@ -48,6 +48,7 @@ class Upkeep:
         now = self._app.clock.now()
         runs = await store.journal.forget(now - RUNS, RUN_BYTES)
         responses = await store.responses.forget(now - RESPONSES, RESPONSE_BYTES)
+        await self._app.approvals.forget_old()
         pruned = 0
         if sessions.auto_prune:
             pruned = await self._prune(timedelta(days=sessions.retention_days))

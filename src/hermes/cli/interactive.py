@@ -12,12 +12,13 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from hermes.cli.asking import asked_at_terminal
 from hermes.cli.boundary import INTERRUPTED, complain
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat, harmless
-from hermes.cli.line_editor import LineEditor
+from hermes.cli.line_editor import LineEditor, News
 from hermes.cli.screen import Screen
-from hermes.cli.signals import Terminated, raised_when_terminated, stopped_by_signals
+from hermes.cli.signals import Heard, Terminated, raised_when_terminated, stopped_by_signals
 from hermes.cli.start import start_of
 from hermes.cli.style import Style
 from hermes.cli.verbs.chat import as_text
@@ -36,6 +37,7 @@ from hermes.local.partner import (
     Told,
 )
 from hermes.schema.errors import HermesError
+from hermes.schema.events import Asked, Event
 from hermes.schema.messages import Media, Text
 
 T = TypeVar("T")
@@ -58,6 +60,7 @@ class Chat:
         self._style = style
         history = context.home().path / "cli_history"
         self._editor = LineEditor(history, partner.greeting.commands, self._style)
+        self._heard: Heard | None = None
         self._leaving = False
         """Ctrl+C was the last thing that was said: once more, and the chat is over."""
 
@@ -74,8 +77,15 @@ class Chat:
 
     def _converse(self) -> int:
         while True:
+            news = False
             try:
-                line = as_text(self._editor.read())
+                line = as_text(self._editor.read(self._partner.news))
+            except News:
+                line, news = "", True
+                self._print("")
+            except GatewayGone as gone:
+                complain(gone)
+                return gone.exit_code
             except EOFError:
                 self._print("")
                 return 0
@@ -87,7 +97,7 @@ class Chat:
                 continue
             self._leaving = False
             try:
-                if line.strip() and not self._obey(line):
+                if (news or line.strip()) and not self._obey(line):
                     return 0
             except GatewayGone as gone:
                 complain(gone)
@@ -96,12 +106,14 @@ class Chat:
     def _obey(self, line: str) -> bool:
         """One line; False when it was the last one. What goes wrong in it does not end the chat.
 
+        No words at all ask about what came in by itself.
+
         Raises `GatewayGone` when there is nobody to talk to any more.
         """
         try:
             # Only what begins with a slash can be a command; whether it is one, others know.
             if not line.lstrip().startswith("/"):
-                self._ask([Text(line)])
+                self._ask([Text(line)] if line else [])
                 return True
             return self._follow(self._wait(lambda: self._partner.command(line)), line)
         except GatewayGone:
@@ -140,15 +152,35 @@ class Chat:
         """Run a turn. Ctrl+C ends it; a second Ctrl+C does not wait for it any more."""
         screen = Screen(self._context.stdout, self._style, SystemClock(), reasoning=self._style.on)
         question = Question(tuple(parts))
-        self._wait(lambda: self._partner.say(question, screen))
+
+        def show(event: Event) -> None:
+            screen(event)
+            if isinstance(event, Asked):
+                self._answer(event)
+
+        self._wait(lambda: self._partner.say(question, show))
         self._print("")
+
+    def _answer(self, asked: Asked) -> None:
+        """Ask the person at the terminal; what they leave open is refused."""
+        words = asked_at_terminal(
+            asked.question,
+            self._context.stdin,
+            self._context.stdout,
+            SystemClock(),
+            interrupted=lambda: self._heard is not None and self._heard.signal is not None,
+        )
+        if words is not None:
+            self._partner.answer(asked.question.id, words)
 
     def _wait(self, work: Callable[[], T]) -> T:
         reminder = self._style("Stopping. Ctrl+C again leaves at once.", "dim") + "\n"
         with stopped_by_signals(self._partner.interrupt, reminder.encode()) as heard:
+            self._heard = heard
             try:
                 return work()
             finally:
+                self._heard = None
                 self._leaving = heard.signal is signal.SIGINT
 
     def _greet(self) -> None:

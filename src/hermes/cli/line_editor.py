@@ -1,17 +1,41 @@
 """Reading lines from a person: history, completion of commands, several lines at once."""
 
 import readline
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 
 from hermes.cli.style import Style
 
 HISTORY = 1000
+EVERY = 1.0
+"""Seconds between two looks at whether something came in by itself."""
 _GO_ON = "\\"
+
+
+class News(Exception):
+    """Something came in while nobody typed."""
+
+
+@contextmanager
+def _looking_for(news: Callable[[], bool], lines: list[str]) -> Generator[None]:
+    """Look now and then while `lines` are read; what somebody has begun is not taken away."""
+
+    def look(number: int, frame: FrameType | None) -> None:
+        if not lines and not readline.get_line_buffer() and news():
+            raise News
+
+    before = signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, EVERY, EVERY)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class LineEditor:
@@ -50,12 +74,17 @@ class LineEditor:
                 readline.write_history_file(self._history)
                 self._history.chmod(0o600)
 
-    def read(self) -> str:
+    def read(self, news: Callable[[], bool] = lambda: False) -> str:
         """The next request. A line that ends with a backslash goes on; Ctrl+C drops what is typed.
 
-        Raises `EOFError` at the end and `KeyboardInterrupt` for Ctrl+C on an empty line.
+        Raises `EOFError` at the end, `KeyboardInterrupt` for Ctrl+C on an empty line, and `News`
+        when there is some while nothing is typed.
         """
         lines: list[str] = []
+        with _looking_for(news, lines):
+            return self._read(lines)
+
+    def _read(self, lines: list[str]) -> str:
         while True:
             try:
                 line = input(self._more if lines else self._prompt)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 VERBS = {
     "chat": "Talk to the agent; this is what `hermes` alone does.",
     "sessions": "List, search, show, export and tidy past sessions.",
+    "memory": "See what the agent remembers, and undo what it should not.",
     "model": "Show which models can be reached, and choose one.",
     "config": "Show and change settings.",
     "profile": "Keep several agents apart, each with a home of its own.",

@@ -8,6 +8,8 @@ from hermes.cli.listeners import Listener
 from hermes.cli.style import Style
 from hermes.kit.clock import Clock
 from hermes.schema.events import (
+    Answered,
+    Asked,
     Event,
     Notice,
     ReasoningDelta,
@@ -20,6 +22,7 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Message, Result, ToolCall
+from hermes.schema.questions import Question
 
 WORTH_TELLING = 0.5
 """Seconds from which on it is told how long a call took."""
@@ -42,10 +45,8 @@ class Screen(Listener):
                 self._stream("text", text)
             case ReasoningDelta(text=text):
                 self._think(text)
-            case StreamReset(reason=reason):
-                self._remark(f"({reason}; starting the answer again)")
-            case Notice(text=text):
-                self._remark(f"({text})")
+            case StreamReset() | Notice() | Asked() | Answered():
+                self._note(event)
             case ToolStarted(call=call):
                 self._begin(call)
             case ToolProgress(text=text):
@@ -57,6 +58,26 @@ class Screen(Listener):
             case RunStarted():
                 self._whisper("thinking…")
         self._out.flush()
+
+    def _note(self, event: StreamReset | Notice | Asked | Answered) -> None:
+        match event:
+            case StreamReset(reason=reason):
+                self._remark(f"({reason}; starting the answer again)")
+            case Notice(text=text):
+                self._remark(f"({text})")
+            case Asked(question=question):
+                self._asked(question)
+            case Answered(answer=answer):
+                self._remark("" if answer else "(nobody answered in time)")
+
+    def _asked(self, question: Question) -> None:
+        """All that is needed to decide; what would be done is shown exactly as it is."""
+        self._line(self._style(flat(question.text), "yellow"))
+        for line in question.subject.splitlines():
+            self._line("    " + harmless(line))
+        for name, words in (("why", question.reason), ("for", question.origin)):
+            if words:
+                self._line(self._style(f"  {name}: {flat(words)}", "dim"))
 
     def _said(self, message: Message) -> None:
         if isinstance(message, Result):

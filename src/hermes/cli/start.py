@@ -22,6 +22,7 @@ def start_of(args: Namespace) -> Start:
         source=args.source,
         toolsets=None if args.toolsets is None else tuple(filter(None, toolsets)),
         max_steps=args.max_turns,
+        yolo=args.yolo,
     )
 
 

@@ -56,12 +56,21 @@ async def _branch(context: Context, words: str) -> Reply:
 
 async def _stop(context: Context, words: str) -> Reply:
     stopped = await context.work.stop(words)
+    ended = "" if words else await _end_background(context)
     aside = f"Set aside {plural(stopped.waiting, 'waiting message')}"
     if stopped.running and stopped.says_so:
-        return Told(f"{aside}, too." if stopped.waiting else "")
+        return Told(" ".join(filter(None, [f"{aside}, too." if stopped.waiting else "", ended])))
     if stopped.waiting:
-        return Told(f"Stopped. {aside}.")
-    return Told("Stopped." if stopped.running else "Nothing is running.")
+        return Told(f"Stopped. {aside}. {ended}".strip())
+    if stopped.running:
+        return Told(f"Stopped. {ended}".strip())
+    return Told(ended or "Nothing is running.")
+
+
+async def _end_background(context: Context) -> str:
+    background = context.services.background
+    count = await background.end(context.conversation.session) if background else 0
+    return f"Ended {plural(count, 'background job')}." if count else ""
 
 
 async def _queue(context: Context, words: str) -> Reply:
@@ -91,7 +100,7 @@ COMMANDS = (
         summary="Go on in a copy of this session.",
         run=_branch,
     ),
-    Command(name="stop", summary="End the turn that is running.", run=_stop),
+    Command(name="stop", summary="End the turn and what was left running.", run=_stop),
     Command(
         name="queue",
         aliases=("q",),

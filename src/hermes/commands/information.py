@@ -33,9 +33,19 @@ async def _status(context: Context, words: str) -> Reply:
     ]
     if context.is_owner:
         facts += [("folder", session.cwd), *context.facts.status()]
+        facts += await _leave(context)
     if context.in_chat:
         facts.append(("now", _doing(context)))
     return Told(_facts(facts))
+
+
+async def _leave(context: Context) -> list[tuple[str, str]]:
+    desk = context.services.approvals
+    if desk is None:
+        return []
+    if desk.rules.yolo or await desk.yolo(context.conversation.session.id):
+        return [("asking", "nothing: /yolo is on")]
+    return [("asking", str(desk.rules.mode))]
 
 
 def _model(context: Context) -> str:

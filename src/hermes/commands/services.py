@@ -5,7 +5,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from hermes.approvals.desk import ApprovalDesk
 from hermes.commands.surface import Busy
+from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.model import Model
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address, Role
@@ -113,6 +115,25 @@ class Platforms(Protocol):
     def resume(self, name: str) -> None: ...
 
 
+class Running(Struct, frozen=True, kw_only=True):
+    """A background process, for `seconds` so far; `state` is empty while it runs."""
+
+    name: str
+    command: str
+    seconds: float
+    state: str = ""
+
+
+class Background(Protocol):
+    """What a session left running."""
+
+    async def of(self, session: Session) -> Sequence[Running]: ...
+
+    async def end(self, session: Session) -> int:
+        """End all of it; returns how many there were."""
+        ...
+
+
 class Services(Struct, frozen=True, kw_only=True):
     """`restart` asks the program in the background to begin again, and returns at once."""
 
@@ -123,3 +144,6 @@ class Services(Struct, frozen=True, kw_only=True):
     pictures: Pictures | None = None
     platforms: Platforms | None = None
     restart: Callable[[], None] | None = None
+    approvals: ApprovalDesk | None = None
+    checkpoints: Checkpoints | None = None
+    background: Background | None = None

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from hermes.ports.store import Archive
 from hermes.schema.errors import UsageError
-from hermes.schema.scope import Address
+from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.conversation import Conversation
 
@@ -124,6 +124,7 @@ class Seat(Struct, frozen=True, kw_only=True):
     surface: Surface = Surface.TERMINAL
     person: Person = Person()
     address: Address | None = None
+    principal: str = OWNER
     platform: str = ""
     permitted: frozenset[str] | None = None
     archive: Archive | None = None

@@ -20,6 +20,9 @@ NAMES = {
     "hermes_cli": None,
     "hermes_cli.config": "hermes.compat.hermes_cli_config",
     "hermes_cli.profiles": "hermes.compat.hermes_cli_profiles",
+    "tools": None,
+    "tools.process_registry": "hermes.compat.tools_process_registry",
+    "tools.terminal_tool": "hermes.compat.tools_terminal_tool",
 }
 """Old name -> our module; None is a package that only holds others."""
 

@@ -191,6 +191,8 @@ class Tenant:
             self._local = local
             group.start_soon(Upkeep(self.app).run)
             group.start_soon(self._directory.run)
+            if self.app.afterwards is not None:
+                group.start_soon(self.app.afterwards.run)
             if self._lodging.restarted:
                 await self._say_back()
             await self.gateway.run(self._hear)

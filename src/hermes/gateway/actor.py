@@ -9,11 +9,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.agent.answers import final_text, nudge
+from hermes.approvals.wording import as_post
 from hermes.gateway.bubble import SILENT, Bubble
 from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.leftovers import leftover_key
-from hermes.gateway.letters import INBOX, Busy, Letter, Reply, read_letter
+from hermes.gateway.letters import INBOX, Busy, Letter, Reply, post_reply, read_letter
 from hermes.gateway.occasions import (
     RunTeller,
     occasion_of,
@@ -41,7 +42,7 @@ from hermes.kit.failpoints import passing
 from hermes.kit.ids import new_id
 from hermes.ports.store import Done, Parcel, Store, Write
 from hermes.schema.errors import HermesError, StoreError
-from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.events import Answered, Asked, Event, Outcome, RunEnded
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
@@ -57,6 +58,8 @@ PARKED = (
     "Say how to go on, or ask something else."
 )
 
+
+NOT_ANSWERED = "Nobody answered in time, so it was not done."
 
 SUSPECT = (
     "The program ended several times in a short while, so this turn, which was interrupted, is set "
@@ -322,7 +325,9 @@ class Actor:
 
         async def listen(event: Event) -> None:
             teller.hear(event)
-            if isinstance(event, RunEnded):
+            if isinstance(event, Asked | Answered):
+                await self._tell_of_question(last, event)
+            elif isinstance(event, RunEnded):
                 run.ended = True
                 self._announce(last)
                 self._parts.surroundings.ended(last, event.outcome, run.last_words)
@@ -352,8 +357,22 @@ class Actor:
             principal=last.principal,
             role=last.role,
             later=all(map(self._parts.surroundings.later, last.answers)),
+            attended=not last.answer_at and self._parts.surroundings.later(last.address),
             closing=closing,
         )
+
+    async def _tell_of_question(self, letter: Letter, event: Asked | Answered) -> None:
+        """The key of a post lets no question in twice, also after a restart."""
+        match event:
+            case Asked(question=question):
+                left = question.until - self._parts.clock.now()
+                key, text = f"{question.id}:asked", as_post(question, left.total_seconds())
+            case Answered(question=question, answer=answer):
+                if answer:
+                    return
+                key, text = f"{question}:lapsed", NOT_ANSWERED
+        await self._parts.store.commit(post_reply(key, self._reply(letter, text)))
+        self._parts.surroundings.posted(letter.address)
 
     def _closing(self, run: Running, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
         """Settle what was answered and post the answer, in the commit of the run's last word."""

@@ -64,6 +64,7 @@ class Bubble:
         self._channel = channel
         self._posted: Callable[[str], Awaitable[None]] = _nobody_cares
         self._over: Callable[[], Awaitable[None]] = _nothing_to_do
+        self._owed: Callable[[], bool] = _nothing_is_owed
         self._shows = shows
         self._pacer = pacer or Pacer(clock, channel.caps)
         self._edits: Edits | None = channel if isinstance(channel, Edits) else None
@@ -76,6 +77,7 @@ class Bubble:
         self._receipt: Receipt | None = None
         self._given: Receipt | None = None
         self._sending = False
+        self._stays = False
         self._strikes = 0
         self._changed = anyio.Event()
         self._frozen = anyio.Event()
@@ -86,6 +88,13 @@ class Bubble:
     ) -> None:
         """Who is told of the post when it is made, and when nothing more will become of it."""
         self._posted, self._over = posted, over
+
+    def comes_after(self, owed: Callable[[], bool]) -> None:
+        """Says whether something older is still to be delivered here, when the post is made.
+
+        That will stand below the post, so the answer, which is newer, must not take its place.
+        """
+        self._owed = owed
 
     def hear(self, event: Event) -> None:
         """Late words of a run that has ended change nothing."""
@@ -113,7 +122,7 @@ class Bubble:
         self._frozen.set()
         self._changed.set()
         # An edit that is under way could arrive after the answer and cover it.
-        if not self._sending:
+        if not self._sending and not self._stays:
             self._given = self._receipt
         return self._given.id if self._given else None
 
@@ -171,6 +180,7 @@ class Bubble:
     async def _show(self, text: str) -> None:
         post = Outgoing((Text(text),))
         if self._receipt is None:
+            self._stays = self._owed()
             passing("bubble.before_send")
             self._receipt = await self._channel.send(self._address, post)
             passing("bubble.after_send")
@@ -211,3 +221,7 @@ async def _nobody_cares(post: str) -> None:
 
 async def _nothing_to_do() -> None:
     log.debug("progress is over")
+
+
+def _nothing_is_owed() -> bool:
+    return False

@@ -82,6 +82,8 @@ class Delivery:
         self._holder = this_process()
         self._online: Callable[[], bool] = _always
         self._wanted: dict[str, None] = {}
+        self._looked = False
+        """Whether it is known by now what an earlier process has left."""
         self._serving: set[str] = set()
         self._woken = anyio.Event()
         self._hands = anyio.Semaphore(self._rules.at_once)
@@ -117,6 +119,10 @@ class Delivery:
         self._wanted |= dict.fromkeys(await self._store.lanes.topics(self._lane))
         self._woken.set()
 
+    def owes(self, topic: str) -> bool:
+        """Whether something for this address may still be on its way."""
+        return not self._looked or topic in self._serving or topic in self._wanted
+
     @property
     def busy(self) -> int:
         """How many addresses are being served or wait for it."""
@@ -124,6 +130,7 @@ class Delivery:
 
     async def run(self) -> None:
         self._wanted |= dict.fromkeys(await self._store.lanes.topics(self._lane))
+        self._looked = True
         async with anyio.create_task_group() as group:
             while True:
                 self._woken = anyio.Event()

@@ -10,6 +10,7 @@ from hermes.commands.registry import Registry
 from hermes.commands.surface import Activity, Busy, Person, Seat, Stopped, Surface
 from hermes.gateway.actors import Actors
 from hermes.gateway.hooks import Hooks, NoHooks, Verdict
+from hermes.gateway.later import moved
 from hermes.gateway.letters import Letter, Welcome, platform_of
 from hermes.gateway.occasions import (
     command_event,
@@ -122,6 +123,7 @@ class Desk:
             surface=Surface.CHAT,
             person=Person(id=letter.asker.user, name=letter.asker.name),
             address=letter.address,
+            principal=welcome.principal,
             platform=platform_of(letter.address.channel),
             permitted=welcome.commands,
             # In a shared chat the session may be somebody else's; the past is everybody's own.
@@ -196,8 +198,9 @@ class Desk:
         tell_session_reset(self._hooks, occasion, "new")
         return session
 
-    async def enter(self, key: str, session: Session) -> None:
+    async def enter(self, order: Order, session: Session) -> None:
         """The chat goes on in that session, and the one that was open there is over."""
+        key = order.welcome.key
         async with self._runner.holding(session.id):
             await self._actors.stop(key)
             # What the prompt says about the place is another one's, so it is written anew.
@@ -206,7 +209,8 @@ class Desk:
             over = SessionChange(ended_at=self._clock.now(), end_reason="resumed another")
             current = await self._sessions.find(key)
             others = [] if current is None else [ChangeSession(current.id, over)]
-            await self._store.commit(*others, ChangeSession(session.id, here))
+            place = moved(session.id, order.letter, key, self._clock.now())
+            await self._store.commit(*others, ChangeSession(session.id, here), place)
             while (left := await self._sessions.find(key)) and left.id != session.id:
                 await self._store.commit(ChangeSession(left.id, over))
 
@@ -235,7 +239,7 @@ class ChatWork:
         return await self._desk.begin(self._order, title)
 
     async def enter(self, session: Session) -> None:
-        await self._desk.enter(self._key, session)
+        await self._desk.enter(self._order, session)
 
     def manner(self) -> Busy | None:
         return self._desk.manner()

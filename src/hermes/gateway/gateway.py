@@ -9,10 +9,12 @@ import anyio
 import anyio.abc
 from msgspec import Struct
 
+from hermes.approvals.desk import ApprovalDesk
 from hermes.commands.command import Context
 from hermes.commands.registry import Registry
 from hermes.gateway.actor import Surroundings
 from hermes.gateway.actors import ActorLimits, Actors
+from hermes.gateway.answers import Answers
 from hermes.gateway.bubble import Bubble, Pace, Shows
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.deadline import TooLong, sleep_unless, within
@@ -99,7 +101,7 @@ class House(Struct, frozen=True, kw_only=True):
 
     `refusal` says why a turn may not begin, `places` what the names of targets mean, `met`
     hears of everybody who was let in, and `mirror` of what was brought elsewhere. `linger` waits
-    for those who still speak through these channels.
+    for those who still speak through these channels. Without `approvals` nobody is asked.
     """
 
     store: Store
@@ -119,6 +121,7 @@ class House(Struct, frozen=True, kw_only=True):
     mirror: Mirror | None = None
     hooks: Hooks = NoHooks()
     linger: Callable[[], Awaitable[None]] = nobody_waits
+    approvals: ApprovalDesk | None = None
 
 
 class Gateway:
@@ -127,7 +130,7 @@ class Gateway:
         self._rules = rules or GatewayRules()
         store, clock, runner = house.store, house.clock, house.runner
         rules = self._rules
-        sessions = ChatSessions(store, clock, house.cwd, rules.resets)
+        sessions = self._sessions = ChatSessions(store, clock, house.cwd, rules.resets)
         self._channels = dict(house.channels) | {
             name: lent.channel for name, lent in house.lent.items()
         }
@@ -137,6 +140,7 @@ class Gateway:
         self.desk = Desk(store, clock, runner, self.actors, sessions)
         self.desk.knows(house.registry, house.context, house.urgent)
         self.desk.heeds(house.hooks)
+        self._approvals = house.approvals
         self.intake = Intake(store, clock, house.door, self.actors, self.desk, self.dead)
         self.supervisor = Supervisor(house.channels, clock, rules.supervisor)
         self.pacers = {name: Pacer(clock, one.caps) for name, one in house.channels.items()}
@@ -171,6 +175,8 @@ class Gateway:
             group.start_soon(self.supervisor.run, hear or self.intake.deliver)
             tell_startup(self._house.hooks, self._house.channels)
             await self._closing.wait()
+            if self._approvals is not None:
+                self._approvals.leave()
             if not await self.actors.drain(self._rules.drain):
                 log.warning("some turns did not end in time; they go on after the next start")
             await self._deliver_the_last()
@@ -234,6 +240,8 @@ class Gateway:
         self._closing.set()
 
     def _connect(self) -> None:
+        if self._approvals is not None:
+            self.intake.hears(Answers(self._approvals, self._sessions))
         for name, delivery in self.deliveries.items():
             delivery.depends_on(partial(self._is_online, name))
             delivery.keeps_pace_with(self.pacers[name])
@@ -268,6 +276,7 @@ class Gateway:
         bubble.is_watched_by(
             partial(self._leftovers.remember, run, address), partial(self._leftovers.forget, run)
         )
+        bubble.comes_after(partial(self.deliveries[address.channel].owes, topic_of(address)))
         return bubble
 
     def _sign(self, inbound: Inbound) -> None:

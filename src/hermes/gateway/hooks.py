@@ -39,6 +39,8 @@ EVENTS = frozenset(
         "agent:start",
         "agent:step",
         "agent:end",
+        "pre_approval_request",
+        "post_approval_response",
     }
 )
 COMMAND = "command:"

@@ -11,8 +11,9 @@ from msgspec import structs
 
 from hermes.commands.registry import is_command
 from hermes.gateway.actors import Actors
+from hermes.gateway.answers import Answers
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.desk import Desk, Say
+from hermes.gateway.desk import Answer, Desk, Say
 from hermes.gateway.flood import Flood
 from hermes.gateway.letters import (
     COMMANDS,
@@ -60,6 +61,7 @@ class Intake:
         self._actors = actors
         self._desk = desk
         self._dead = dead
+        self._answers: Answers | None = None
         self._in_hand: set[str] = set()
         self._flood = Flood(clock)
         self._posted: Callable[[Address], None] = _nobody
@@ -74,6 +76,10 @@ class Intake:
         """Where replies are announced, and what gives an instant sign that a message is here."""
         self._posted = posted
         self._sign = sign
+
+    def hears(self, answers: Answers) -> None:
+        """Who takes what is said to a question of the agent."""
+        self._answers = answers
 
     def brings_elsewhere(
         self,
@@ -119,6 +125,8 @@ class Intake:
             await self._pass_on(key, letter)
         elif line is not None:
             await self._command(key, welcome, letter, line)
+        elif self._answers is not None and await self._answers.takes(welcome, letter):
+            await self._command(key, welcome, letter, "")
         elif await self._store.lanes.put(letter_parcel(key, welcome.key, letter)):
             passing("intake.after_put")
             self._sign(inbound)
@@ -143,7 +151,7 @@ class Intake:
         except msgspec.DecodeError as error:
             await self._store.lanes.park(parcel.key, f"It cannot be read: {error}")
             return
-        line = one_line(_line(letter) or "", 60)
+        line = one_line(_line(letter) or text_of(letter.user), 60)
         text = f"“{line}” was cut off and may not be done. Send it again if you still want it."
         await self._reply(f"{parcel.key}:reply", letter.address, text, Done(parcel.key))
 
@@ -169,7 +177,7 @@ class Intake:
     async def _carry_out(self, key: str, welcome: Welcome, letter: Letter, line: str) -> None:
         passing("commands.put")
         try:
-            answer = await self._desk.run(welcome, letter, line)
+            answer = await self._answer_to(welcome, letter, line)
         except HermesError as error:
             answer = error.sentence
         except Exception:
@@ -181,6 +189,13 @@ class Intake:
         else:
             await self._reply(f"{key}:reply", letter.address, answer, Done(key))
         passing("commands.replied")
+
+    async def _answer_to(self, welcome: Welcome, letter: Letter, line: str) -> Answer:
+        if line or self._answers is None:
+            return await self._desk.run(welcome, letter, line)
+        told = await self._answers.take(welcome, letter)
+        # When the question is gone meanwhile, it was something to say.
+        return Say(letter.user.parts) if told is None else told
 
     async def _pass_on(self, key: str, letter: Letter) -> None:
         """Deliver what was said as it is. The parcels' keys let nothing through twice."""

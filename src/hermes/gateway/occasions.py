@@ -6,7 +6,7 @@ from msgspec import Struct, structs
 
 from hermes.gateway.hooks import COMMAND, Hooks
 from hermes.gateway.letters import Letter, platform_of
-from hermes.schema.events import Event, RunEnded, RunStarted, Said
+from hermes.schema.events import Answered, Asked, Event, RunEnded, RunStarted, Said
 from hermes.schema.messages import Assistant, text_of
 
 MESSAGE = 500
@@ -82,6 +82,13 @@ class RunTeller:
                 self._hooks.emit("agent:start", self._occasion.context())
             case Said(message=Assistant() as message):
                 self._step(message)
+            case Asked(question=question):
+                more = {"command": question.subject, "description": question.text}
+                context = self._occasion.context(question_id=question.id, **more)
+                self._hooks.emit("pre_approval_request", context)
+            case Answered(question=question, answer=answer):
+                context = self._occasion.context(question_id=question, choice=answer or "timeout")
+                self._hooks.emit("post_approval_response", context)
             case RunEnded(outcome=outcome):
                 more = {"response": self._response[:RESPONSE], "outcome": outcome.value}
                 self._hooks.emit("agent:end", self._occasion.context(**more))

@@ -14,8 +14,8 @@ from hermes.schema.scope import Role
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.session.keys import DIRECT
 
-ALWAYS = frozenset({"help", "whoami"})
-"""Commands that everybody who is let in may use."""
+ALWAYS = frozenset({"help", "whoami", "approve", "deny"})
+"""Commands that everybody who is let in may use; whose answer counts is decided elsewhere."""
 
 OWN_SESSION = frozenset(
     {"start", "new", "reset", "retry", "undo", "stop", "title", "status", "usage", "queue", "steer"}

@@ -21,12 +21,15 @@ from hermes.local.wire import (
     Accepted,
     Answer,
     Command,
+    Decide,
     Ended,
     Failed,
     Frames,
     Hello,
     Inquire,
     Interrupt,
+    Look,
+    Looked,
     Refused,
     Replied,
     Report,
@@ -42,6 +45,7 @@ from hermes.local.wire import (
 )
 from hermes.ports.model import Model
 from hermes.schema.errors import HermesError, UsageError
+from hermes.schema.events import Notice
 from hermes.session.conversation import Origin
 
 PATIENCE = 10.0
@@ -170,11 +174,21 @@ class Guest:
             request = self._requests.read(frame)
             if isinstance(request, Interrupt):
                 host.interrupt()
+            elif isinstance(request, Decide):
+                works.start_soon(self._decide, host, request)
             elif self._busy:
                 raise UsageError("One thing at a time: the last request is not answered yet.")
             else:
                 await works.start(self._work, host, request)
         self._outlet.close()
+
+    async def _decide(self, host: Host, decided: Decide) -> None:
+        try:
+            told = await host.answer(decided.question, decided.words)
+        except HermesError as error:
+            told = error.sentence
+        if told:
+            await self._outlet.tell(Notice(told))
 
     async def _opened(self, start: Start, chosen: Model | None) -> Host:
         origin = Origin(
@@ -182,6 +196,8 @@ class Guest:
             cwd=start.cwd,
             model=chosen.name if chosen else "",
             provider=chosen.provider if chosen else "",
+            attended=start.person,
+            yolo=start.yolo,
         )
 
         async def find() -> Model:
@@ -216,7 +232,9 @@ class Guest:
                 return Replied(reply, host.state)
             case Report(ended=ended):
                 return Reported(host.report(ended))
-            case Interrupt():
+            case Look():
+                return Looked(await host.has_news())
+            case Decide() | Interrupt():
                 raise UsageError("There is nothing to interrupt.")
             case _:
                 assert_never(request)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from queue import SimpleQueue
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import Struct
@@ -22,7 +23,7 @@ from hermes.local.partner import (
     State,
     UsageReport,
 )
-from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.events import Event, Notice, Outcome, RunEnded
 from hermes.session.conversation import Origin
 
 
@@ -37,6 +38,7 @@ class Here:
         self._portal = portal
         self._host = opened.host
         self._loop = opened.loop
+        self._told: SimpleQueue[Event | None] = SimpleQueue()
         self.greeting: Greeting = opened.greeting
 
     @property
@@ -44,14 +46,28 @@ class Here:
         return self._host.state
 
     def say(self, question: Question, show: Show) -> Outcome:
+        """Shown by this thread: somebody may be asked something meanwhile, and take their time."""
         audience = Audience(show, self.interrupt)
+        told = self._told = SimpleQueue()
 
         async def emit(event: Event) -> None:
-            audience.hear(event)
+            told.put(event)
 
-        outcome = self._portal.call(self._host.say, question, emit)
+        turn = self._portal.start_task_soon(self._host.say, question, emit)
+        turn.add_done_callback(lambda _: told.put(None))
+        while (event := told.get()) is not None:
+            audience.hear(event)
+        outcome = turn.result()
         audience.check()
         return outcome
+
+    def answer(self, question: str, words: str) -> None:
+        remark = self._portal.call(self._host.answer, question, words)
+        if remark:
+            self._told.put(Notice(remark))
+
+    def news(self) -> bool:
+        return self._portal.call(self._host.has_news)
 
     def command(self, line: str) -> Reply:
         return self._portal.call(self._host.command, line)
@@ -76,7 +92,7 @@ def open_here(home: Home, env: Env, start: Start) -> Generator[Partner]:
 
 @asynccontextmanager
 async def _opened(home: Home, env: Env, start: Start) -> AsyncGenerator[_Opened]:
-    origin = Origin(source=start.source, cwd=start.cwd)
+    origin = Origin(source=start.source, cwd=start.cwd, attended=start.person, yolo=start.yolo)
     async with open_app(home, env, _choices(start)) as app:
         host = await open_host(app, start, origin, app.models.find)
         greeting = await host.greet()

@@ -9,6 +9,7 @@ import anyio
 
 from hermes.app.build import App
 from hermes.app.pictures import load_pictures
+from hermes.approvals.desk import Answerer
 from hermes.local.failures import trouble_of
 from hermes.local.partner import (
     Defect,
@@ -77,11 +78,22 @@ class Host:
         outcome = Outcome.CANCELLED
         with self._defects_kept(), self._stoppable():
             names = [os.fsdecode(path) for path in question.images]
-            pictures = await load_pictures(self._app.blobs, names)
-            outcome = await self._conversation.say([*question.parts, *pictures], listen)
+            parts = [*question.parts, *await load_pictures(self._app.blobs, names)]
+            talk = self._conversation
+            outcome = await (talk.say(parts, listen) if parts else talk.attend(listen))
         if not ended:
             await emit(RunEnded("", outcome, "Interrupted.", "cancelled"))
         return outcome
+
+    async def has_news(self) -> bool:
+        """Whether something was brought that nobody spoke about yet; a question of no words is."""
+        return await self._app.later.has_news(self._conversation.session.id)
+
+    async def answer(self, question: str, words: str) -> str:
+        """Words to a question of the turn; returns what is to be said about them, if anything."""
+        who = Answerer(session=self._conversation.session.id)
+        heard = await self._app.approvals.reply(who, words, question=question)
+        return "" if heard is None or heard.count else heard.told
 
     async def command(self, line: str) -> Reply:
         """Raises `Interrupted` when somebody did not want to wait for it."""

@@ -1,6 +1,7 @@
 """The caller's end of the socket: frames out and in, one after the other, without an event loop."""
 
 import os
+import select
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -51,6 +52,10 @@ class Line:
                 raise _gone()
             self._frames.feed(data)
         return self._reader.read(frame)
+
+    def ready(self, seconds: float) -> bool:
+        """Whether something came, or the other side is gone, by then."""
+        return bool(select.select([self._connection], [], [], seconds)[0])
 
     def wait_at_most(self, seconds: float | None) -> None:
         self._connection.settimeout(seconds)

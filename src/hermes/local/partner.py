@@ -19,8 +19,8 @@ class Start(Struct, frozen=True, kw_only=True):
     """What somebody comes with. `moved` says that `cwd` was asked for by hand.
 
     `resume` names a session to go on with, `latest` means the last one. `person` says that
-    somebody looks on and wants to be greeted, `screen` that it is a terminal which can be
-    emptied and has a clipboard.
+    somebody looks on, wants to be greeted and can be asked, `screen` that it is a terminal
+    which can be emptied and has a clipboard. With `yolo` nothing is asked.
     """
 
     cwd: str
@@ -34,6 +34,7 @@ class Start(Struct, frozen=True, kw_only=True):
     max_steps: int | None = None
     person: bool = False
     screen: bool = False
+    yolo: bool = False
 
     @property
     def anywhere(self) -> bool:
@@ -154,8 +155,16 @@ class Partner(Protocol):
     def say(self, question: Question, show: Show) -> Outcome:
         """One turn. What `show` raises ends it, and is raised here once it has ended.
 
-        `show` is called by one thread at a time, not always by the one that waits here.
+        `show` is called by the thread that waits here; the turn does not wait for it.
         """
+        ...
+
+    def answer(self, question: str, words: str) -> None:
+        """Say something to what the turn asks; what comes of it is shown."""
+        ...
+
+    def news(self) -> bool:
+        """Whether something came in by itself; a question without words asks about it."""
         ...
 
     def command(self, line: str) -> Reply:

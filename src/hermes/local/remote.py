@@ -25,14 +25,18 @@ from hermes.local.wire import (
     Accepted,
     Answer,
     Command,
+    Decide,
     Ended,
     Failed,
     Happened,
     Hello,
     Inquire,
+    Look,
+    Looked,
     Replied,
     Report,
     Reported,
+    Request,
     Say,
     Status,
     Wake,
@@ -42,6 +46,8 @@ from hermes.local.wire import (
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Outcome, RunEnded
 
+GLANCE = 0.1
+"""Seconds for an answer that nobody waits for."""
 DECISION = 5.0
 """Seconds in which a gateway says whether it takes somebody in."""
 
@@ -51,10 +57,11 @@ class Remote:
         self._line = line
         self.greeting: Greeting = welcome.greeting
         self.state: State = welcome.state
+        self._looking = False
 
     def say(self, question: Question, show: Show) -> Outcome:
         audience = Audience(show, self.interrupt)
-        self._line.send(Say(question))
+        self._send(Say(question))
         while isinstance(answer := self._line.receive(), Happened):
             audience.hear(answer.event)
         if not isinstance(answer, Ended):
@@ -63,8 +70,31 @@ class Remote:
         audience.check()
         return answer.outcome
 
+    def answer(self, question: str, words: str) -> None:
+        self._line.send(Decide(question, words))
+
+    def news(self) -> bool:
+        """Asked in the middle of somebody's typing: an answer that is late counts later."""
+        if not self._looking:
+            self._line.send(Look())
+            self._looking = True
+        return self._line.ready(GLANCE) and self._looked()
+
+    def _looked(self) -> bool:
+        answer = self._line.receive()
+        self._looking = False
+        if not isinstance(answer, Looked):
+            self._fail(answer)
+        return answer.news
+
+    def _send(self, request: Request) -> None:
+        """One thing at a time: what was asked before is answered first."""
+        if self._looking:
+            self._looked()
+        self._line.send(request)
+
     def command(self, line: str) -> Reply:
-        self._line.send(Command(line))
+        self._send(Command(line))
         answer = self._line.receive()
         if not isinstance(answer, Replied):
             self._fail(answer)
@@ -72,7 +102,7 @@ class Remote:
         return answer.reply
 
     def report(self, ended: RunEnded | None) -> UsageReport:
-        self._line.send(Report(ended))
+        self._send(Report(ended))
         answer = self._line.receive()
         if not isinstance(answer, Reported):
             self._fail(answer)

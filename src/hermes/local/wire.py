@@ -13,7 +13,7 @@ from hermes.local.partner import Greeting, Question, Reply, Start, State, Troubl
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
 
-PROTOCOL = 1
+PROTOCOL = 2
 LENGTH = 4
 FIRST_LIMIT = 1024 * 1024
 """Bytes of a first frame: whoever is not known yet gets no more room than that."""
@@ -52,6 +52,21 @@ class Command(Struct, frozen=True, tag="command"):
 
 class Report(Struct, frozen=True, tag="report"):
     ended: RunEnded | None
+
+
+class Decide(Struct, frozen=True, tag="decide"):
+    """Words to a question of the turn that is going on."""
+
+    question: str
+    words: str
+
+
+class Look(Struct, frozen=True, tag="look"):
+    """Has anything come in by itself?"""
+
+
+class Looked(Struct, frozen=True, tag="looked"):
+    news: bool
 
 
 class Interrupt(Struct, frozen=True, tag="interrupt"):
@@ -105,9 +120,19 @@ class Status(Struct, frozen=True, tag="status"):
 
 
 First: TypeAlias = Hello | Wake | Inquire
-Request: TypeAlias = Say | Command | Report | Interrupt
+Request: TypeAlias = Say | Command | Report | Look | Decide | Interrupt
 Answer: TypeAlias = (
-    Accepted | Refused | Welcome | Happened | Ended | Replied | Reported | Failed | Woken | Status
+    Accepted
+    | Refused
+    | Welcome
+    | Happened
+    | Ended
+    | Replied
+    | Reported
+    | Looked
+    | Failed
+    | Woken
+    | Status
 )
 
 

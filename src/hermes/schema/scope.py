@@ -42,7 +42,8 @@ class Scope(Struct, frozen=True):
     """One run's identity. `later` says whether something can still be delivered after the turn.
 
     `source` is the surface or platform that the session belongs to, `key` its place there;
-    `handed_on` is where the result goes by itself, besides the address.
+    `handed_on` is where the result goes by itself, besides the address. `attended` says that
+    somebody can be asked while it runs, `yolo` that nobody wants to be.
     """
 
     profile: str
@@ -57,6 +58,8 @@ class Scope(Struct, frozen=True):
     key: str = ""
     asker: Asker = Asker()
     handed_on: Address | None = None
+    attended: bool = False
+    yolo: bool = False
 
 
 def variables(scope: Scope) -> dict[str, str]:

@@ -15,7 +15,10 @@ class Effect(StrEnum):
 
 
 class ToolSpec(Struct, frozen=True):
-    """`schema` is the JSON schema of the arguments; `timeout` bounds one call in seconds."""
+    """`schema` is the JSON schema of the arguments; `timeout` bounds one call in seconds.
+
+    `foreign` says that its results are words of strangers.
+    """
 
     name: str
     description: str
@@ -23,3 +26,4 @@ class ToolSpec(Struct, frozen=True):
     effect: Effect = Effect.OUTSIDE
     timeout: float = 300.0
     toolset: str = ""
+    foreign: bool = False

@@ -6,15 +6,16 @@ from hermes.schema.errors import UsageError
 
 TOOLSETS: Mapping[str, tuple[str, ...]] = {
     "file": ("read_file", "write_file", "patch", "search_files"),
-    "terminal": ("terminal",),
+    "terminal": ("terminal", "process"),
     "todo": ("todo",),
+    "clarify": ("clarify",),
 }
 """What each plain toolset holds."""
 
 COMPOSITES: Mapping[str, tuple[str, ...]] = {
     "coding": ("terminal", "file", "todo"),
     "debugging": ("terminal", "file"),
-    "hermes-cli": ("terminal", "file", "todo"),
+    "hermes-cli": ("terminal", "file", "todo", "clarify"),
     "safe": (),
 }
 """Toolsets made of others; `safe` has only tools that touch neither files nor processes."""

@@ -13,7 +13,7 @@ import pytest
 
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script, Spent
-from processes import HERMES, PATIENCE, Hermes, MockModel, mock_model
+from processes import HERMES, PATIENCE, Hermes, MockModel, ended, mock_model, wait_for_data
 
 UNICODE = "Grüße, 世界 🙂 \u202eabc"
 LONG = "word " * 400_000
@@ -130,8 +130,9 @@ def test_a_file_as_stdin_is_read_too(hermes: Hermes, model: MockModel) -> None:
 def test_without_stdin_the_prompt_stands_alone(hermes: Hermes, model: MockModel) -> None:
     closed = f'exec "{HERMES}" -z "with closed stdin" <&-'
     done = subprocess.run(
-        ["sh", "-c", closed], env=hermes.env, cwd=hermes.work, capture_output=True, check=False
-    )
+        ["sh", "-c", closed], env=hermes.env, cwd=hermes.work, capture_output=True, check=False,
+        timeout=PATIENCE,
+    )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, b"Plain answer.\n", b"")
     assert last_user(model.requests("with closed stdin")[0]) == "with closed stdin"
 
@@ -143,7 +144,7 @@ def test_whoever_waits_for_an_open_pipe_is_told(hermes: Hermes) -> None:
         stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stderr is not None
-        assert b"waiting for the end of stdin" in process.stderr.readline()
+        assert b"waiting for the end of stdin" in wait_for_data(process.stderr.fileno())
         out, err = process.communicate(b"late", timeout=PATIENCE)
     assert (process.returncode, out, err) == (0, b"Plain answer.\n", b"")
 
@@ -201,19 +202,18 @@ def test_a_terminal_is_not_steered_by_the_answer(hermes: Hermes) -> None:
     for words in (("-z", "escape"), ("-q", "escape")):
         with hermes.terminal(*words) as child:
             child.expect_exact("red ␛[31malert␇")
-            child.wait()
-            assert child.exitstatus == 0
+            assert ended(child) == 0
 
 
 def test_colour_can_be_switched_off(hermes: Hermes) -> None:
     with hermes.terminal("-q", "tool please") as child:
         child.expect_exact("\x1b[36m●\x1b[0m terminal echo from-tool")
-        child.wait()
+        assert ended(child) == 0
     with hermes.terminal("-q", "tool please", NO_COLOR="1") as child:
         child.expect_exact("● terminal echo from-tool")
         child.expect_exact("It says from-tool.")
         assert "\x1b[3" not in child.before
-        child.wait()
+        assert ended(child) == 0
 
 
 def test_every_line_of_json_is_an_event_and_the_last_is_the_end(hermes: Hermes) -> None:

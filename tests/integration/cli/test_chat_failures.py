@@ -157,8 +157,9 @@ def test_a_home_that_cannot_be_used_is_told(hermes: Hermes, tmp_path: Path) -> N
 def test_a_folder_that_is_gone_is_told(hermes: Hermes) -> None:
     script = f'mkdir gone && cd gone && rmdir ../gone && exec "{HERMES}" -z a </dev/null'
     done = subprocess.run(
-        ["sh", "-c", script], cwd=hermes.work, env=hermes.env, capture_output=True, check=False
-    )
+        ["sh", "-c", script], cwd=hermes.work, env=hermes.env, capture_output=True, check=False,
+        timeout=PATIENCE,
+    )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith(b"hermes: The current folder does not exist any more.\n")
 
@@ -202,6 +203,6 @@ def test_closed_streams_do_no_harm(hermes: Hermes) -> None:
     for words in ("--version", "--help", "-z hello"):
         done = subprocess.run(
             ["sh", "-c", f'exec "{HERMES}" {words} <&- >&-'], env=hermes.env, capture_output=True,
-            check=False,
+            check=False, timeout=PATIENCE,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, b"")

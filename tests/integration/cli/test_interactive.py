@@ -10,12 +10,12 @@ import pexpect
 import pytest
 
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Fifo, Hermes, MockModel, mock_model, wait_for_death
+from processes import Fifo, Hermes, MockModel, mock_model
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 MORE = "\x1b[1;36m… \x1b[0m"
 HANG = Fault("hang", after=3)
-STUBBORN = "trap '' TERM INT HUP; echo $$ > told; while :; do sleep 1000; done"
+STUBBORN = "trap '' TERM INT HUP; exec 9> told; echo up >&9; while :; do sleep 1000; done"
 STEPS = "echo step one; echo go > told; read answer < answer; echo step two; exit 3"
 SCRIPT = Script(
     rules=[
@@ -233,12 +233,12 @@ def test_a_second_ctrl_c_does_not_wait_for_what_hangs(hermes: Hermes, fifo: Fifo
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("something stubborn")
-        (pid,) = fifo.words()
+        fifo.words()
         child.sendintr()
         child.expect_exact("Ctrl+C again leaves at once.")
         child.sendintr()
         assert leave(child) == 130
-    wait_for_death(int(pid))
+    fifo.released()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -15,6 +15,7 @@ from hermes.cli.export.plain import width_of
 from hermes.ports.store import OpenSession
 from hermes.schema.sessions import Session
 from past_sessions import NASTY, keep, talk, work
+from processes import wait_for_data
 
 COMMAND = [sys.executable, "-m", "hermes", "sessions"]
 
@@ -103,7 +104,7 @@ def test_a_reader_that_has_seen_enough_may_leave(home: Home, words: tuple[str, .
     )
     assert child.stdout is not None
     assert child.stderr is not None
-    assert child.stdout.readline()
+    assert wait_for_data(child.stdout.fileno())
     child.stdout.close()
     complaints = child.stderr.read()
     child.stderr.close()

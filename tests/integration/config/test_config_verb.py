@@ -269,7 +269,12 @@ def test_many_writers_lose_nothing(hermes):
 def test_a_closed_pipe_is_no_traceback(hermes):
     command = f"{sys.executable} -m hermes config show --all | head -1"
     done = subprocess.run(
-        ["sh", "-c", command], env=hermes.env, capture_output=True, text=True, check=True
+        ["sh", "-c", command],
+        env=hermes.env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout == "_config_version: 0\n"
     assert done.stderr == ""
@@ -286,6 +291,11 @@ def test_reading_a_setting_loads_no_heavy_module(hermes):
         "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=hermes.env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env=hermes.env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout == "7\n[]\n"

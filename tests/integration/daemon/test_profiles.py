@@ -193,7 +193,7 @@ async def test_the_own_profile_being_wrong_is_the_end(tmp_path: Path) -> None:
         one.furnish(MANY)
         (one.home / "config.yaml").write_text("platforms: [")
         with one.gateway() as gateway:
-            _, told = await anyio.to_thread.run_sync(gateway.process.communicate)
+            _, told = await anyio.to_thread.run_sync(gateway.process.communicate, None, PATIENCE)
         assert gateway.process.returncode == 78
         assert "config.yaml" in told.decode()
 

@@ -188,12 +188,17 @@ for name in ("run_agents", "hermes_cli.nothing", "gateways"):
         raise AssertionError(name)
 import json.decoder, textwrap
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=False, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_without_install_the_old_names_are_nobodys() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import hermes, run_agent"], capture_output=True, check=False
+        [sys.executable, "-c", "import hermes, run_agent"],
+        capture_output=True,
+        check=False,
+        timeout=60,
     )
     assert b"No module named 'run_agent'" in done.stderr

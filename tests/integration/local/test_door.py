@@ -33,10 +33,10 @@ from hermes.local.wire import (
 )
 from hermes.schema.messages import Text
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Fifo, Hermes, MockModel, Ran, mock_model, wait_for_death
+from processes import HERMES, PATIENCE, Fifo, Hermes, MockModel, Ran, mock_model
 
 HANG = Fault("hang", after=3)
-TREE = "echo $$ > told; sleep 1000"
+TREE = "exec 9> told; echo up >&9; sleep 1000"
 SCRIPT = Script(
     rules=[
         Rule("hang", [Reply("first words and then silence", fault=HANG, chunk=6)]),
@@ -247,10 +247,10 @@ def test_a_killed_client_takes_its_turn_along(
 ) -> None:
     fifo = Fifo(hermes.work / "told")
     with hermes.running("-q", "long job KILLED") as running:
-        (pid,) = fifo.words()
+        fifo.words()
         running.told(signal.SIGKILL)
+    fifo.released()
     fifo.close()
-    wait_for_death(int(pid))
     # The turn writes its last word a moment after its command has died.
     while (ran := hermes("-c", "-z", "after KILLED")).code == 75:
         continue

@@ -25,7 +25,7 @@ from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said, TextDelta
 from hermes.schema.messages import Text
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Hermes, MockModel, mock_model
+from processes import PATIENCE, Hermes, MockModel, mock_model
 
 HANG = Fault("hang", after=3)
 SCRIPT = Script(
@@ -167,7 +167,7 @@ def test_an_interrupted_turn_ends_in_order(meet: Opener, from_a_thread: bool) ->
                 return
             helper = threading.Thread(target=partner.interrupt)
             helper.start()
-            helper.join()
+            helper.join(PATIENCE)
 
         ear = Ear(interrupt)
         partner.interrupt()
@@ -249,7 +249,8 @@ def test_a_session_is_run_once_at_a_time(meet: Opener) -> None:
     with meet() as first:
         first.say(said("begin"), Ear())
         assert first.say(said("hang"), Ear(in_a_thread)) is Outcome.CANCELLED
-        helpers[0].join()
+        helpers[0].join(PATIENCE)
+        assert not helpers[0].is_alive()
     assert len(refused) == 1
 
 

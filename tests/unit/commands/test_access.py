@@ -18,11 +18,14 @@ from workbench import Ear
 
 pytestmark = pytest.mark.anyio
 
-TERMINAL_ONLY = {"clear", "copy", "image", "save", "verbose", "quit"}
-CHAT_ONLY = {"start", "commands", "sethome"}
+TERMINAL_ONLY = {"clear", "copy", "image", "save", "snapshot", "verbose", "quit"}
+CHAT_ONLY = {"start", "commands", "sethome", "approve", "deny"}
 MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
-OWNERS_ONLY = {"debug", "sethome", "restart", "platform", "image", "save"}
+OWNERS_ONLY = {
+    "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
+    "yolo", "approvals",
+}  # fmt: skip
 
 
 def shown(text: str) -> set[str]:
@@ -45,7 +48,15 @@ async def test_help_lists_what_applies(tmp_path: Path) -> None:
 async def test_what_cannot_work_is_not_listed_and_says_why(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
         at.context = structs.replace(at.context, seat=Seat(), services=Services())
-        missing = {"clear", "copy", "verbose", "platform", "restart"} | MEANWHILE
+        missing = {
+            "clear",
+            "copy",
+            "verbose",
+            "platform",
+            "restart",
+            "rollback",
+            "snapshot",
+        } | MEANWHILE
         assert shown(await at.read("/help")).isdisjoint(missing)
         for name in sorted(missing):
             with pytest.raises(UsageError) as wrong:
@@ -57,11 +68,11 @@ async def test_pages(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
         at.chats()
         first = await at.read("/commands")
-        assert first.endswith("Page 1 of 2; /commands 2 goes on.")
-        pages = [await at.read(f"/commands {page}") for page in (1, 2)]
+        assert first.endswith("Page 1 of 3; /commands 2 goes on.")
+        pages = [await at.read(f"/commands {page}") for page in (1, 2, 3)]
         assert pages[0] == first
         assert set().union(*(shown(page) for page in pages)) >= shown(await at.read("/help"))
-        for line in ("/commands 0", "/commands 3", "/commands x"):
+        for line in ("/commands 0", "/commands 4", "/commands x"):
             with pytest.raises(UsageError):
                 await at.type(line)
 

@@ -19,7 +19,7 @@ from hermes.schema.errors import Unauthorized
 from hermes.schema.messages import Assistant, Stop, Text, User
 from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import Session, SessionFilter
-from hermes.session.runner import LEASE
+from hermes.session.lease import LEASE
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import says

@@ -179,3 +179,23 @@ async def test_a_post_that_became_the_answer_is_no_leftover(tmp_path: Path) -> N
     async with lobby(tmp_path, channel=channel, rules=rules, clock=clock) as two:
         await two.calm()
         await two.sees("an answer")
+
+
+async def test_an_answer_never_stands_above_an_older_one_that_was_held_up(tmp_path: Path) -> None:
+    gates, channel, clock = Gates(), RoughChannel(Fault.REFUSED), FakeClock()
+    scripts = (says("older", id="a1"), [answer(call("wait", gate="a"))], says("newer", id="a2"))
+    async with lobby(
+        tmp_path, *scripts, tools=[FakeTool("wait", gates)], channel=channel,
+        rules=GatewayRules(pace=PACE), clock=clock,
+    ) as one:  # fmt: skip
+        await channel.say("one")
+        await until(lambda: channel.calls == 1 and not one.gateway.actors.snapshot())
+        await channel.say("two")
+        await gates.reached("a")
+        await one.sees('· wait {"gate":"a"}')
+        await clock.advance(5.0)
+        await one.sees('· wait {"gate":"a"}', "older")
+        gates.open("a")
+        await one.sees(BELOW, "older", "newer")
+        await one.calm()
+        assert await one.open_rows("bubbles") == []

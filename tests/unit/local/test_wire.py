@@ -86,7 +86,7 @@ def test_what_it_looks_like() -> None:
     assert msgspec.json.decode(pack(hello)[4:]) == snapshot(
         {
             "type": "hello",
-            "protocol": 1,
+            "protocol": 2,
             "version": "1",
             "marks": {"PATH": "ab"},
             "start": {
@@ -101,6 +101,7 @@ def test_what_it_looks_like() -> None:
                 "max_steps": None,
                 "person": False,
                 "screen": False,
+                "yolo": False,
             },
         }
     )

@@ -146,7 +146,9 @@ def test_only_what_fits_this_place_is_shown(home: Path, shelf: Shelf) -> None:
 
 def test_what_is_missing_is_named(home: Path, shelf: Shelf) -> None:
     put(
-        home / "skills/a", "a", more="prerequisites: {env_vars: [SET, UNSET], commands: [sh, absent]}\n"
+        home / "skills/a",
+        "a",
+        more="prerequisites: {env_vars: [SET, UNSET], commands: [sh, absent]}\n",
     )
     skill = shelf.find("a")
     assert skill is not None

@@ -28,6 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     mind.add_argument("-t", "--toolsets", metavar="A,B", help="tools to offer")
     mind.add_argument("--max-turns", metavar="N", type=_count, help="steps one turn may take")
     mind.add_argument("--cwd", metavar="DIR", help="folder to work in (default: this one)")
+    mind.add_argument("--yolo", action="store_true", help="ask for nothing before acting")
     mind.add_argument("--source", metavar="TAG", default="cli", help=SUPPRESS)
     out = parser.add_argument_group("what to print")
     out.add_argument("-Q", "--quiet", action="store_true", help="only the answer on stdout")

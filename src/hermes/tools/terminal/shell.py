@@ -27,6 +27,10 @@ class Shell(Struct, frozen=True):
         name = "bash" if self.bash else "sh"
         return (self.path, "-c", prologue + _COMMAND, name, command)
 
+    def plain_argv(self, command: str) -> tuple[str, ...]:
+        """For a command whose folder at its end is nobody's business."""
+        return (self.path, "-c", command)
+
 
 def find_shell(path: str) -> Shell:
     """bash where there is one on this PATH, the system's sh otherwise."""

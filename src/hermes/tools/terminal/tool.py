@@ -1,19 +1,15 @@
 """The `terminal` tool: one shell command at a time, in the folder the last one left us in."""
 
-import codecs
-import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import anyio
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
-from hermes.kit.text import HEAD
-from hermes.ports.sandbox import Finished, Job, Sandbox
+from hermes.ports.counsel import Reaching, Wish
+from hermes.ports.sandbox import Finished, Job, Reach, Sandbox
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Message, text_of
@@ -21,31 +17,42 @@ from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.places import Places, is_folder
+from hermes.tools.processes.record import Record
+from hermes.tools.processes.registry import Order, Registry
+from hermes.tools.terminal.at_terminal import run_at_terminal
 from hermes.tools.terminal.exit_codes import as_shell, is_benign, meaning
-from hermes.tools.terminal.plain import plain
-from hermes.tools.terminal.shell import MAX_COMMAND, Shell, new_mark, split_mark
-from hermes.tools.terminal.spills import Spill, Spills
+from hermes.tools.terminal.held_back import hint
+from hermes.tools.terminal.shell import MAX_COMMAND, Shell, new_mark
+from hermes.tools.terminal.spills import Spills
+from hermes.tools.terminal.viewing import MAX_OUTPUT, View, Viewing
 from hermes.tools.transcript import results
 
-log = logging.getLogger(__name__)
-
 MAX_TIMEOUT = 600
-MAX_OUTPUT = 50_000
-"""Characters the model sees: `FRONT` from the beginning, the rest from the end."""
-FRONT = int(MAX_OUTPUT * HEAD)
 KEEP = MAX_OUTPUT * 4
-PROGRESS_EVERY = 0.1
-PROGRESS_LENGTH = 2_000
-PROGRESS_KEPT = 32_000
-TORN = 4_096
-"""Characters beside a cut that may be half of a secret, when no line ends before."""
-_FOREGROUND = "Commands run in the foreground, without a terminal of their own."
+MAX_PATTERNS = 10
+MAX_PATTERN = 200
+_STARTED = "Background process started"
+_POLL = (
+    "Nobody can be told later here: the connection ends with this answer. Nothing was registered; "
+    "ask for the outcome with process(action='poll') or process(action='wait')."
+)
 
 
 class TerminalArgs(Struct, frozen=True, forbid_unknown_fields=True):
     command: str
     timeout: Annotated[int, Meta(ge=0, le=MAX_TIMEOUT, description="Seconds, default 180")] = 0
     workdir: Annotated[str, Meta(description="For this command only")] = ""
+    background: bool = False
+    pty: Annotated[bool, Meta(description="Give it a terminal")] = False
+    notify_on_complete: Annotated[bool, Meta(description="In background: tell me the end")] = False
+    watch_patterns: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN)], ...],
+        Meta(max_length=MAX_PATTERNS, description="Or tell me lines with these words"),
+    ] = ()
+    escalate: Annotated[
+        Literal["", "network", "outside"], Meta(description="Leave the sandbox; needs a reason")
+    ] = ""
+    reason: str = ""
 
 
 class TerminalResult(Struct, frozen=True, kw_only=True):
@@ -56,7 +63,21 @@ class TerminalResult(Struct, frozen=True, kw_only=True):
     cwd: str | UnsetType = UNSET
     truncated: bool | UnsetType = UNSET
     full_output: str | UnsetType = UNSET
+    approval: str | UnsetType = UNSET
     note: str | UnsetType = UNSET
+
+
+class BackgroundResult(Struct, frozen=True, kw_only=True):
+    output: str
+    session_id: str
+    pid: int
+    exit_code: int = 0
+    error: str | None = None
+    notify_on_complete: bool | UnsetType = UNSET
+    watch_patterns: tuple[str, ...] | UnsetType = UNSET
+    notify_unsupported: str | UnsetType = UNSET
+    approval: str | UnsetType = UNSET
+    hint: str | UnsetType = UNSET
 
 
 class _Moved(Struct, frozen=True):
@@ -69,7 +90,11 @@ _MOVED = msgspec.json.Decoder(_Moved)
 
 
 class TerminalParts(Struct, frozen=True, kw_only=True):
-    """What the tool is made of; `env` builds a child's environment, `redact` masks secrets."""
+    """What the tool is made of; `env` builds a child's environment, `redact` masks secrets.
+
+    Without `processes` nothing can be left running. `network` is what commands may do with it
+    without asking, `writable` where they may write besides the workspace.
+    """
 
     sandbox: Sandbox
     shell: Shell
@@ -79,12 +104,24 @@ class TerminalParts(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str]
     clock: Clock
     timeout: float = 180.0
+    processes: Registry | None = None
+    network: bool = False
+    writable: tuple[str, ...] = ()
+
+
+class _Permit(Struct, frozen=True):
+    """Where a command runs, how far it may go, and what was said when it was allowed."""
+
+    sandbox: Sandbox
+    reaching: Reaching
+    reach: Reach
+    said: str = ""
 
 
 class Terminal:
     def __init__(self, parts: TerminalParts) -> None:
         self._parts = parts
-        self._arguments = Arguments("terminal", TerminalArgs, hint=_FOREGROUND)
+        self._arguments = Arguments("terminal", TerminalArgs)
         self.spec = ToolSpec(
             "terminal",
             description(f"{Path(__file__).parent}/terminal"),
@@ -96,29 +133,17 @@ class Terminal:
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         asked = self._arguments.decode(args)
-        _check(asked.command)
+        _check(asked)
         if not asked.timeout:
             asked = structs.replace(asked, timeout=max(1, round(self._parts.timeout)))
         folder = self._folder(ctx.scope, asked.workdir)
-        mark = new_mark()
-        with self._parts.spills.opened() as spill:
-            job = Job(
-                argv=self._parts.shell.argv(asked.command, mark),
-                cwd=str(folder),
-                env=self._parts.env(ctx.scope),
-                timeout=asked.timeout,
-                keep=KEEP,
-                spill=spill.path if spill else None,
-            )
-            try:
-                done = await self._parts.sandbox.run(job, _Progress(ctx, self._parts, mark).hear)
-            except SandboxError as error:
-                raise ToolError(f"terminal: {error}", hint=error.hint) from error
-            seen = await self._view(done, spill, mark)
-        moved = seen.standing if seen.standing != folder and not asked.workdir else None
-        if moved is not None:
-            self._parts.places.move(ctx.scope.session, moved)
-        return _output(asked, done, seen, moved)
+        try:
+            permit = await self._permit(asked, ctx, folder)
+            if asked.background:
+                return await self._leave_running(asked, ctx, folder, permit)
+            return await self._run(asked, ctx, folder, permit)
+        except SandboxError as error:
+            raise ToolError(f"terminal: {error}", hint=error.hint) from error
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
         """Stand where the transcript says the shell stood last, if that folder is still there."""
@@ -134,74 +159,134 @@ class Terminal:
             raise ToolError(f"terminal: `workdir` is not a folder: {folder}")
         return folder
 
-    async def _view(self, done: Finished, spill: Spill | None, mark: str) -> "_View":
-        """What the model sees, and the file that has all of it when this is less."""
+    async def _permit(self, asked: TerminalArgs, ctx: ToolContext, folder: Path) -> _Permit:
+        """Every command is asked about first. Raises `ToolError` for one that may not run."""
+        sandbox = self._parts.sandbox
+        reaching = _reaching(asked, walled=bool(sandbox.wall))
+        wish = Wish(  # noqa: S604 - says that it is for a shell, and runs nothing
+            tool=self.spec.name,
+            action=asked.command,
+            reaching=reaching,
+            shell=True,
+            folder=str(folder),
+            reason=asked.reason,
+            foreign=ctx.foreign,
+        )
+        ruling = await ctx.ask(wish)
+        if not ruling.allowed:
+            raise ToolError(f"terminal: {ruling.why}")
+        reach = Reach(
+            writable=(ctx.scope.workspace, *self._parts.writable),
+            network=self._parts.network or reaching is Reaching.NETWORK,
+            beyond=reaching is Reaching.BEYOND,
+        )
+        return _Permit(sandbox, reaching, reach, ruling.why)
 
-        def clean(text: str) -> str:
-            return self._parts.redact(plain(split_mark(text, mark)[0]))
+    async def _run(
+        self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
+    ) -> Output:
+        parts, mark = self._parts, new_mark()
+        viewing = Viewing(parts.redact, parts.spills, mark)
+        with parts.spills.opened() as spill:
+            job = Job(
+                argv=parts.shell.argv(asked.command, mark),
+                cwd=str(folder),
+                env=parts.env(ctx.scope),
+                timeout=asked.timeout,
+                reach=permit.reach,
+                keep=KEEP,
+                spill=spill.path if spill else None,
+            )
+            hear = viewing.progress(ctx.progress, parts.clock).hear
+            if asked.pty:
+                done = await run_at_terminal(permit.sandbox, job, hear)
+            else:
+                done = await permit.sandbox.run(job, hear)
+            seen = await viewing.view(done, spill)
+        moved = seen.standing if seen.standing != folder and not asked.workdir else None
+        if moved is not None:
+            parts.places.move(ctx.scope.session, moved)
+        return self._output(asked, done, seen, moved, permit)
 
-        if done.seam is not None:
-            begin = _without_end(_text(done.output[: done.seam]))
-            end = _without_beginning(_text(done.output[done.seam :]))
-            kept = await self._kept(partial(spill.keep, clean)) if spill else None
-            standing = split_mark(end, mark)[1]
-            return _View(_cut(clean(begin), clean(end), done.total), standing, True, kept)
-        raw = _text(done.output)
-        text, standing = clean(raw), split_mark(raw, mark)[1]
-        if len(text) <= MAX_OUTPUT:
-            return _View(text, standing)
-        kept = await self._kept(partial(spill.keep_text, text)) if spill else None
-        return _View(_cut(text[:FRONT], text[FRONT:], len(text)), standing, True, kept)
+    def _output(
+        self, asked: TerminalArgs, done: Finished, seen: View, moved: Path | None, permit: _Permit
+    ) -> Output:
+        code = as_shell(done.exit_code)
+        explained = meaning(asked.command, code)
+        error = f"The command was ended after {asked.timeout} s." if done.timed_out else None
+        failed = not is_benign(asked.command, code)
+        notes = [_ended_too(done.left)] if done.left else []
+        if failed:
+            notes.append(hint(seen.text, permit.sandbox.wall, permit.reaching))
+        answer = TerminalResult(
+            output=seen.text,
+            exit_code=code,
+            error=error,
+            exit_code_meaning=explained if explained and not error else UNSET,
+            cwd=str(moved) if moved else UNSET,
+            truncated=True if seen.cut else UNSET,
+            full_output=str(seen.full) if seen.full else UNSET,
+            approval=permit.said or UNSET,
+            note=" ".join(filter(None, notes)) or UNSET,
+        )
+        return Output.text(result(answer), shown=seen.text, failed=failed)
 
-    async def _kept(self, write: Callable[[], Path]) -> Path | None:
-        """The file with everything, unless the disk would not take it."""
-        try:
-            path = await anyio.to_thread.run_sync(write)
-            self._parts.spills.prune()
-        except OSError as error:
-            log.warning("the full output is not kept: %s", error)
-            return None
-        return path
-
-
-class _View(Struct, frozen=True):
-    text: str
-    standing: Path | None
-    cut: bool = False
-    full: Path | None = None
-
-
-class _Progress:
-    """Passes whole lines on to people, not more often than they can read."""
-
-    def __init__(self, ctx: ToolContext, parts: TerminalParts, mark: str) -> None:
-        self._ctx = ctx
-        self._parts = parts
-        self._mark = mark
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._waiting = ""
-        self._torn = False
-        self._told = float("-inf")
-
-    async def hear(self, data: bytes) -> None:
-        self._waiting += self._decoder.decode(data)
-        if len(self._waiting) > PROGRESS_KEPT:
-            self._waiting = self._waiting[-PROGRESS_KEPT:]
-            self._torn = True
-        now = self._parts.clock.monotonic()
-        lines, newline, rest = self._waiting.rpartition("\n")
-        if not newline or now - self._told < PROGRESS_EVERY:
-            return
-        if self._torn:
-            lines = lines.partition("\n")[2]
-        self._waiting, self._torn = rest, False
-        self._told = now
-        text = self._parts.redact(plain(split_mark(lines, self._mark)[0]))[-PROGRESS_LENGTH:]
-        if text.strip():
-            await self._ctx.progress(text)
+    async def _leave_running(
+        self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
+    ) -> Output:
+        if self._parts.processes is None:
+            raise ToolError("terminal: nothing can be left running here.")
+        later = ctx.scope.later
+        order = Order(
+            sandbox=permit.sandbox,
+            job=Job(
+                argv=self._parts.shell.plain_argv(asked.command),
+                cwd=str(folder),
+                env=self._parts.env(ctx.scope),
+                timeout=0.0,
+                reach=permit.reach,
+            ),
+            command=asked.command,
+            scope=ctx.scope,
+            pty=asked.pty,
+            reaching=permit.reaching,
+            notify=asked.notify_on_complete and later,
+            watch=asked.watch_patterns if later and not asked.notify_on_complete else (),
+        )
+        record = await self._parts.processes.begin(order)
+        answer = _begun(record, asked, permit)
+        return Output.text(result(answer), shown=f"{_STARTED}: {record.id}")
 
 
-def _check(command: str) -> None:
+def _begun(record: Record, asked: TerminalArgs, permit: _Permit) -> BackgroundResult:
+    promised = asked.notify_on_complete or bool(asked.watch_patterns)
+    kept = record.notify or bool(record.watch)
+    return BackgroundResult(
+        output=_STARTED,
+        session_id=record.id,
+        pid=record.pid,
+        notify_on_complete=record.notify if promised else UNSET,
+        watch_patterns=record.watch or UNSET,
+        notify_unsupported=_POLL if promised and not kept else UNSET,
+        approval=permit.said or UNSET,
+        hint=UNSET if kept else "process(action='poll') shows how it is; nothing is told by itself",
+    )
+
+
+def _reaching(asked: TerminalArgs, *, walled: bool) -> Reaching:
+    if not walled:
+        return Reaching.OPEN
+    match asked.escalate:
+        case "network":
+            return Reaching.NETWORK
+        case "outside":
+            return Reaching.BEYOND
+        case _:
+            return Reaching.INSIDE
+
+
+def _check(asked: TerminalArgs) -> None:
+    command = asked.command
     if not command.strip():
         raise ToolError("terminal: `command` is empty")
     if "\0" in command:
@@ -210,6 +295,13 @@ def _check(command: str) -> None:
         raise ToolError(
             f"terminal: `command` is longer than {MAX_COMMAND:,} bytes.",
             hint="Write the data into a file with write_file first.",
+        )
+    if asked.escalate and not asked.reason.strip():
+        raise ToolError("terminal: `escalate` needs a `reason` that the user can judge.")
+    if (asked.notify_on_complete or asked.watch_patterns) and not asked.background:
+        raise ToolError(
+            "terminal: `notify_on_complete` and `watch_patterns` are for background processes.",
+            hint="Set `background`, or leave them out and wait for the result.",
         )
 
 
@@ -221,48 +313,6 @@ def _folder_in(answer: str) -> str:
         return ""
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
-def _without_end(text: str) -> str:
-    """Without the line, or the part of it, in which the middle of the output went missing."""
-    return text[: -min(len(text) - text.rfind("\n") - 1, TORN) or None]
-
-
-def _without_beginning(text: str) -> str:
-    line = text.find("\n") + 1
-    return text[min(line or TORN, TORN) :]
-
-
-def _cut(begin: str, end: str, total: int) -> str:
-    """Whole lines from both ends, so that no half of a secret is left standing at the cut."""
-    begin = begin[:FRONT]
-    end = end[-(MAX_OUTPUT - len(begin)) :]
-    begin = begin[: begin.rfind("\n") + 1] or begin
-    end = end[end.find("\n") + 1 :] or end
-    left_out = max(total - len(begin) - len(end), 0)
-    return f"{begin}[… about {left_out:,} characters left out …]\n{end}"
-
-
-def _output(asked: TerminalArgs, done: Finished, seen: _View, moved: Path | None) -> Output:
-    code = as_shell(done.exit_code)
-    explained = meaning(asked.command, code)
-    error = f"The command was ended after {asked.timeout} s." if done.timed_out else None
-    answer = TerminalResult(
-        output=seen.text,
-        exit_code=code,
-        error=error,
-        exit_code_meaning=explained if explained and not error else UNSET,
-        cwd=str(moved) if moved else UNSET,
-        truncated=True if seen.cut else UNSET,
-        full_output=str(seen.full) if seen.full else UNSET,
-        note=_ended_too(done.left) if done.left else UNSET,
-    )
-    failed = not is_benign(asked.command, code)
-    return Output.text(result(answer), shown=seen.text, failed=failed)
-
-
 def _ended_too(count: int) -> str:
     what = "A process" if count == 1 else f"{count} processes"
-    return f"{what} left in the background ended with the command."
+    return f"{what} left in the background ended with the command; `background` keeps one."

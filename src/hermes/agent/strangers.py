@@ -1,0 +1,41 @@
+"""Whether words of strangers are in a turn: what they say may look like a wish of the owner."""
+
+from collections.abc import Mapping, Sequence
+
+from hermes.ports.tool import Tool
+from hermes.schema.messages import Assistant, Message, Result, Trust, User
+
+_STRANGE = frozenset({Trust.GUEST, Trust.DATA})
+
+
+class Strangers:
+    """Once heard they stay in the turn to its end."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._tools = tools
+        self._calls: dict[str, str] = {}
+        self.heard = False
+
+    def hear(self, message: Message) -> None:
+        match message:
+            case User(trust=trust):
+                self.heard |= trust in _STRANGE
+            case Assistant(calls=calls):
+                self._calls |= {call.id: call.name for call in calls}
+            case Result(call=call):
+                self.used(self._calls.get(call, ""))
+
+    def used(self, name: str) -> None:
+        """A tool has answered, perhaps with what others wrote."""
+        tool = self._tools.get(name)
+        self.heard |= tool is not None and tool.spec.foreign
+
+    def recall(self, history: Sequence[Message]) -> None:
+        """For a turn that goes on where it was cut off: all since the last question."""
+        questions = [
+            place
+            for place, message in enumerate(history)
+            if isinstance(message, User) and message.trust is not Trust.HOUSE
+        ]
+        for message in history[questions[-1] :] if questions else ():
+            self.hear(message)

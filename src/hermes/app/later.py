@@ -1,0 +1,61 @@
+"""How what ends after its turn comes back, whatever kind of conversation began it."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Raw
+
+from hermes.gateway.later import ChatLater, is_chat, present_place
+from hermes.gateway.letters import INBOX
+from hermes.ports.store import Parcel, Post, Store, Write
+from hermes.schema.messages import Text, Trust, User
+from hermes.schema.scope import Scope
+
+
+class Homecoming:
+    """Implements `hermes.ports.later.Later`.
+
+    To a chat it is a letter. To any other conversation it is a message in the inbox of its
+    session, which the next turn there takes up before it answers.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.chats = ChatLater()
+        self._news: set[str] = set()
+        self._elsewhere: Callable[[Scope], None] = _nobody
+
+    def rings_elsewhere(self, ring: Callable[[Scope], None]) -> None:
+        """Who is told when something was brought to a conversation that is no chat."""
+        self._elsewhere = ring
+
+    async def present(self, scope: Scope) -> Scope:
+        """Where the conversation of a scope goes on by now."""
+        return await present_place(self._store, scope)
+
+    def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+        if is_chat(scope):
+            return self.chats.brought(scope, key, text)
+        said = User(key, (Text(text),), Trust.DATA)
+        body = Raw(msgspec.json.encode(said))
+        return [Post(Parcel(key=key, lane=INBOX, topic=scope.session, body=body))]
+
+    def ring(self, scope: Scope) -> None:
+        if is_chat(scope):
+            self.chats.ring(scope)
+        else:
+            self._news.add(scope.session)
+            self._elsewhere(scope)
+
+    async def has_news(self, session: str) -> bool:
+        """Whether something was brought to a session that no turn has taken up yet."""
+        if session not in self._news:
+            return False
+        if session in await self._store.lanes.topics(INBOX):
+            return True
+        self._news.discard(session)
+        return False
+
+
+def _nobody(scope: Scope) -> None:
+    """The next turn there takes it up."""

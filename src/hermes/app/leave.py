@@ -1,0 +1,63 @@
+"""Who may be asked what: the settings' rules, and a model for a first opinion."""
+
+import anyio
+from msgspec import Struct
+
+from hermes.app.models import ModelDesk
+from hermes.approvals.desk import ApprovalDesk, Limits
+from hermes.approvals.policy import Mode, Rules
+from hermes.config.env import Env
+from hermes.config.home import user_home
+from hermes.config.schema import Config
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.ports.model import Model, Request
+from hermes.ports.store import Store
+from hermes.schema.errors import ModelError
+from hermes.schema.messages import Assistant, Text, Trust, User
+
+WORDS = 16
+"""Tokens: the opinion is one word."""
+_ON = frozenset({"1", "true", "yes", "on"})
+
+
+def approval_desk(
+    config: Config, env: Env, store: Store, clock: Clock, models: ModelDesk
+) -> ApprovalDesk:
+    settings = config.approvals
+    rules = Rules(
+        mode=Mode(settings.mode),
+        deny=settings.deny,
+        allow=config.command_allowlist,
+        members=settings.members,
+        cron=settings.cron_mode in {"approve", "allow"},
+        yolo=env.get("HERMES_YOLO_MODE", "").strip().lower() in _ON,
+        home=str(user_home(env)),
+    )
+    limits = Limits(approval=settings.timeout, clarify=config.agent.clarify_timeout)
+    return ApprovalDesk(store, clock, rules, limits, _Opinion(config, models))
+
+
+class _Opinion(Struct, frozen=True):
+    """Asks the model of the slot `auxiliary.approval`, or the usual one."""
+
+    config: Config
+    models: ModelDesk
+
+    async def __call__(self, system: str, question: str) -> str:
+        slot = self.config.auxiliary.approval
+        with anyio.fail_after(slot.timeout or 30):
+            model = await self._model(slot.model, slot.provider)
+            asked = User(new_id("msg"), (Text(question),), Trust.HOUSE)
+            effort = slot.reasoning_effort or None
+            request = Request(system, [asked], max_output=WORDS, effort=effort)
+            async with model.stream(request) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, Assistant):
+                        return chunk.text
+        raise ModelError("There was no answer.")
+
+    async def _model(self, name: str, provider: str) -> Model:
+        if not name:
+            return await self.models.find()
+        return await self.models.choose(name, None if provider == "auto" else provider)

@@ -1,0 +1,357 @@
+"""Where leave is asked for and given: rules, then a model's opinion, then a person.
+
+A question is a row before anybody hears of it. An answer finds whoever waits, here or after
+the next start, and counts once.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+import anyio
+from msgspec import Struct, structs
+
+from hermes.approvals import wording
+from hermes.approvals.policy import (
+    Allowed,
+    Doubtful,
+    Refused,
+    Rules,
+    Standing,
+    unreachable,
+    verdict,
+)
+from hermes.approvals.rows import ANSWERED, FRESH, LAPSED, OPEN, USED, Asked, Rows, digest_of
+from hermes.approvals.simple import Grant, can_last, grant_of
+from hermes.approvals.smart import Judge, Opinion, opinion_on
+from hermes.kit.clock import Clock
+from hermes.kit.holder import new_holder
+from hermes.kit.ids import new_id
+from hermes.ports.counsel import Ruling, Wish
+from hermes.ports.matters import PutMatter
+from hermes.ports.sink import Emit
+from hermes.ports.store import Store
+from hermes.schema import events
+from hermes.schema.questions import Asking, Choice, Question
+from hermes.schema.scope import OWNER, Address, Role, Scope
+
+log = logging.getLogger(__name__)
+
+LOOK = 2.0
+"""Seconds between two looks at the row: another process may have taken the answer."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Seconds that a person has."""
+
+    approval: float = 60.0
+    clarify: float = 3600.0
+
+
+class Answerer(Struct, frozen=True, kw_only=True):
+    """Who answers, and where: what is asked in the session, or of the owner at that address."""
+
+    session: str = ""
+    principal: str = OWNER
+    role: Role = Role.OWNER
+    address: Address | None = None
+
+
+class Heard(Struct, frozen=True):
+    """What an answer came to: a sentence for who gave it, and how many questions it settled."""
+
+    told: str
+    count: int = 0
+
+
+class ApprovalDesk:
+    """Implements `hermes.ports.counsel.Counsel`, and takes the answers."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        rules: Rules,
+        limits: Limits | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        self._holder = new_holder()
+        self._rows = Rows(store, clock, self._holder)
+        self._clock = clock
+        self._rules = rules
+        self._limits = limits or Limits()
+        self._judge = judge
+        self._waiting: dict[str, anyio.Event] = {}
+        self._leaving = False
+
+    @property
+    def rules(self) -> Rules:
+        return self._rules
+
+    def seconds(self, kind: Asking) -> float:
+        return self._limits.approval if kind is Asking.APPROVAL else self._limits.clarify
+
+    def leave(self) -> None:
+        """The house is closing: questions of turns that are cut off now stay for the next start."""
+        self._leaving = True
+
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        found = verdict(self._rules, wish, scope, Standing())
+        if isinstance(found, Doubtful):
+            found = verdict(self._rules, wish, scope, await self._standing(scope))
+        match found:
+            case Allowed():
+                return Ruling(allowed=True)
+            case Refused(why=why):
+                return Ruling(allowed=False, why=why)
+            case Doubtful():
+                return await self._decide(scope, wish, found, tell)
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        if not scope.attended:
+            return None
+        question = self._question(scope, Asking.CLARIFY, text, tuple(choices))
+        digest = digest_of("clarify", text, *choices)
+        row = await self._put(scope, Asked(question=question, digest=digest, principal=""), tell)
+        return row.words if row is not None else None
+
+    async def _standing(self, scope: Scope) -> Standing:
+        grants = await self._rows.grants(scope.session)
+        own = [one for one in grants if scope.role is Role.OWNER or one.by == scope.principal]
+        return Standing(grants=own, yolo=await self._rows.yolo(scope.session))
+
+    async def _decide(self, scope: Scope, wish: Wish, doubt: Doubtful, tell: Emit) -> Ruling:
+        digest = digest_of("wish", wish.tool, wish.action, wish.reaching, wish.folder)
+        earlier = await self._earlier(scope.session, digest)
+        if earlier is None and doubt.smart and self._judge is not None:
+            match await opinion_on(self._judge, wish, doubt.why):
+                case Opinion.APPROVE:
+                    return Ruling(allowed=True)
+                case Opinion.DENY:
+                    why = f"Not done: it was judged harmful. {doubt.why} Find a safer way."
+                    return Ruling(allowed=False, why=why)
+                case Opinion.ESCALATE:
+                    pass
+        if why := unreachable(scope, doubt):
+            return Ruling(allowed=False, why=why)
+        lasting = tuple(Choice) if can_last(wish) else (Choice.ONCE, Choice.DENY)
+        text = wording.asks_for(wish, doubt.why)
+        question = structs.replace(
+            self._question(scope, Asking.APPROVAL, text, lasting),
+            subject=wish.action,
+            reason=wish.reason,
+            asked=OWNER if doubt.owner_only else scope.principal,
+        )
+        asked = Asked(question=question, digest=digest, principal=scope.principal, wish=wish)
+        row = await self._put(scope, asked, tell)
+        return wording.ruling_of(row, self._limits.approval)
+
+    def _question(
+        self, scope: Scope, kind: Asking, text: str, choices: tuple[str, ...]
+    ) -> Question:
+        return Question(
+            id=new_id("ask"),
+            kind=kind,
+            session=scope.session,
+            run=scope.run,
+            text=text,
+            origin=wording.origin_of(scope),
+            choices=choices,
+            asked=scope.principal,
+            until=self._clock.now() + timedelta(seconds=self.seconds(kind)),
+        )
+
+    async def _earlier(self, session: str, digest: str) -> Asked | None:
+        """The same wish, asked before its process ended: still open, or answered meanwhile."""
+        now = self._clock.now()
+        for row in reversed(await self._rows.of_session(session)):
+            if row.digest != digest or row.question.id in self._waiting:
+                continue
+            unheard = row.state == ANSWERED and row.at is not None and now - row.at < FRESH
+            return row if row.state == OPEN or unheard else None
+        return None
+
+    async def _put(self, scope: Scope, asked: Asked, tell: Emit) -> Asked | None:
+        """Ask, and wait; None when nobody answered."""
+        asked = structs.replace(asked, principal=scope.principal, address=scope.address)
+        earlier = await self._earlier(scope.session, asked.digest)
+        if earlier is not None and earlier.state == ANSWERED:
+            used = structs.replace(earlier, state=USED)
+            return used if await self._rows.change(earlier, used) else None
+        if earlier is not None:
+            # The same post stays the question; its time begins anew.
+            again = structs.replace(earlier.question, until=asked.question.until, run=scope.run)
+            asked = structs.replace(earlier, question=again)
+        return await self._asked(earlier, asked, tell)
+
+    async def _asked(self, earlier: Asked | None, asked: Asked, tell: Emit) -> Asked | None:
+        question = asked.question
+        self._waiting[question.id] = anyio.Event()
+        try:
+            if not await self._rows.change(earlier, asked):
+                # It was answered just now.
+                self._waiting[question.id].set()
+            await tell(events.Asked(question))
+            row = await self._wait(asked)
+        except anyio.get_cancelled_exc_class():
+            if not self._leaving:
+                with anyio.CancelScope(shield=True):
+                    await self._rows.change(asked, structs.replace(asked, state=LAPSED))
+            raise
+        finally:
+            del self._waiting[question.id]
+        answer = "" if row is None else row.answer or row.words
+        await tell(events.Answered(question.id, answer, row.by if row else ""))
+        return row
+
+    async def _wait(self, asked: Asked) -> Asked | None:
+        identity, until = asked.question.id, asked.question.until
+        while (left := (until - self._clock.now()).total_seconds()) > 0:
+            await _sleep_unless(self._clock, min(LOOK, left), self._waiting[identity])
+            self._waiting[identity] = anyio.Event()
+            if row := await self._answered(identity):
+                return row
+        if await self._rows.change(asked, structs.replace(asked, state=LAPSED)):
+            return None
+        return await self._answered(identity)
+
+    async def _answered(self, identity: str) -> Asked | None:
+        row = await self._rows.asked(identity)
+        if row is None or row.state != ANSWERED:
+            return None
+        used = structs.replace(row, state=USED)
+        return used if await self._rows.change(row, used) else None
+
+    async def pending(self, who: Answerer) -> Sequence[Asked]:
+        """What waits for an answer there, oldest first."""
+        now = self._clock.now()
+        found: list[Asked] = []
+        for row, holder in await self._rows.open_everywhere():
+            ours = holder == self._holder
+            waits = row.question.id in self._waiting if ours else row.question.until > now
+            here = row.question.session == who.session
+            there = who.role is Role.OWNER and who.address is not None
+            if waits and (here or (there and row.address == who.address)):
+                found.append(row)
+        return found
+
+    async def answer(
+        self, who: Answerer, choice: Choice, *, question: str = "", words: str = "",
+        everything: bool = False,
+    ) -> Heard:  # fmt: skip
+        """Answer the latest request for approval, the one named, or all that wait."""
+        waiting = await self._approvals(who)
+        chosen = [one for one in waiting if not question or one.question.id == question]
+        if not everything:
+            chosen = chosen[-1:]
+        if not chosen:
+            return Heard(wording.too_late(await self._latest(who, question, Asking.APPROVAL)))
+        settled: list[Asked] = []
+        for row in chosen:
+            if not _may_answer(who, row):
+                return Heard(wording.not_yours(row), len(settled))
+            if not await self._settle(row, who, choice, words):
+                latest = await self._rows.asked(row.question.id)
+                return Heard(wording.too_late(latest), len(settled))
+            settled.append(row)
+        lasts = all(choice in row.question.choices for row in settled)
+        return Heard(wording.given(choice, settled, shortened=not lasts), len(settled))
+
+    async def reply(self, who: Answerer, words: str, *, question: str = "") -> Heard | None:
+        """Bare words: None when they are no answer to anything that is asked of whom says them."""
+        for row in reversed(await self.pending(who)):
+            if question and row.question.id != question:
+                continue
+            if row.question.kind is Asking.APPROVAL:
+                choice = wording.choice_in(words)
+                if choice is not None and (question or _may_answer(who, row)):
+                    return await self.answer(who, choice, question=row.question.id)
+            elif row.question.asked == who.principal and words.strip():
+                done = await self._settle(row, who, None, _chosen(row.question, words))
+                latest = await self._rows.asked(row.question.id)
+                return Heard("" if done else wording.too_late(latest), int(done))
+        if question:
+            return Heard(wording.too_late(await self._rows.asked(question)))
+        return None
+
+    async def waits(self) -> bool:
+        """Whether anything is asked of anybody."""
+        now = self._clock.now()
+        rows = await self._rows.open_everywhere()
+        return any(row.question.until > now for row, _ in rows)
+
+    async def takes(self, who: Answerer, words: str) -> bool:
+        """Whether `reply` would take the words for an answer."""
+        for row in await self.pending(who):
+            if row.question.kind is Asking.CLARIFY and row.question.asked == who.principal:
+                return True
+            if row.question.kind is Asking.APPROVAL and wording.choice_in(words):
+                return _may_answer(who, row)
+        return False
+
+    async def grants(self) -> Sequence[Grant]:
+        return await self._rows.grants()
+
+    async def revoke(self, identity: str) -> Grant:
+        """Raises `NotFound`."""
+        return await self._rows.revoke(identity)
+
+    async def yolo(self, session: str) -> bool:
+        return await self._rows.yolo(session)
+
+    async def set_yolo(self, session: str, *, on: bool) -> None:
+        await self._rows.set_yolo(session, on=on)
+
+    async def forget_old(self) -> None:
+        await self._rows.forget_old()
+
+    async def _approvals(self, who: Answerer) -> list[Asked]:
+        return [one for one in await self.pending(who) if one.question.kind is Asking.APPROVAL]
+
+    async def _latest(self, who: Answerer, question: str, kind: Asking) -> Asked | None:
+        if question:
+            return await self._rows.asked(question)
+        rows = await self._rows.of_session(who.session) if who.session else ()
+        return next((one for one in reversed(rows) if one.question.kind is kind), None)
+
+    async def _settle(self, row: Asked, who: Answerer, choice: Choice | None, words: str) -> bool:
+        answer = "" if choice is None else choice.value
+        after = structs.replace(row, state=ANSWERED, answer=answer, words=words, by=who.principal)
+        done = await self._rows.change(row, after, *self._granting(row, choice))
+        if done and row.question.id in self._waiting:
+            self._waiting[row.question.id].set()
+        return done
+
+    def _granting(self, row: Asked, choice: Choice | None) -> list[PutMatter]:
+        lasting = choice in {Choice.SESSION, Choice.ALWAYS} and choice in row.question.choices
+        if not lasting or row.wish is None:
+            return []
+        session = row.question.session if choice is Choice.SESSION else ""
+        grant = grant_of(row.wish, new_id("grant"), session=session, by=row.principal)
+        return [self._rows.granting(grant)]
+
+
+def _may_answer(who: Answerer, row: Asked) -> bool:
+    return who.role is Role.OWNER or who.principal == row.question.asked
+
+
+def _chosen(question: Question, words: str) -> str:
+    """A number stands for the choice of that number."""
+    number = words.strip().strip(".)")
+    if number.isdecimal() and 1 <= int(number) <= len(question.choices):
+        return question.choices[int(number) - 1]
+    return words.strip()
+
+
+async def _sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> None:
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            await clock.sleep(seconds)
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        await event.wait()
+        group.cancel_scope.cancel()

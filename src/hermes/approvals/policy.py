@@ -1,0 +1,194 @@
+"""May it be done? Decided from rules, the wish, and who asks: no clock, no disk, nobody asked."""
+
+import fnmatch
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from hermes.approvals.dangers import danger_in, only_reads
+from hermes.approvals.ruin import ruin_in
+from hermes.approvals.script import Place
+from hermes.approvals.simple import AllowRule, Grant
+from hermes.approvals.unwrap import Whole, every_command
+from hermes.ports.counsel import Reaching, Wish
+from hermes.schema.scope import Role, Scope
+
+CRON = "cron"
+DIRECT = "dm"
+
+
+class Mode(StrEnum):
+    MANUAL = "manual"
+    SMART = "smart"
+    OFF = "off"
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """What the settings say. `yolo` lets everything pass that is not on the hard list.
+
+    `members` may answer for themselves; else the owner must. `cron` is what happens to what
+    nobody can be asked for there.
+    """
+
+    mode: Mode = Mode.SMART
+    deny: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    members: bool = False
+    cron: bool = False
+    yolo: bool = False
+    home: str = "/root"
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """What was allowed before: in general, and for this session."""
+
+    grants: Sequence[Grant] = ()
+    yolo: bool = False
+
+
+class Allowed(Struct, frozen=True):
+    pass
+
+
+class Refused(Struct, frozen=True):
+    why: str
+
+
+class Doubtful(Struct, frozen=True, kw_only=True):
+    """A person decides; `smart` says that a model may, first. `why` is for the person."""
+
+    why: str
+    smart: bool = False
+    owner_only: bool = False
+
+
+Verdict: TypeAlias = Allowed | Refused | Doubtful
+
+_REACHES = {
+    Reaching.NETWORK: "It would use the network.",
+    Reaching.BEYOND: "It would act outside of the sandbox.",
+    Reaching.OPEN: "Nothing holds it back: there is no sandbox around it.",
+    Reaching.INSIDE: "It stays inside the sandbox.",
+}
+
+
+def verdict(rules: Rules, wish: Wish, scope: Scope, standing: Standing) -> Verdict:
+    whole = _read(rules, wish)
+    if refusal := _forbidden(rules, wish, scope, whole):
+        return Refused(refusal)
+    if wish.reaching is Reaching.INSIDE or _is_free(rules, scope, standing):
+        return Allowed()
+    if _is_granted(rules, wish, standing.grants):
+        return Allowed()
+    why = _doubt(wish, whole)
+    if not why:
+        return Allowed()
+    return _decided_by(rules, wish, scope, why)
+
+
+def _read(rules: Rules, wish: Wish) -> Whole:
+    if not wish.shell:
+        return Whole(found=())
+    return every_command(wish.action, Place(wish.folder or "/", rules.home))
+
+
+def _forbidden(rules: Rules, wish: Wish, scope: Scope, whole: Whole) -> str:
+    if ruin := ruin_in(whole, [rules.home]):
+        return f"Refused: {ruin}. Nobody can allow this; find another way to what is wanted."
+    if whole.overlong and wish.reaching is not Reaching.INSIDE:
+        return "Refused: it is too long to be judged. Write it to a file, and run that in steps."
+    if rule := _denied(rules.deny, wish, whole):
+        return (
+            f"Refused: the owner's settings forbid it (approvals.deny: {rule}). "
+            "Do not try it in another form."
+        )
+    if scope.role is Role.GUEST and wish.reaching in {Reaching.NETWORK, Reaching.BEYOND}:
+        return "Refused: guests cannot have this done. Say so, and go on without it."
+    return ""
+
+
+def _denied(rules: Sequence[str], wish: Wish, whole: Whole) -> str:
+    """Patterns are held against the text and against each command in it, however it is called."""
+    texts = [wish.action, " ".join(wish.action.split())]
+    for found in whole.found:
+        texts += [" ".join(found.argv), " ".join((found.name, *found.argv[1:]))]
+    for rule in rules:
+        if any(fnmatch.fnmatchcase(text, rule) or text == rule for text in texts):
+            return rule
+    return ""
+
+
+def _is_free(rules: Rules, scope: Scope, standing: Standing) -> bool:
+    if scope.role is Role.GUEST:
+        return False
+    if rules.mode is Mode.OFF or rules.yolo:
+        return True
+    return (scope.yolo or standing.yolo) and (scope.role is Role.OWNER or rules.members)
+
+
+def _is_granted(rules: Rules, wish: Wish, grants: Sequence[Grant]) -> bool:
+    far = wish.reaching in {Reaching.NETWORK, Reaching.BEYOND}
+    counting = [one for one in grants if not (wish.foreign and far and one.session)]
+    if any(one.covers(wish) for one in counting):
+        return True
+    listed = wish.shell and wish.reaching is not Reaching.BEYOND
+    return listed and any(AllowRule(line).allows(wish.action) for line in rules.allow)
+
+
+def _doubt(wish: Wish, whole: Whole) -> str:
+    """Why a person should decide; empty when nobody needs to."""
+    danger = danger_in(whole)
+    told = f"It {danger}." if danger else ""
+    if wish.reaching is not Reaching.OPEN:
+        return " ".join(filter(None, [_REACHES[wish.reaching], told]))
+    if told:
+        return told
+    if wish.foreign and not (wish.shell and only_reads(whole)):
+        return "Words of strangers are in this conversation, so everything that acts is asked for."
+    return ""
+
+
+def _decided_by(rules: Rules, wish: Wish, scope: Scope, why: str) -> Verdict:
+    if scope.source == CRON:
+        if rules.cron:
+            return Allowed()
+        return Refused(
+            f"Not done: {_lower(why)} In a scheduled job nobody can be asked. "
+            "The owner can allow it with approvals.cron_mode: approve."
+        )
+    own = scope.role is Role.OWNER or (scope.role is Role.MEMBER and rules.members)
+    smart = (
+        rules.mode is Mode.SMART
+        and own
+        and wish.shell
+        and wish.reaching is Reaching.OPEN
+        and not wish.foreign
+    )
+    return Doubtful(why=why, smart=smart, owner_only=not own)
+
+
+def unreachable(scope: Scope, doubt: Doubtful) -> str:
+    """Why nobody can be asked, and what to do; empty when somebody can."""
+    if not scope.attended:
+        return (
+            f"Not done: {_lower(doubt.why)} It needs approval, and nobody can be asked here. "
+            "Tell the user: run it in a chat or an interactive session, or start with --yolo."
+        )
+    if doubt.owner_only and not _is_shared(scope):
+        return (
+            f"Not done: {_lower(doubt.why)} Only the owner can allow it, "
+            "and the owner is not in this chat."
+        )
+    return ""
+
+
+def _is_shared(scope: Scope) -> bool:
+    """Whether others than the asker read along: agent:<profile>:<platform>:<kind>:…"""
+    parts = scope.key.split(":")
+    return len(parts) > 3 and parts[3] != DIRECT
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

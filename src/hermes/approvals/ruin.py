@@ -1,0 +1,244 @@
+"""The hard list: what ruins a machine is refused, whoever asks and whoever would allow it."""
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Callable, Sequence
+
+from hermes.approvals.script import Found
+from hermes.approvals.unwrap import Whole
+from hermes.approvals.values import UNKNOWN, listed
+
+SYSTEM = listed(
+    "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /libx32 /media /mnt /opt /proc /root /run "
+    "/sbin /srv /sys /usr /usr/bin /usr/lib /usr/lib64 /usr/local /usr/sbin /usr/share /var "
+    "/var/lib /nix /snap /System /Library /Users /Applications /private"
+)
+_DISK = re.compile(
+    r"/dev/(sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|dm-\d|md\d|disk\d|rdisk\d|mapper/"
+    r"|disk/|loop\d|ram\d|sr\d|root$|zd\d|nbd\d|bcache\d)"
+)
+_MEMORY = re.compile(r"/dev/(mem|kmem|port)$|/proc/sysrq-trigger$|/proc/kcore$")
+_RECURSIVE = re.compile(r"-[A-Za-z]*[rR][A-Za-z]*|--r[ecursive]*")
+_ENDS = frozenset({"shutdown", "reboot", "halt", "poweroff", "killall5"})
+_FORMATS = re.compile(
+    r"mkfs(\..+)?|mke2fs|newfs(_.+)?|wipefs|blkdiscard|mkntfs|mkdosfs|sgdisk|format"
+)
+_SYSTEMCTL = frozenset(
+    {"reboot", "poweroff", "halt", "kexec", "rescue", "emergency", "soft-reboot", "suspend"}
+)
+_FILTERS = listed(
+    "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -ctime -atime -size -newer "
+    "-user -group -empty -perm -inum -samefile -links -lname"
+)
+_TREES = re.compile(
+    r"rmtree|rm_rf|rm_r\b|remove_tree|rmSync|rmdirSync|rimraf|removeSync|RemoveAll|removedirs"
+)
+_LITERAL = re.compile(r"['\"]([^'\"]*)['\"]")
+_HELP = frozenset({"--help", "--version"})
+
+
+def ruin_in(whole: Whole, homes: Sequence[str]) -> str:
+    """What it would ruin, as the end of a sentence; empty when nothing."""
+    if whole.bomb:
+        return "it would fill the machine with processes"
+    for code in whole.code:
+        if _TREES.search(code) and any(
+            _is_vital(one, "/", homes) for one in _LITERAL.findall(code)
+        ):
+            return "it would delete the system or a home"
+    for found in whole.found:
+        for target in found.targets:
+            if _is_device(posixpath.join(found.folder, target)):
+                return f"it would overwrite {target}"
+        if why := _ruin_of(found, homes):
+            return why
+    return ""
+
+
+def _ruin_of(found: Found, homes: Sequence[str]) -> str:
+    if not found.argv:
+        return ""
+    name, args = found.name, list(found.argv[1:])
+    for meant, check in _CHECKS:
+        if means(name, meant) and (why := check(args, found, homes)):
+            return why
+    if name in _ENDS and not _HELP & {*args} and args[:1] != ["-c"]:
+        return "it would stop the machine or everything on it"
+    if _FORMATS.fullmatch(name) and any(not one.startswith("-") for one in args):
+        return "it would format a disk"
+    return ""
+
+
+def means(word: str, name: str) -> bool:
+    """Whether a shell may take the word for that name."""
+    if word == name:
+        return True
+    if not any(sign in word for sign in (UNKNOWN, "*", "?", "[")):
+        return False
+    return fnmatch.fnmatchcase(name, word.replace(UNKNOWN, "*"))
+
+
+def operands(args: Sequence[str]) -> list[str]:
+    if "--" in args:
+        cut = list(args).index("--")
+        return [one for one in args[:cut] if not one.startswith("-")] + list(args[cut + 1 :])
+    return [one for one in args if not one.startswith("-")]
+
+
+def is_recursive(args: Sequence[str]) -> bool:
+    before = args[: list(args).index("--")] if "--" in args else args
+    return any(
+        _RECURSIVE.fullmatch(one) or (one.startswith("-") and UNKNOWN in one) for one in before
+    )
+
+
+def _is_vital(path: str, folder: str, homes: Sequence[str]) -> bool:
+    """A system folder or a home, or all that is in one; `path` may be a pattern."""
+    if not path or path == UNKNOWN:
+        return False
+    if path.strip("/") == UNKNOWN and path.startswith("/"):
+        return True
+    if UNKNOWN in path:
+        return False
+    whole = posixpath.normpath(posixpath.join(folder or "/", path))
+    whole = "/" + whole.lstrip("/")
+    vital = {*SYSTEM, *(posixpath.normpath(one) for one in homes)}
+    candidates = [whole]
+    if posixpath.basename(whole) in {
+        "*",
+        ".*",
+        "**",
+        "{*,.*}",
+        ".[!.]*",
+        "*.*",
+        ".??*",
+        "?*",
+        "*/",
+    }:
+        candidates.append(posixpath.dirname(whole))
+    return any(_covers(one, vital) for one in candidates)
+
+
+def _covers(path: str, vital: set[str]) -> bool:
+    if path in vital or re.fullmatch(r"/(home|Users)/[^/]+", path):
+        return True
+    if not any(sign in path for sign in "*?["):
+        return False
+    return any(one.count("/") == path.count("/") and fnmatch.fnmatch(one, path) for one in vital)
+
+
+def _is_device(path: str) -> bool:
+    path = posixpath.normpath(path)
+    path = "/" + path.lstrip("/")
+    return bool(_DISK.match(path) or _MEMORY.match(path))
+
+
+Check = Callable[[Sequence[str], Found, Sequence[str]], str]
+
+
+def _delete(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    if any(one.startswith("--no-p") for one in args) and operands(args):
+        return "it would delete the root of the file system"
+    vital = [one for one in operands(args) if _is_vital(one, found.folder, homes)]
+    return f"it would delete {vital[0]}" if vital and is_recursive(args) else ""
+
+
+def _find(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    deletes = "-delete" in args or any(
+        one.rpartition("/")[2] in {"rm", "shred", "unlink"} for one in args
+    )
+    places: list[str] = []
+    for one in args:
+        if one.startswith(("-", "(", "!")):
+            break
+        places.append(one)
+    vital = [one for one in places or ["."] if _is_vital(one, found.folder, homes)]
+    tests = [
+        one for one, value in zip(args, [*args[1:], ""], strict=False)
+        if one in _FILTERS and value != "*"
+    ]  # fmt: skip
+    return f"it would delete {vital[0]}" if deletes and vital and not tests else ""
+
+
+def _change(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    vital = [one for one in operands(args)[1:] if _is_vital(one, found.folder, homes)]
+    return f"it would change who may use {vital[0]}" if vital and is_recursive(args) else ""
+
+
+def _move(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    given = operands(args)
+    vital = [one for one in given[:-1] if _is_vital(one, found.folder, homes)]
+    return f"it would take {vital[0]} away" if vital else _overwrite(args, found, homes)
+
+
+def _synchronize(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    given = operands(args)
+    deletes = any(one.startswith("--del") for one in args)
+    vital = deletes and given and _is_vital(given[-1], found.folder, homes)
+    return f"it would empty {given[-1]}" if vital else ""
+
+
+def _overwrite(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    written = [one.removeprefix("of=") for one in operands(args) if not one.startswith("if=")]
+    for one in written:
+        if _is_device(posixpath.join(found.folder, one)):
+            return f"it would overwrite {one}"
+    return ""
+
+
+def _copy(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    return _overwrite(operands(args)[-1:], found, homes)
+
+
+def _kill(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    rest = list(args)
+    if rest[:1] in (["-s"], ["-n"]):
+        rest = rest[2:]
+    elif rest[:1] and rest[0].startswith("-") and rest[0] != "--":
+        if rest == ["-1"]:
+            return "it would end every process"
+        rest = rest[1:]
+    return "it would end every process" if "-1" in rest else ""
+
+
+def _kill_named(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    every = [one for one in operands(args) if one in {"", ".", ".*", "*", "^"}]
+    return "it would end every process" if every else ""
+
+
+def _init(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    return "it would stop the machine" if {"0", "6", "1"} & {*args} else ""
+
+
+def _systemctl(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    given = operands(args)
+    stops = given[:1] and given[0] in _SYSTEMCTL
+    targets = {"reboot.target", "poweroff.target", "halt.target", "rescue.target"} & {*given}
+    return "it would stop the machine" if stops or targets else ""
+
+
+def _partition(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    changes = {"mklabel", "mkpart", "rm", "luksFormat", "luksErase", "erase", "eraseDisk",
+               "eraseVolume", "--delete", "--security-erase", "secureErase", "zap",
+               "-w"}  # fmt: skip
+    return "it would erase a disk" if changes & {*args} else ""
+
+
+def _guess(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    options = [one for one in args if re.fullmatch(r"-[A-Za-z]+|--stdin", one)]
+    first = list(args[: len(options)])
+    reads = any("S" in one or one == "--stdin" for one in options if one in first)
+    return "it would try a password" if reads else ""
+
+
+_CHECKS: Sequence[tuple[str, Check]] = (
+    ("rm", _delete), ("srm", _delete), ("find", _find), ("mv", _move), ("rsync", _synchronize),
+    ("chmod", _change), ("chown", _change), ("chgrp", _change), ("setfacl", _change),
+    ("dd", _overwrite), ("tee", _overwrite), ("shred", _overwrite), ("truncate", _overwrite),
+    ("cp", _copy), ("install", _copy), ("mkswap", _overwrite), ("badblocks", _partition),
+    ("kill", _kill), ("pkill", _kill_named), ("killall", _kill_named), ("init", _init),
+    ("telinit", _init), ("systemctl", _systemctl), ("loginctl", _systemctl),
+    ("parted", _partition), ("sfdisk", _partition), ("cryptsetup", _partition),
+    ("diskutil", _partition), ("hdparm", _partition), ("sudo", _guess),
+)  # fmt: skip

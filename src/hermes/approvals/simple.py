@@ -1,0 +1,125 @@
+"""Rules that allow: they know the words of a simple command, never the beginning of a text."""
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from hermes.approvals.values import listed
+from hermes.ports.counsel import Reaching, Wish
+
+REST = "**"
+"""As the last word of a rule: any number of further words."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9_./:@%+,=-]+|'[^'\x00-\x1f]*'|\"[^\"$`\\!\x00-\x1f]*\"")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+_KEYWORDS = listed(
+    "if then else elif fi for while until do done case esac in function select time coproc "
+    "eval exec source . command builtin alias"
+)
+
+
+def simple_argv(text: str) -> tuple[str, ...] | None:
+    """The words of a command that is nothing but words; None for everything else.
+
+    No operator, substitution, redirection, expansion, pattern, comment, escape, line break or
+    assignment is let through, so what stands here is exactly what would be run.
+    """
+    words = list(_tokens(text.strip(" \t")))
+    if not words or None in words:
+        return None
+    argv = tuple(word for word in words if word is not None)
+    first = argv[0]
+    if not first or _ASSIGNMENT.match(first) or first in _KEYWORDS or first.startswith("-"):
+        return None
+    return argv
+
+
+def _tokens(text: str) -> Iterator[str | None]:
+    at = 0
+    while at < len(text):
+        word: list[str] = []
+        while found := _TOKEN.match(text, at):
+            piece = found.group()
+            word.append(piece[1:-1] if piece[0] in "'\"" else piece)
+            at = found.end()
+        if not word or (at < len(text) and text[at] not in " \t"):
+            yield None
+            return
+        yield "".join(word)
+        while at < len(text) and text[at] in " \t":
+            at += 1
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """What somebody allowed from then on. An empty `session` means every session.
+
+    Of a shell command `argv` are its words; of anything else `action` is the whole of it.
+    `folder` counts where the program is named by a path that begins there.
+    """
+
+    id: str
+    tool: str
+    reaching: Reaching
+    argv: tuple[str, ...] = ()
+    action: str = ""
+    folder: str = ""
+    session: str = ""
+    by: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.action or " ".join(self.argv)
+
+    def covers(self, wish: Wish) -> bool:
+        if (self.tool, self.reaching) != (wish.tool, wish.reaching):
+            return False
+        if not wish.shell:
+            return bool(self.action) and self.action == wish.action
+        argv = simple_argv(wish.action)
+        if argv is None or not self.argv or argv != self.argv:
+            return False
+        relative = "/" in argv[0] and not argv[0].startswith("/")
+        return not relative or self.folder == wish.folder
+
+
+def can_last(wish: Wish) -> bool:
+    """Whether there is something exact to remember."""
+    return not wish.shell or simple_argv(wish.action) is not None
+
+
+def grant_of(wish: Wish, identity: str, *, session: str, by: str) -> Grant:
+    """Only for a wish that can last."""
+    argv = simple_argv(wish.action) if wish.shell else ()
+    return Grant(
+        id=identity,
+        tool=wish.tool,
+        reaching=wish.reaching,
+        argv=argv or (),
+        action="" if wish.shell else wish.action,
+        folder=wish.folder,
+        session=session,
+        by=by,
+    )
+
+
+class AllowRule:
+    """One line of the settings: its words, each perhaps a pattern for one word."""
+
+    def __init__(self, line: str) -> None:
+        self._words = tuple(line.split())
+
+    def allows(self, action: str) -> bool:
+        argv = simple_argv(action)
+        if argv is None or not self._words or any(sign in self._words[0] for sign in "*?["):
+            return False
+        return _matches(self._words, argv)
+
+
+def _matches(words: Sequence[str], argv: Sequence[str]) -> bool:
+    if words[-1] == REST:
+        words, argv = words[:-1], argv[: len(words) - 1]
+    return len(words) == len(argv) and all(
+        fnmatch.fnmatchcase(one, word) for one, word in zip(argv, words, strict=True)
+    )

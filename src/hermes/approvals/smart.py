@@ -1,0 +1,42 @@
+"""A model's opinion on a command that looks dangerous; in any doubt a person is asked."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from importlib.resources import files
+from typing import TypeAlias
+
+from hermes.approvals.script import without_comments
+from hermes.ports.counsel import Wish
+
+log = logging.getLogger(__name__)
+
+Judge: TypeAlias = Callable[[str, str], Awaitable[str]]
+"""Gives a model's words for a system prompt and a question."""
+
+MOST = 8000
+"""Characters; of a longer command a model would be shown only a part."""
+
+
+class Opinion(StrEnum):
+    APPROVE = "APPROVE"
+    DENY = "DENY"
+    ESCALATE = "ESCALATE"
+
+
+async def opinion_on(judge: Judge, wish: Wish, why: str) -> Opinion:
+    command = without_comments(wish.action)
+    fence = "~" * 8
+    if len(command) > MOST or fence in command:
+        return Opinion.ESCALATE
+    system = (files("hermes.approvals") / "smart.md").read_text("utf-8")
+    question = f"Folder: {wish.folder!r}\nWhy it is looked at: {why}\n{fence}\n{command}\n{fence}"
+    try:
+        words = await judge(system, question)
+    except Exception as error:  # noqa: BLE001 - whatever keeps a model from answering, a person can
+        log.warning("no opinion on a command: %s", error)
+        return Opinion.ESCALATE
+    try:
+        return Opinion(words.strip().strip(".*`\"'").upper())
+    except ValueError:
+        return Opinion.ESCALATE

@@ -1,0 +1,121 @@
+"""`tools.process_registry`: the background processes of an agent that old programs carry along."""
+
+import atexit
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from hermes.app.build import App, Choices, open_app
+from hermes.config.env import Env, process_env
+from hermes.config.home import resolve_home
+from hermes.schema.scope import Address, Asker, Scope
+from hermes.session.context import async_delivery_supported, get_session_env
+from hermes.tools.processes.record import Record
+
+T = TypeVar("T")
+
+
+class House:
+    """An open agent in a thread of its own, from the first use until the program ends.
+
+    Old programs call plain functions and expect what they began to go on in between.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._stack = ExitStack()
+        self._opened: tuple[BlockingPortal, App] | None = None
+
+    @property
+    def app(self) -> App | None:
+        """None as long as nobody needed it."""
+        return self._opened[1] if self._opened else None
+
+    def use(self) -> tuple[BlockingPortal, App]:
+        with self._lock:
+            if self._opened is None:
+                env = Env(process_env())
+                choices = Choices(workspace=str(Path.cwd()), source="library")
+                opening = open_app(resolve_home(env), env, choices)
+                portal = self._stack.enter_context(start_blocking_portal())
+                app = self._stack.enter_context(portal.wrap_async_context_manager(opening))
+                self._opened = portal, app
+                atexit.register(self.close)
+            return self._opened
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        portal, _ = self.use()
+
+        async def wait() -> T:
+            return await work
+
+        return portal.call(wait)
+
+    def close(self) -> None:
+        """End what still runs."""
+        with self._lock:
+            self._opened = None
+            self._stack.close()
+
+
+def scope_here(app: App) -> Scope:
+    """Who asks, as the context of the caller says."""
+    platform = get_session_env("HERMES_SESSION_PLATFORM")
+    chat = get_session_env("HERMES_SESSION_CHAT_ID")
+    thread = get_session_env("HERMES_SESSION_THREAD_ID") or None
+    return Scope(
+        profile=app.home.profile,
+        session=get_session_env("HERMES_SESSION_ID") or app.conversation.session.id,
+        run="",
+        workspace=get_session_env("HERMES_SESSION_CWD") or str(Path.cwd()),
+        address=Address(platform, chat, thread) if platform and chat else None,
+        later=async_delivery_supported(),
+        source=platform or "library",
+        key=get_session_env("HERMES_SESSION_KEY"),
+        asker=Asker(user=get_session_env("HERMES_SESSION_USER_ID")),
+    )
+
+
+class ProcessRegistry:
+    """Old names for the registry of the agent in the house."""
+
+    def __init__(self) -> None:
+        self.house = House()
+        self._taken: set[str] = set()
+
+    @property
+    def pending_watchers(self) -> Sequence[Mapping[str, Any]]:
+        """The promises to chats that nobody has taken on yet."""
+        return [_watcher(one) for one in self._promised() if one.id not in self._taken]
+
+    @pending_watchers.setter
+    def pending_watchers(self, left: Sequence[Mapping[str, Any]]) -> None:
+        """Whoever takes promises on leaves a shorter list behind."""
+        kept = {one["session_id"] for one in left}
+        self._taken = {one.id for one in self._promised() if one.id not in kept}
+
+    def _promised(self) -> list[Record]:
+        app = self.house.app
+        running = app.processes.running if app else ()
+        return [one for one in running if one.scope.address and (one.notify or one.watch)]
+
+
+def _watcher(record: Record) -> dict[str, Any]:
+    scope = record.scope
+    address = scope.address or Address("", "")
+    return {
+        "session_id": record.id,
+        "platform": address.channel,
+        "chat_id": address.chat,
+        "thread_id": address.thread or "",
+        "user_id": scope.asker.user,
+        "session_key": scope.key,
+        "notify_on_complete": record.notify,
+    }
+
+
+process_registry = ProcessRegistry()

@@ -1,0 +1,60 @@
+"""The `clarify` tool: a question that only the user can answer, and a wait for the answer."""
+
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct
+
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+
+MOST_CHOICES = 4
+MAX_QUESTION = 2_000
+MAX_CHOICE = 200
+
+
+class ClarifyArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    question: Annotated[str, Meta(description="What you need to know")]
+    choices: Annotated[list[str], Meta(description="Likely answers, at most 4")] = []
+
+
+class ClarifyResult(Struct, frozen=True):
+    question: str
+    choices_offered: list[str]
+    user_response: str
+
+
+class Clarify:
+    name = "clarify"
+
+    def __init__(self) -> None:
+        self._arguments = Arguments(self.name, ClarifyArgs)
+        # Nothing is changed, but two questions at the same time would be one too many.
+        self.spec = ToolSpec(
+            self.name,
+            description(__file__),
+            self._arguments.schema,
+            Effect.WRITE,
+            timeout=30.0,
+            toolset="clarify",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        asked = self._arguments.decode(args)
+        question = asked.question.strip()
+        choices = [one.strip() for one in asked.choices if one.strip()]
+        if not question or len(question) > MAX_QUESTION:
+            raise ToolError(f"clarify: `question` has 1 to {MAX_QUESTION} characters")
+        if len(choices) > MOST_CHOICES or any(len(one) > MAX_CHOICE for one in choices):
+            raise ToolError(
+                f"clarify: at most {MOST_CHOICES} `choices` of at most {MAX_CHOICE} characters"
+            )
+        answer = await ctx.inquire(question, choices)
+        if answer is None:
+            raise ToolError(
+                "clarify: nobody answered.",
+                hint="Do what is most likely wanted, and say what you took for granted.",
+            )
+        told = result(ClarifyResult(question, choices, answer))
+        return Output.text(told, shown=f"“{answer}”")

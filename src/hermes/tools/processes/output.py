@@ -1,0 +1,144 @@
+"""What a process has said: its last words in memory, all of them in a file, no secret in either."""
+
+import codecs
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+
+from hermes.tools.terminal.plain import plain
+
+log = logging.getLogger(__name__)
+
+KEPT = 200_000
+"""Characters in memory."""
+LOG_LIMIT = 64 * 1024 * 1024
+KEPT_LOGS = 100
+LONGEST_LINE = 32_000
+TORN = 4_096
+"""Characters at the end of a line without end that may be the beginning of a secret."""
+_CUT = "\n[the rest was not kept]\n"
+
+
+class Said:
+    """Bytes go in; whole lines come out, readable and masked. A line that goes on waits."""
+
+    def __init__(self, redact: Callable[[str], str], file: Path | None) -> None:
+        self.lost = 0
+        """Characters that are in the file only."""
+        self._redact = redact
+        self._file = file
+        self._handle: int | None = None
+        self._written = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pending = ""
+        self._pieces: deque[str] = deque()
+        self._size = 0
+
+    def add(self, data: bytes) -> str:
+        """The lines that are complete now."""
+        self._pending += self._decoder.decode(data)
+        if "\n" in self._pending:
+            lines, _, self._pending = self._pending.rpartition("\n")
+            return self._keep(self._clean(lines + "\n"))
+        if len(self._pending) > LONGEST_LINE:
+            masked = self._clean(self._pending)
+            self._pending = masked[-TORN:]
+            return self._keep(masked[:-TORN])
+        return ""
+
+    def finish(self) -> str:
+        """Nothing more comes: what was still waiting."""
+        rest, self._pending = self._pending + self._decoder.decode(b"", final=True), ""
+        said = self._keep(self._clean(rest)) if rest else ""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+        return said
+
+    @property
+    def text(self) -> str:
+        """As much as is kept, with the line that goes on."""
+        return "".join(self._pieces) + self._clean(self._pending)
+
+    def tail(self, length: int) -> str:
+        """The end of it, without joining all of it."""
+        found = [self._clean(self._pending)] if self._pending else []
+        size = sum(map(len, found))
+        for piece in reversed(self._pieces):
+            if size >= length:
+                break
+            found.append(piece)
+            size += len(piece)
+        return "".join(reversed(found))[-length:]
+
+    @property
+    def file(self) -> str:
+        """Where all of it is, when anything was said and the disk took it."""
+        return str(self._file) if self._file is not None and self._written else ""
+
+    def _clean(self, text: str) -> str:
+        return self._redact(plain(text))
+
+    def _keep(self, text: str) -> str:
+        self._write(text)
+        self._pieces.append(text[-KEPT:])
+        self._size += len(text)
+        self.lost += len(text) - len(self._pieces[-1])
+        self._size = self._size - len(text) + len(self._pieces[-1])
+        while self._size - len(self._pieces[0]) >= KEPT:
+            gone = len(self._pieces.popleft())
+            self._size -= gone
+            self.lost += gone
+        return text
+
+    def _write(self, text: str) -> None:
+        if self._file is None or self._written > LOG_LIMIT:
+            return
+        try:
+            if self._handle is None:
+                self._handle = _opened(self._file)
+            data = text.encode("utf-8", "replace")
+            _write_all(self._handle, data)
+            self._written += len(data)
+            if self._written > LOG_LIMIT:
+                _write_all(self._handle, _CUT.encode())
+        except OSError as error:
+            log.warning("the output is not kept in %s: %s", self._file, error)
+            self._file = None
+
+
+def prune(folder: Path, spared: Collection[str]) -> None:
+    """Keep the newest files, and those that are still written to."""
+    dated: list[tuple[float, Path]] = []
+    for file in folder.glob("proc_*.log"):
+        with suppress(OSError):
+            dated.append((file.stat().st_mtime, file))
+    for _, file in sorted(dated)[:-KEPT_LOGS]:
+        if str(file) not in spared:
+            with suppress(OSError):
+                file.unlink()
+
+
+def end_of(file: str, length: int) -> str:
+    """The last words that an earlier process wrote down."""
+    try:
+        with Path(file).open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(stream.tell() - 4 * length, 0))
+            return stream.read().decode("utf-8", "replace")[-length:]
+    except OSError:
+        return ""
+
+
+def _opened(file: Path) -> int:
+    if not file.parent.is_dir():
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(handle, data) :]

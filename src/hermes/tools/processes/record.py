@@ -1,0 +1,84 @@
+"""What is written down about a background process, so that it outlives the program."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.ports.counsel import Reaching
+from hermes.ports.matters import Matter
+from hermes.schema.scope import Scope
+
+KIND = "process"
+
+
+class State(StrEnum):
+    """The last three are ends; `lost` means that the program itself ended first."""
+
+    RUNNING = "running"
+    EXITED = "exited"
+    KILLED = "killed"
+    LOST = "lost"
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`scope` is of the call that began it. `notify` and `watch` are promises to its session.
+
+    `source` says who ended it; `output` are its last words, `log` the file that has them all.
+    """
+
+    id: str
+    command: str
+    folder: str
+    scope: Scope
+    started: datetime
+    pid: int = 0
+    pty: bool = False
+    reaching: Reaching = Reaching.INSIDE
+    notify: bool = False
+    watch: tuple[str, ...] = ()
+    notices: int = 0
+    state: State = State.RUNNING
+    exit_code: int | None = None
+    source: str = ""
+    ended: datetime | None = None
+    output: str = ""
+    log: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        return self.state is State.RUNNING
+
+    def belongs_to(self, who: "Whose") -> bool:
+        """To its session, and after a reset to the one that took its place."""
+        return self.scope.session == who.session or (bool(who.key) and self.scope.key == who.key)
+
+
+class Whose(Protocol):
+    """A session and its place in a chat: a scope has both."""
+
+    @property
+    def session(self) -> str: ...
+
+    @property
+    def key(self) -> str: ...
+
+
+def matter_of(record: Record, at: datetime, holder: str) -> Matter:
+    return Matter(
+        kind=KIND,
+        id=record.id,
+        session=record.scope.session,
+        state=record.state.value,
+        at=at,
+        body=Raw(msgspec.json.encode(record)),
+        open=record.is_running,
+        holder=holder,
+    )
+
+
+def record_of(matter: Matter) -> Record:
+    """Raises `msgspec.DecodeError` when it is none."""
+    return msgspec.json.decode(matter.body, type=Record)

@@ -1,0 +1,388 @@
+"""The background processes of a profile: each has an owner, a row on disk, and one report.
+
+A process ends with the program that began it, whatever ends that. Its row does not: what was
+running when the program died is closed as lost at the next start and reported like any end.
+"""
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup, TaskStatus
+from msgspec import Struct, structs
+
+from hermes.kit.clock import Clock
+from hermes.kit.failpoints import passing
+from hermes.kit.holder import new_holder
+from hermes.kit.retry import Backoff
+from hermes.ports.counsel import Reaching
+from hermes.ports.later import Later
+from hermes.ports.matters import PutMatter
+from hermes.ports.sandbox import Exit, Job, Process, Sandbox
+from hermes.ports.store import Store, Write
+from hermes.schema.errors import Overtaken, SandboxError, StoreError, ToolError
+from hermes.schema.scope import Scope
+from hermes.tools.processes import notices
+from hermes.tools.processes.output import Said, end_of, prune
+from hermes.tools.processes.record import KIND, Record, State, Whose, matter_of, record_of
+from hermes.tools.processes.watching import Crowd, Heard, Watch
+from hermes.tools.terminal.exit_codes import as_shell
+
+log = logging.getLogger(__name__)
+
+MOST = 64
+KEEP = timedelta(minutes=30)
+"""How long an ended process can still be asked about."""
+DRAIN = 0.5
+"""Seconds for the last words of a process that is gone."""
+LAST_WORDS = 8_000
+"""Characters of the output that stay in the row."""
+RETRY = Backoff(base=0.5, cap=30.0)
+OWN_DOING = frozenset({"process kill", "/stop"})
+"""Whoever ended it so knows it already."""
+
+
+async def as_it_was(scope: Scope) -> Scope:
+    return scope
+
+
+class ProcessParts(Struct, frozen=True, kw_only=True):
+    """`present` says where the conversation of a scope goes on by now; `logs` is a folder."""
+
+    store: Store
+    clock: Clock
+    later: Later
+    redact: Callable[[str], str]
+    logs: Path
+    present: Callable[[Scope], Awaitable[Scope]] = as_it_was
+    most: int = MOST
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """A process to begin, in a sandbox that was chosen for it."""
+
+    sandbox: Sandbox
+    job: Job
+    command: str
+    scope: Scope
+    pty: bool = False
+    reaching: Reaching = Reaching.INSIDE
+    notify: bool = False
+    watch: tuple[str, ...] = ()
+
+
+class Live:
+    """A process that runs here, or ran here a moment ago."""
+
+    def __init__(self, process: Process, record: Record, said: Said, watch: Watch) -> None:
+        self.process = process
+        self.record = record
+        self.said = said
+        self.watch = watch
+        self.source = ""
+        self.over = anyio.Event()
+        self.silent = anyio.Event()
+
+
+class Registry:
+    """Opened with `open_registry`, which owns the tasks."""
+
+    def __init__(self, parts: ProcessParts, group: TaskGroup) -> None:
+        self._parts = parts
+        self._group = group
+        self._holder = new_holder()
+        self._crowd = Crowd(parts.clock)
+        self._lives: dict[str, Live] = {}
+        self._beginning = 0
+
+    async def begin(self, order: Order) -> Record:
+        """Raises `ToolError` when there are too many, and `SandboxError`."""
+        await self._make_room()
+        self._beginning += 1
+        try:
+            live: Live = await self._group.start(self._live, order)
+        finally:
+            self._beginning -= 1
+        return live.record
+
+    async def of(self, who: Whose) -> Sequence[Record]:
+        """Those of a session, oldest first: running, or ended a short while ago."""
+        await self._forget()
+        known: dict[str, Record] = {}
+        for matter in await self._parts.store.matters.find(KIND):
+            try:
+                record = record_of(matter)
+            except msgspec.DecodeError as error:
+                log.warning("the process %s cannot be read: %s", matter.id, error)
+                continue
+            if record.belongs_to(who):
+                known[record.id] = record
+        known |= {
+            name: live.record for name, live in self._lives.items() if live.record.belongs_to(who)
+        }
+        return list(known.values())
+
+    async def find(self, who: Whose, name: str) -> tuple[Record, Live | None]:
+        """Raises `ToolError` when there is none, or it is somebody else's."""
+        live = self._lives.get(name)
+        if live is not None and live.record.belongs_to(who):
+            return live.record, live
+        matter = await self._parts.store.matters.get(KIND, name)
+        record = record_of(matter) if matter is not None else None
+        if record is None or not record.belongs_to(who):
+            raise ToolError(
+                f"process: this session has no process {name!r}.",
+                hint="The action `list` shows those that there are.",
+            )
+        return record, None
+
+    async def end(self, live: Live, source: str) -> Record:
+        """End it with everything it started; returns when its row says so."""
+        if not live.over.is_set():
+            live.source = live.source or source
+            await live.process.end()
+            await live.over.wait()
+        return live.record
+
+    async def end_all(self, who: Whose, source: str) -> int:
+        """End what runs for a session."""
+        mine = [
+            live
+            for live in self._lives.values()
+            if live.record.belongs_to(who) and not live.over.is_set()
+        ]
+        async with anyio.create_task_group() as group:
+            for live in mine:
+                group.start_soon(self.end, live, source)
+        return len(mine)
+
+    @property
+    def running(self) -> Sequence[Record]:
+        """What runs in this program, for whomever."""
+        return [live.record for live in self._lives.values() if not live.over.is_set()]
+
+    async def recover(self) -> int:
+        """Close what was running when its program died; returns how many there were."""
+        lost = 0
+        for matter in await self._parts.store.matters.abandoned(KIND):
+            try:
+                record = record_of(matter)
+            except msgspec.DecodeError as error:
+                log.warning("the process %s cannot be read: %s", matter.id, error)
+                continue
+            output = end_of(record.log, LAST_WORDS)
+            closed = structs.replace(
+                record, state=State.LOST, source="the program ended", output=output
+            )
+            lost += await self._close(closed)
+        return lost
+
+    async def _make_room(self) -> None:
+        await self._forget()
+        rows = await self._parts.store.matters.find(KIND, only_open=True)
+        elsewhere = sum(matter.holder != self._holder for matter in rows)
+        if len(self.running) + self._beginning + elsewhere >= self._parts.most:
+            raise ToolError(
+                f"terminal: {self._parts.most} background processes run already.",
+                hint="End some with `process` first; its action `list` shows yours.",
+            )
+
+    async def _forget(self) -> None:
+        before = self._parts.clock.now() - KEEP
+        for name, live in list(self._lives.items()):
+            if live.record.ended is not None and live.record.ended < before:
+                del self._lives[name]
+        await self._parts.store.matters.forget(KIND, before)
+
+    async def _live(self, order: Order, *, task_status: TaskStatus[Live]) -> None:
+        """One process from its beginning to its report. Nothing it does ends the others."""
+        live: Live | None = None
+        state, ended = State.KILLED, None
+        try:
+            async with order.sandbox.open(order.job, pty=order.pty) as process:
+                if not process.pid:
+                    await process.wait()
+                live = await self._enter(order, process)
+                task_status.started(live)
+                ended = await self._attend(live)
+                state = State.KILLED if live.source else State.EXITED
+        except Exception as error:
+            if live is None:
+                raise
+            state, live.source = State.KILLED, _trouble(live.record.id, error)
+        finally:
+            if live is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._part(live, state, ended)
+
+    async def _enter(self, order: Order, process: Process) -> Live:
+        """Write it down while nobody knows of it yet; where that fails, it is ended."""
+        name = f"proc_{secrets.token_hex(6)}"
+        file = self._parts.logs / f"{name}.log"
+        now = self._parts.clock.now()
+        record = Record(
+            id=name,
+            command=self._parts.redact(order.command),
+            folder=order.job.cwd,
+            scope=order.scope,
+            started=now,
+            pid=process.pid,
+            pty=order.pty,
+            reaching=order.reaching,
+            notify=order.notify,
+            watch=order.watch,
+            log=str(file),
+        )
+        watch = Watch(order.watch, self._parts.clock, self._crowd)
+        live = Live(process, record, Said(self._parts.redact, file), watch)
+        prune(self._parts.logs, {one.record.log for one in self._lives.values()})
+        put = PutMatter(matter_of(record, now, self._holder), was="")
+        await self._parts.store.commit(put)
+        self._lives[name] = live
+        return live
+
+    async def _attend(self, live: Live) -> Exit:
+        ended: Exit | SandboxError = Exit(0)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen, live)
+            try:
+                ended = await live.process.wait()
+            except SandboxError as error:
+                ended = error
+            with anyio.move_on_after(DRAIN):
+                await live.silent.wait()
+            group.cancel_scope.cancel()
+        if isinstance(ended, SandboxError):
+            raise ended
+        return ended
+
+    async def _listen(self, live: Live) -> None:
+        while data := await live.process.read():
+            text = live.said.add(data)
+            if live.watch.patterns and text:
+                await self._hear(live, text)
+        live.silent.set()
+
+    async def _hear(self, live: Live, text: str) -> None:
+        patterns = live.watch.patterns
+        lines = live.watch.matches(text)
+        if not lines:
+            return
+        match live.watch.judge(len(lines)):
+            case Heard.IGNORE:
+                return
+            case Heard.TELL:
+                told = notices.matched(live.record, patterns, lines, live.watch.left_out)
+                changed = structs.replace(live.record, notices=live.record.notices + 1)
+                live.watch.left_out = 0
+            case Heard.GIVE_UP:
+                told = notices.given_up(live.record, patterns)
+                count = live.record.notices + 1
+                changed = structs.replace(live.record, notices=count, notify=True, watch=())
+        try:
+            await self._tell(changed, f"{changed.id}:{changed.notices}", told)
+        except StoreError as error:
+            log.warning("a notice of %s is missing: %s", live.record.id, error)
+            return
+        live.record = changed
+
+    async def _part(self, live: Live, state: State, ended: Exit | None) -> None:
+        """The end is written down and reported in one commit."""
+        said = live.said.finish()
+        if said and live.watch.patterns:
+            await self._hear(live, said)
+        closed = structs.replace(
+            live.record,
+            state=state,
+            source=live.source or ("" if ended else "Hermes itself was closed"),
+            exit_code=as_shell(ended.exit_code) if ended else None,
+            output=live.said.tail(LAST_WORDS),
+            log=live.said.file,
+        )
+        try:
+            await self._close(closed)
+        except StoreError:
+            log.exception("the end of %s could not be written down", closed.id)
+        live.record = structs.replace(closed, ended=self._parts.clock.now())
+        live.over.set()
+
+    async def _close(self, record: Record) -> bool:
+        """False when somebody else has closed it. Raises `StoreError` if the disk stays away."""
+        record = structs.replace(record, ended=self._parts.clock.now())
+        promised = record.notify or bool(record.watch) or record.state is not State.EXITED
+        told = notices.ended(record) if promised and record.source not in OWN_DOING else ""
+        passing("processes.exited")
+        try:
+            await self._persist(record, told)
+        except Overtaken:
+            return False
+        return True
+
+    async def _persist(self, record: Record, told: str) -> None:
+        """A disk that is full or locked for a while must not cost a report."""
+        for attempt in range(1, 6):
+            try:
+                await self._tell(record, f"{record.id}:end", told)
+            except Overtaken:
+                raise
+            except StoreError as error:
+                log.warning("the end of %s is not written down yet: %s", record.id, error)
+                if attempt == 5:
+                    raise
+                await self._parts.clock.sleep(RETRY.delay(attempt))
+            else:
+                return
+
+    async def _tell(self, record: Record, key: str, text: str) -> None:
+        """The row and the news in one commit, so that there is never one without the other."""
+        writes: list[Write] = []
+        scope = record.scope
+        if text and scope.later:
+            scope = await self._parts.present(scope)
+            writes += self._parts.later.brought(scope, key, text)
+        matter = matter_of(record, self._parts.clock.now(), self._holder)
+        await self._parts.store.commit(PutMatter(matter, was=State.RUNNING.value), *writes)
+        if writes:
+            passing("processes.brought")
+            self._parts.later.ring(scope)
+
+
+@asynccontextmanager
+async def open_registry(parts: ProcessParts) -> AsyncGenerator[Registry]:
+    """Leaving the block ends every process, and writes down that it did."""
+    failure: Exception | None = None
+    async with anyio.create_task_group() as group:
+        registry = Registry(parts, group)
+        group.start_soon(_recovered, registry)
+        try:
+            yield registry
+        except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
+            failure = error
+        finally:
+            group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+def _trouble(name: str, error: Exception) -> str:
+    """One process's trouble is not the others'."""
+    if isinstance(error, SandboxError):
+        log.warning("the process %s was lost: %s", name, error)
+        return error.sentence
+    log.error("the process %s could not be attended to", name, exc_info=error)
+    return "something broke inside Hermes"
+
+
+async def _recovered(registry: Registry) -> None:
+    try:
+        lost = await registry.recover()
+    except StoreError as error:
+        log.warning("background processes of earlier programs were not looked for: %s", error)
+        return
+    if lost:
+        log.warning("%d background processes were lost with the program that ran them", lost)

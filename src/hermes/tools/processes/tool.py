@@ -1,0 +1,229 @@
+"""The `process` tool: what a session can do with the commands it left running."""
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import anyio
+import anyio.lowlevel
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from hermes.kit.clock import Clock
+from hermes.kit.text import one_line
+from hermes.ports.counsel import Wish
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.tools import Effect, ToolSpec
+from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.processes.record import Record, State
+from hermes.tools.processes.registry import Live, Registry
+
+MAX_WAIT = 600
+DEFAULT_WAIT = 180
+PREVIEW = 1_000
+MAX_OUTPUT = 50_000
+LINES = 200
+SHOWN_COMMAND = 200
+FEED_PATIENCE = 5.0
+"""Seconds in which a process must begin to read what it is told."""
+
+Action: TypeAlias = Literal["list", "poll", "log", "wait", "kill", "write", "submit", "close"]
+
+
+class ProcessArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    action: Action
+    session_id: Annotated[str, Meta(description="proc_…; not for list")] = ""
+    data: str = ""
+    timeout: Annotated[int, Meta(ge=0, le=MAX_WAIT, description="Of wait, seconds")] = 0
+    offset: Annotated[int, Meta(ge=0, description="Of log: first line; else the last ones")] = 0
+    limit: Annotated[int, Meta(ge=0, le=2000, description="Of log: lines, default 200")] = 0
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    session_id: str
+    command: str
+    status: str
+    pid: int
+    uptime_seconds: int
+    cwd: str
+    exit_code: int | UnsetType = UNSET
+    notify_on_complete: bool | UnsetType = UNSET
+
+
+class ListResult(Struct, frozen=True):
+    processes: list[Listed]
+
+
+class Polled(Struct, frozen=True, kw_only=True):
+    """Of every action; what does not apply is left out."""
+
+    session_id: str
+    command: str
+    status: str
+    pid: int
+    uptime_seconds: int
+    output_preview: str | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    total_lines: int | UnsetType = UNSET
+    showing: str | UnsetType = UNSET
+    exit_code: int | UnsetType | None = UNSET
+    completion_reason: str | UnsetType = UNSET
+    termination_source: str | UnsetType = UNSET
+    full_output: str | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+
+
+class ProcessTool:
+    def __init__(self, registry: Registry, clock: Clock) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._arguments = Arguments("process", ProcessArgs)
+        self.spec = ToolSpec(
+            "process",
+            description(f"{Path(__file__).parent}/process"),
+            self._arguments.schema,
+            Effect.OUTSIDE,
+            timeout=MAX_WAIT + 20.0,
+            toolset="terminal",
+        )
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        asked = self._arguments.decode(args)
+        await anyio.lowlevel.checkpoint()
+        if asked.action == "list":
+            records = await self._registry.of(ctx.scope)
+            text = result(ListResult([self._listed(record) for record in records]))
+            return Output.text(text, shown=f"{len(records)} processes")
+        if not asked.session_id:
+            raise ToolError(f"process: `session_id` is missing for {asked.action}.")
+        record, live = await self._registry.find(ctx.scope, asked.session_id)
+        answer = await self._answer(asked, ctx, record, live)
+        shown = answer.output if isinstance(answer.output, str) else answer.output_preview
+        return Output.text(result(answer), shown=shown if isinstance(shown, str) else "")
+
+    async def _answer(
+        self, asked: ProcessArgs, ctx: ToolContext, record: Record, live: Live | None
+    ) -> Polled:
+        match asked.action:
+            case "log":
+                return self._logged(record, live, asked)
+            case "wait":
+                return await self._waited(record, live, asked.timeout or DEFAULT_WAIT)
+            case "kill":
+                return await self._killed(record, live)
+            case "write" | "submit" | "close":
+                return await self._fed(_listening(record, live), asked, ctx)
+            case _:
+                return self._polled(record, live)
+
+    def _listed(self, record: Record) -> Listed:
+        return Listed(
+            session_id=record.id,
+            command=one_line(record.command, SHOWN_COMMAND),
+            status=_status(record),
+            pid=record.pid,
+            uptime_seconds=self._uptime(record),
+            cwd=record.folder,
+            exit_code=UNSET if record.exit_code is None else record.exit_code,
+            notify_on_complete=True if record.notify else UNSET,
+        )
+
+    def _about(self, record: Record, **more: str | int | UnsetType) -> Polled:
+        ended = not record.is_running
+        return Polled(
+            session_id=record.id,
+            command=one_line(record.command, SHOWN_COMMAND),
+            status=_status(record),
+            pid=record.pid,
+            uptime_seconds=self._uptime(record),
+            exit_code=record.exit_code if ended else UNSET,
+            completion_reason=record.state.value if ended else UNSET,
+            termination_source=record.source or UNSET,
+            **more,  # pyright: ignore[reportArgumentType]
+        )
+
+    def _uptime(self, record: Record) -> int:
+        until = record.ended or self._clock.now()
+        return max(0, round((until - record.started).total_seconds()))
+
+    def _polled(self, record: Record, live: Live | None) -> Polled:
+        return self._about(record, output_preview=_tail(record, live, PREVIEW))
+
+    def _logged(self, record: Record, live: Live | None, asked: ProcessArgs) -> Polled:
+        lines = (live.said.text if live else record.output).splitlines()
+        limit = asked.limit or LINES
+        first = asked.offset or max(0, len(lines) - limit)
+        some = lines[first : first + limit]
+        text = "\n".join(some)
+        short = bool(live and live.said.lost) or (live is None and bool(record.log))
+        return self._about(
+            record,
+            output=text[-MAX_OUTPUT:],
+            total_lines=len(lines),
+            showing=f"lines {first + 1} to {first + len(some)}" if some else "no lines",
+            full_output=record.log if short or len(text) > MAX_OUTPUT else UNSET,
+        )
+
+    async def _waited(self, record: Record, live: Live | None, seconds: int) -> Polled:
+        if live is not None:
+            with anyio.move_on_after(seconds):
+                await live.over.wait()
+            record = live.record
+        note = f"It still runs after {seconds} s." if record.is_running else UNSET
+        return self._about(record, output=_tail(record, live, MAX_OUTPUT), note=note)
+
+    async def _killed(self, record: Record, live: Live | None) -> Polled:
+        if live is None and record.is_running:
+            raise _elsewhere(record)
+        if live is not None:
+            record = await self._registry.end(live, "process kill")
+        return self._about(record, output_preview=_tail(record, live, PREVIEW))
+
+    async def _fed(self, live: Live, asked: ProcessArgs, ctx: ToolContext) -> Polled:
+        if asked.action == "close":
+            live.process.hang_up()
+            return self._polled(live.record, live)
+        await self._allowed(live.record, asked.data, ctx)
+        data = asked.data + ("\n" if asked.action == "submit" else "")
+        with anyio.move_on_after(FEED_PATIENCE) as patience:
+            await live.process.feed(data.encode())
+        if patience.cancelled_caught:
+            raise ToolError("process: it does not read its input, so not all was written.")
+        return self._polled(live.record, live)
+
+    async def _allowed(self, record: Record, data: str, ctx: ToolContext) -> None:
+        """What is typed into a shell is as good as a command of its own."""
+        wish = Wish(  # noqa: S604 - says that it is for a shell, and runs nothing
+            tool="process",
+            action=data,
+            reaching=record.reaching,
+            shell=True,
+            folder=record.folder,
+            reason=f"input for {record.command}",
+            foreign=ctx.foreign,
+        )
+        ruling = await ctx.ask(wish)
+        if not ruling.allowed:
+            raise ToolError(f"process: {ruling.why}")
+
+
+def _status(record: Record) -> str:
+    return "running" if record.is_running else "exited"
+
+
+def _tail(record: Record, live: Live | None, length: int) -> str:
+    return live.said.tail(length) if live else record.output[-length:]
+
+
+def _listening(record: Record, live: Live | None) -> Live:
+    if live is not None and not live.over.is_set():
+        return live
+    if record.state is State.RUNNING:
+        raise _elsewhere(record)
+    raise ToolError(f"process: {record.id} has ended and reads nothing any more.")
+
+
+def _elsewhere(record: Record) -> ToolError:
+    return ToolError(
+        f"process: {record.id} belongs to another running Hermes, which alone can reach it.",
+        hint=f"Its process id is {record.pid}.",
+    )

@@ -1,0 +1,92 @@
+"""Questions at a real terminal: a letter answers, Enter alone denies, Ctrl+C ends the turn."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from processes import Hermes, MockModel, mock_model
+
+PROMPT = "\x1b[1;36m> \x1b[0m"
+DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
+SCRIPT = Script(
+    rules=[
+        Rule("delete", [Reply("", [Call("terminal", DELETE)]), Reply("That was it.")]),
+        Rule("colour", [
+            Reply("", [Call("clarify", {"question": "Which?", "choices": ["red", "blue"]})]),
+            Reply("That was it."),
+        ]),
+    ],
+    default=Reply("Plain answer."),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+    hermes = Hermes(tmp_path, model.url)
+    hermes.configure("approvals:\n  mode: manual\n")
+    (hermes.work / "build").mkdir(parents=True)
+    return hermes
+
+
+def asked(child: pexpect.spawn) -> str:
+    child.expect_exact("(Enter alone denies): ")
+    return child.before
+
+
+@pytest.mark.parametrize(
+    ("typed", "deleted"), [("o", True), ("always", True), ("", False), ("x", False)]
+)
+def test_a_letter_answers(hermes: Hermes, typed: str, *, deleted: bool) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline("delete it")
+        shown = asked(child)
+        assert "rm -rf build" in shown
+        assert "to build anew" in shown
+        assert "[o]nce / [s]ession / [a]lways / [d]eny" in shown
+        child.sendline(typed)
+        child.expect_exact("That was it.")
+        child.expect_exact(PROMPT)
+        assert (hermes.work / "build").exists() is not deleted
+
+
+def test_ctrl_c_denies_and_interrupts(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline("delete it")
+        asked(child)
+        child.sendintr()
+        child.expect_exact("Interrupted.")
+        child.expect_exact(PROMPT)
+        assert (hermes.work / "build").exists()
+        child.sendline("hello")
+        child.expect_exact("Plain answer.")
+
+
+def test_a_choice_by_its_number(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline("colour")
+        child.expect_exact("2. blue")
+        child.expect_exact("> ")
+        child.sendline("2")
+        child.expect_exact("blue")
+        child.expect_exact("That was it.")
+
+
+def test_yolo_asks_nothing(hermes: Hermes) -> None:
+    with hermes.terminal("--yolo") as child:
+        child.expect_exact(PROMPT)
+        child.sendline("delete it")
+        child.expect_exact("That was it.")
+        child.expect_exact(PROMPT)
+        assert not (hermes.work / "build").exists()

@@ -1,0 +1,132 @@
+"""Whoever sits at a terminal is asked before the agent acts, here and behind the door."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from doors import served
+from hermes.config.env import Env
+from hermes.config.home import resolve_home
+from hermes.local.here import open_here
+from hermes.local.partner import Partner, Question, Start
+from hermes.local.remote import open_remote
+from hermes.schema.events import Answered, Asked, Event, Notice, Outcome, Said
+from hermes.schema.messages import Result, Text, text_of
+from hermes.schema.questions import Asking
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from processes import Hermes, MockModel, mock_model
+
+DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
+SCRIPT = Script(
+    rules=[
+        Rule("delete", [Reply("", [Call("terminal", DELETE)]), Reply("Done.")]),
+        Rule("colour", [
+            Reply("", [Call("clarify", {"question": "Which?", "choices": ["red", "blue"]})]),
+            Reply("Done."),
+        ]),
+    ],
+    default=Reply("Plain answer."),
+)  # fmt: skip
+
+Opener = Callable[..., AbstractContextManager[Partner]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture(params=["here", "remote"])
+def meet(request: pytest.FixtureRequest, tmp_path: Path, model: MockModel) -> Iterator[Opener]:
+    hermes = Hermes(tmp_path, model.url)
+    hermes.configure("approvals:\n  mode: manual\n")
+    (hermes.work / "build").mkdir(parents=True)
+    env = Env(hermes.env)
+    home = resolve_home(env)
+
+    def here(**given: object) -> AbstractContextManager[Partner]:
+        return open_here(home, env, Start(cwd=str(hermes.work), **given))
+
+    def remote(**given: object) -> AbstractContextManager[Partner]:
+        return open_remote(home.path, env, Start(cwd=str(hermes.work), **given))
+
+    if request.param == "here":
+        yield here
+        return
+    with served(hermes):
+        yield remote
+
+
+class Person:
+    """Answers what is asked with the words that are given."""
+
+    def __init__(self, partner: Partner, *words: str) -> None:
+        self._partner = partner
+        self._words = words
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, Asked):
+            for word in self._words:
+                self._partner.answer(event.question.id, word)
+
+    @property
+    def questions(self) -> list[Asked]:
+        return [event for event in self.events if isinstance(event, Asked)]
+
+    @property
+    def result(self) -> Result:
+        (found,) = [
+            one.message
+            for one in self.events
+            if isinstance(one, Said) and isinstance(one.message, Result)
+        ]
+        return found
+
+
+def say(partner: Partner, text: str, *words: str) -> Person:
+    person = Person(partner, *words)
+    assert partner.say(Question((Text(text),)), person) is Outcome.DONE
+    return person
+
+
+def test_once_and_for_the_session(meet: Opener, tmp_path: Path) -> None:
+    with meet(person=True) as partner:
+        first = say(partner, "delete", "once")
+        (asked,) = first.questions
+        assert asked.question.subject == "rm -rf build"
+        assert asked.question.reason == "to build anew"
+        assert Answered(asked.question.id, "once", "owner") in first.events
+        assert not first.result.failed
+        again = say(partner, "delete once more", "session")
+        assert len(again.questions) == 1
+        assert say(partner, "delete again").questions == []
+
+
+def test_a_refusal_and_a_second_thought(meet: Opener) -> None:
+    with meet(person=True) as partner:
+        heard = say(partner, "delete", "deny", "once")
+        assert "refused" in text_of(heard.result)
+        notices = [event.text for event in heard.events if isinstance(event, Notice)]
+        assert any("answered already" in text for text in notices)
+
+
+def test_a_clarification(meet: Opener) -> None:
+    with meet(person=True) as partner:
+        heard = say(partner, "colour", "2")
+        assert heard.questions[0].question.kind is Asking.CLARIFY
+        assert '"user_response":"blue"' in text_of(heard.result)
+
+
+def test_where_nobody_sits_nobody_is_asked(meet: Opener) -> None:
+    with meet() as partner:
+        heard = say(partner, "delete")
+        assert heard.questions == []
+        assert "--yolo" in text_of(heard.result)
+        assert "nobody answered" in text_of(say(partner, "colour").result)
+    with meet(yolo=True) as partner:
+        assert not say(partner, "delete").result.failed

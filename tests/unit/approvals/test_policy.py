@@ -1,0 +1,193 @@
+"""Verdicts from rules, wish and scope, without asking anybody."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from hermes.approvals.policy import (
+    Allowed,
+    Doubtful,
+    Mode,
+    Refused,
+    Rules,
+    Standing,
+    Verdict,
+    unreachable,
+    verdict,
+)
+from hermes.approvals.simple import grant_of
+from hermes.ports.counsel import Reaching, Wish
+from hermes.schema.scope import Role, Scope
+
+SCOPE = Scope("default", "s1", "r1", "/home/me/w", attended=True)
+RULES = Rules(home="/home/me")
+FAR = [Reaching.NETWORK, Reaching.BEYOND]
+
+
+def wish(action: str = "ls", reaching: Reaching = Reaching.OPEN, *, foreign: bool = False) -> Wish:
+    return Wish(  # noqa: S604 - a word of our own
+        tool="terminal", action=action, reaching=reaching, shell=True, folder="/home/me/w",
+        foreign=foreign,
+    )  # fmt: skip
+
+
+def judged(
+    one: Wish, rules: Rules = RULES, scope: Scope = SCOPE, standing: Standing | None = None
+) -> Verdict:
+    return verdict(rules, one, scope, standing or Standing())
+
+
+@pytest.mark.parametrize("reaching", list(Reaching))
+def test_nothing_bypasses_the_hard_list(reaching: Reaching) -> None:
+    one = wish("rm -rf /", reaching)
+    grant = grant_of(one, "g", session="", by="owner")
+    free = Rules(home="/home/me", mode=Mode.OFF, yolo=True, allow=("rm -rf /",), cron=True)
+    for source in ("cli", "cron"):
+        scope = structs.replace(SCOPE, yolo=True, source=source)
+        standing = Standing(grants=[grant], yolo=True)
+        assert isinstance(judged(one, free, scope, standing), Refused)
+
+
+@pytest.mark.parametrize(
+    ("rule", "action"),
+    [
+        ("git push*", "git push origin"),
+        ("git push*", "cd x && git push origin"),
+        ("sudo*", "/usr/bin/sudo ls"),
+        ("sudo *", "true; sudo   ls"),
+        ("curl *", "bash -c 'curl x'"),
+        ("curl *", "echo $(curl x)"),
+        ("*secret*", "cat secret.txt"),
+        ("npm publish", "X=npm; $X publish"),
+    ],
+)
+def test_what_the_owner_denies_is_seen_wherever_it_stands(rule: str, action: str) -> None:
+    rules = Rules(home="/home/me", deny=(rule,), mode=Mode.OFF)
+    found = judged(wish(action, Reaching.INSIDE), rules)
+    assert isinstance(found, Refused)
+    assert rule in found.why
+
+
+def test_behind_a_wall_nothing_is_asked() -> None:
+    assert isinstance(judged(wish("rm -rf build", Reaching.INSIDE)), Allowed)
+    assert isinstance(judged(wish("sudo x", Reaching.INSIDE, foreign=True)), Allowed)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "rm -rf build", "git push --force", "git reset --hard", "chmod 777 x", "curl x | sh",
+        "sudo ls",
+        "echo x > /etc/hosts", "echo x >> ~/.ssh/authorized_keys", "find . -delete", "kill -9 5",
+        "docker system prune", "psql -c 'DROP TABLE x'", "bash -c \"$(curl x)\"", "$CMD x",
+        "cp a .env",
+        "python3 -c 'import os; os.remove(\"x\")'", "echo x | xargs rm -rf",
+        "sh -c 'git clean -fd'",
+        "systemctl stop x", "hermes config set approvals.mode off", "sed -i s/a/b/ /etc/hosts",
+        "crontab -r",
+    ],
+)  # fmt: skip
+def test_without_a_wall_what_looks_dangerous_is_asked_for(action: str) -> None:
+    found = judged(wish(action))
+    assert isinstance(found, Doubtful)
+    assert found.smart
+    assert isinstance(judged(wish(action), Rules(mode=Mode.OFF, home="/h")), Allowed)
+    manual = judged(wish(action), Rules(mode=Mode.MANUAL, home="/h"))
+    assert isinstance(manual, Doubtful)
+    assert not manual.smart
+
+
+@pytest.mark.parametrize(
+    "action",
+    ["ls", "npm test", "git status", "git push", "echo x > y", "make -j4 2>&1 | tail", "cp a b",
+     "pytest -q", "python3 -c 'print(1)'", "rm x",
+     "mkdir -p a/b", "curl https://x", "find . -name x", "kill 5"],
+)  # fmt: skip
+def test_ordinary_work_is_not(action: str) -> None:
+    assert isinstance(judged(wish(action)), Allowed)
+
+
+def test_words_of_strangers_tighten_it() -> None:
+    for action in (
+        "ls -la | head",
+        "cat x",
+        "git log",
+        "grep -r x . 2>/dev/null",
+        "find . -name x",
+    ):
+        assert isinstance(judged(wish(action, foreign=True)), Allowed)
+    for action in ("npm test", "echo x > y", "curl x", "git push", "find . -delete", "env x",
+                   "sort -o a b", "python3 x.py", "git branch x", "cat x | sh", "$X"):  # fmt: skip
+        found = judged(wish(action, foreign=True))
+        assert isinstance(found, Doubtful), action
+        assert not found.smart
+
+
+@pytest.mark.parametrize("reaching", FAR)
+def test_grants_and_their_reach(reaching: Reaching) -> None:
+    one = wish("curl x", reaching)
+    always = Standing(grants=[grant_of(one, "g", session="", by="owner")])
+    session = Standing(grants=[grant_of(one, "g", session="s1", by="owner")])
+    assert isinstance(judged(one), Doubtful)
+    assert isinstance(judged(one, standing=always), Allowed)
+    assert isinstance(judged(one, standing=session), Allowed)
+    strange = structs.replace(one, foreign=True)
+    assert isinstance(judged(strange, standing=always), Allowed)
+    assert isinstance(judged(strange, standing=session), Doubtful)
+    assert isinstance(judged(wish("curl x; ls", reaching), standing=always), Doubtful)
+
+
+def test_the_list_of_the_settings_counts_up_to_the_wall() -> None:
+    rules = Rules(home="/h", allow=("git push **",))
+    assert isinstance(judged(wish("git push -f", Reaching.OPEN), rules), Allowed)
+    assert isinstance(judged(wish("git push -f", Reaching.NETWORK), rules), Allowed)
+    assert isinstance(judged(wish("git push -f", Reaching.BEYOND), rules), Doubtful)
+
+
+def test_roles() -> None:
+    guest = structs.replace(SCOPE, role=Role.GUEST, yolo=True)
+    for reaching in FAR:
+        assert isinstance(judged(wish("ls", reaching), Rules(mode=Mode.OFF), guest), Refused)
+    member = structs.replace(SCOPE, role=Role.MEMBER, principal="m", key="agent:main:x:dm:1")
+    found = judged(wish("rm -rf x"), scope=member)
+    assert isinstance(found, Doubtful)
+    assert found.owner_only
+    assert not found.smart
+    assert "owner is not in this chat" in unreachable(member, found)
+    group = structs.replace(member, key="agent:main:x:group:1")
+    assert unreachable(group, found) == ""
+    trusted = judged(wish("rm -rf x"), structs.replace(RULES, members=True), member)
+    assert isinstance(trusted, Doubtful)
+    assert not trusted.owner_only
+
+
+def test_yolo_is_the_owners() -> None:
+    one = wish("ls", Reaching.BEYOND)
+    assert isinstance(judged(one, scope=structs.replace(SCOPE, yolo=True)), Allowed)
+    assert isinstance(judged(one, standing=Standing(yolo=True)), Allowed)
+    member = structs.replace(SCOPE, role=Role.MEMBER)
+    assert isinstance(judged(one, scope=member, standing=Standing(yolo=True)), Doubtful)
+
+
+def test_where_nobody_can_be_asked() -> None:
+    alone = structs.replace(SCOPE, attended=False)
+    found = judged(wish("rm -rf x"), scope=alone)
+    assert isinstance(found, Doubtful)
+    assert "--yolo" in unreachable(alone, found)
+    cron = structs.replace(SCOPE, source="cron")
+    refused = judged(wish("rm -rf x"), scope=cron)
+    assert isinstance(refused, Refused)
+    assert "cron_mode" in refused.why
+    assert isinstance(judged(wish("rm -rf x"), structs.replace(RULES, cron=True), cron), Allowed)
+
+
+@given(st.text(alphabet="rmdf -/~.*?$(){}[]<>|&;\"'`\\\n#=:x01", max_size=40))
+def test_every_text_gets_a_verdict(text: str) -> None:
+    for reaching in Reaching:
+        assert isinstance(judged(wish(text, reaching)), Allowed | Doubtful | Refused)
+
+
+def test_what_is_too_long_to_be_judged() -> None:
+    assert isinstance(judged(wish("echo a;" * 5000)), Refused)
+    assert isinstance(judged(wish("echo a;" * 5000, Reaching.INSIDE)), Allowed)

@@ -1,0 +1,107 @@
+"""Going back to a checkpoint, files and talk together, typed into a real conversation."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import structs
+
+from commanding import Shelf, Typist, typist
+from hermes.commands.services import Services
+from hermes.schema.errors import SessionBusy, UsageError
+from hermes.schema.scope import Role, Scope
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import says
+from talks import HANGS
+from workbench import Ear
+
+pytestmark = pytest.mark.anyio
+
+
+def furnish(at: Typist, clock: FakeClock) -> Shelf:
+    shelf = Shelf(clock)
+    at.context = structs.replace(at.context, services=Services(checkpoints=shelf))
+    return shelf
+
+
+async def test_files_and_talk_go_back_together(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with typist(tmp_path, says("1"), says("2"), says("3"), clock=clock) as at:
+        shelf = furnish(at, clock)
+        await at.one.say("one")
+        await at.one.say("two and more", Ear())
+        row = (await at.one.rows())[-1]
+        session = at.one.conversation.session
+        await shelf.before(Scope("default", session.id, row.run, session.cwd))
+        await at.one.say("three", Ear())
+        listed = await at.read("/rollback")
+        assert "before “two and more”" in listed
+        told = await at.read("/rollback 1")
+        assert told == (
+            "Brought back 2 files, removed 1 file that came since. Took back 2 turns. "
+            "/rollback 1 undoes this for the files."
+        )
+        assert await at.texts() == ["one", "1"]
+        assert [one.id for one in shelf.restored] == ["cp_0"]
+        assert "before a rollback" in await at.read("/rollback")
+
+
+async def test_a_snapshot_takes_back_what_was_said_after_it(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with typist(tmp_path, says("1"), says("2"), clock=clock) as at:
+        furnish(at, clock)
+        await at.one.say("one")
+        assert "Kept /work as it is." in await at.read("/snap good state")
+        assert "good state" in await at.read("/rollback")
+        await clock.advance(5)
+        await at.one.say("two", Ear())
+        assert "Took back 1 turn." in await at.read("/rollback 1")
+        assert await at.texts() == ["one", "1"]
+        assert "Took back" not in await at.read("/rollback 1")
+
+
+async def test_another_sessions_checkpoint_leaves_this_talk_alone(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with typist(tmp_path, says("1"), clock=clock) as at:
+        shelf = furnish(at, clock)
+        await at.one.say("one")
+        await shelf.take("/work", "elsewhere", "theirs")
+        shelf.failed = ("a.txt: Permission denied",)
+        told = await at.read("/rollback 1")
+        assert "another session's" in told
+        assert told.endswith("a.txt: Permission denied")
+        assert await at.texts() == ["one", "1"]
+
+
+async def test_not_while_a_turn_is_running(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with typist(tmp_path, HANGS, clock=clock) as at:
+        shelf = furnish(at, clock)
+        await shelf.take("/work", "elsewhere")
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(at.one.say, "one")
+                await at.one.until_it_hangs()
+                with pytest.raises(SessionBusy):
+                    await at.type("/rollback 1")
+                at.one.conversation.interrupt()
+        assert not shelf.restored
+
+
+async def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with typist(tmp_path, says("1"), clock=clock) as at:
+        at.context = structs.replace(at.context, services=Services())
+        for line in ("/rollback", "/snapshot"):
+            with pytest.raises(UsageError, match="turned off"):
+                await at.type(line)
+        shelf = furnish(at, clock)
+        with pytest.raises(UsageError, match="no checkpoint"):
+            await at.type("/rollback")
+        await shelf.take("/work", "s")
+        for words in ("2", "0", "all", "-1", "1 2"):
+            with pytest.raises(UsageError, match="number from 1 to 1"):
+                await at.type(f"/rollback {words}")
+        at.sits(Role.MEMBER)
+        with pytest.raises(UsageError, match="owner"):
+            await at.type("/rollback 1")

@@ -1,0 +1,205 @@
+"""A turn in a chat that asks before it acts: the right person answers, and it goes on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateways import Lobby, key_of, lobby, until, update
+from hermes.approvals.policy import Rules
+from hermes.gateway.letters import TurnedAway, Welcome
+from hermes.ports.channel import Inbound
+from hermes.ports.counsel import Reaching, Wish
+from hermes.ports.tool import ToolContext
+from hermes.schema.messages import Result, text_of
+from hermes.schema.scope import Role
+from hermes.schema.tools import Effect
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import says
+from workbench import FakeTool, answer, call
+
+pytestmark = pytest.mark.anyio
+
+RULES = Rules(home="/home/me")
+CARGO = "rm -rf build"
+
+
+async def act(args: dict[str, Any], context: ToolContext) -> str:
+    wish = Wish(  # noqa: S604 - a word of our own
+        tool="shell", action=args["command"], reaching=Reaching.OPEN, shell=True, folder="/work",
+        reason="to build anew",
+    )  # fmt: skip
+    ruling = await context.ask(wish)
+    return "done" if ruling.allowed else ruling.why
+
+
+async def clarify(args: dict[str, Any], context: ToolContext) -> str:
+    return str(await context.inquire(args["question"], args["choices"]))
+
+
+def shell() -> FakeTool:
+    return FakeTool("shell", act, effect=Effect.OUTSIDE)
+
+
+def script(command: str = CARGO):
+    return [answer(call("shell", command=command))], says("the end")
+
+
+async def results(at: Lobby) -> list[str]:
+    return [text_of(one) for one in await at.transcript() if isinstance(one, Result)]
+
+
+async def asked(at: Lobby, count: int = 1) -> str:
+    """Wait until a question can be read in the chat."""
+
+    def questions() -> list[str]:
+        return [text for text in at.channel.seen_in("1") if "May I" in text]
+
+    await until(lambda: len(questions()) >= count)
+    return questions()[-1]
+
+
+async def say(at: Lobby, text: str, key: str, sender: str = "ann") -> None:
+    await at.gateway.intake.deliver(structs.replace(update(text, key), sender=sender))
+
+
+async def people(inbound: Inbound) -> Welcome | TurnedAway:
+    """One chat that three read: Ann owns the agent, Bob may talk to it, and so may Cleo."""
+    key = key_of(inbound).replace(":dm:", ":group:")
+    if inbound.sender == "ann":
+        return Welcome(key=key)
+    return Welcome(key=key, principal=inbound.sender, role=Role.MEMBER)
+
+
+async def test_the_question_shows_everything_and_yes_lets_it_go_on(tmp_path: Path) -> None:
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+        await say(at, "clean up", "1")
+        question = await asked(at)
+        assert "```\nrm -rf build\n```" in question
+        assert "Reason: to build anew" in question
+        assert "/approve" in question
+        await say(at, "yes", "2")
+        await at.sees(question, "Allowed, this once.", "the end")
+        await at.calm()
+        assert await results(at) == ["done"]
+        assert "yes" not in await at.texts()
+        assert await at.open_rows() == await at.open_rows("commands") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told", "result"),
+    [
+        ("/approve", "Allowed, this once.", "done"),
+        ("/approve session", "Allowed for this session.", "done"),
+        ("/deny too late at night", "Refused.", "too late at night"),
+        ("👎", "Refused.", "refused"),
+    ],
+)
+async def test_other_ways_to_answer(tmp_path: Path, line: str, told: str, result: str) -> None:
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+        await say(at, "clean up", "1")
+        question = await asked(at)
+        await say(at, line, "2")
+        await at.sees(question, told, "the end")
+        await at.calm()
+        assert result in (await results(at))[0]
+
+
+async def test_a_word_that_comes_again_is_heard_once(tmp_path: Path) -> None:
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+        await say(at, "clean up", "1")
+        question = await asked(at)
+        await say(at, "yes", "2")
+        await say(at, "yes", "2")
+        await at.sees(question, "Allowed, this once.", "the end")
+        await at.calm()
+        await say(at, "yes", "2")
+        assert at.channel.seen_in("1") == [question, "Allowed, this once.", "the end"]
+
+
+async def test_only_the_owner_answers_for_a_member(tmp_path: Path) -> None:
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES, door=people) as at:
+        await say(at, "clean up", "1", "bob")
+        await asked(at)
+        await say(at, "/approve", "2", "cleo")
+        await until(lambda: "Only the owner" in at.channel.seen_in("1")[-1])
+        await say(at, "/approve", "3", "bob")
+        await until(lambda: len(at.channel.seen_in("1")) == 3)
+        await say(at, "ok", "4", "ann")
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert at.channel.seen_in("1")[-2] == "Allowed, this once."
+
+
+async def test_nobody_answers(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES, clock=clock) as at:
+        await say(at, "clean up", "1")
+        question = await asked(at)
+        for _ in range(62):
+            await clock.advance(1)
+        await at.sees(question, "Nobody answered in time, so it was not done.", "the end")
+        await at.calm()
+        await say(at, "/approve", "2")
+        await until(lambda: at.channel.seen_in("1")[-1].startswith("Too late"))
+
+
+async def test_another_word_ends_the_turn_and_its_question(tmp_path: Path) -> None:
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+        await say(at, "clean up", "1")
+        await asked(at)
+        await say(at, "/stop", "2")
+        await until(lambda: "Stopped." in at.channel.seen_in("1"))
+        await at.calm()
+        await say(at, "/approve", "3")
+        await until(lambda: at.channel.seen_in("1")[-1].startswith("Too late"))
+
+
+async def test_what_was_allowed_for_the_session_is_not_asked_again(tmp_path: Path) -> None:
+    async with lobby(
+        tmp_path, *script(), *script(), *script("rm -rf dist"), tools=[shell()], leave=RULES
+    ) as at:
+        await say(at, "clean up", "1")
+        await asked(at)
+        await say(at, "session", "2")
+        await until(lambda: at.channel.seen_in("1").count("the end") == 1)
+        await at.calm()
+        await say(at, "again", "3")
+        await until(lambda: at.channel.seen_in("1").count("the end") == 2)
+        await at.calm()
+        await say(at, "/yolo", "4")
+        await say(at, "more", "5")
+        await until(lambda: at.channel.seen_in("1").count("the end") == 3)
+        assert await results(at) == ["done"] * 3
+        await say(at, "/approvals", "6")
+        await until(lambda: CARGO in at.channel.seen_in("1")[-1])
+        await say(at, "/status", "7")
+        await until(lambda: "/yolo is on" in at.channel.seen_in("1")[-1])
+
+
+async def test_clarify_takes_the_next_text(tmp_path: Path) -> None:
+    ask = answer(call("clarify", question="Which colour?", choices=["red", "blue"]))
+    tools = [FakeTool("clarify", clarify, effect=Effect.WRITE)]
+    async with lobby(tmp_path, [ask], says("the end"), tools=tools, leave=RULES) as at:
+        await say(at, "paint", "1")
+        await until(lambda: bool(at.channel.seen_in("1")))
+        (question,) = at.channel.seen_in("1")
+        assert question.startswith("Which colour?\n1. red\n2. blue\n")
+        await say(at, "2", "2")
+        await at.sees(question, "the end")
+        await at.calm()
+        assert await results(at) == ["blue"]
+
+
+async def test_a_gateway_that_closes_leaves_its_question_open(tmp_path: Path) -> None:
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+        await say(at, "clean up", "1")
+        question = await asked(at)
+        at.gateway.close()
+        await until(lambda: at.gateway.actors.draining)
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
+        await until(lambda: len(at.model.requests) == 1)
+        await say(at, "yes", "2")
+        await until(lambda: at.channel.seen_in("1")[-2:] == ["Allowed, this once.", "the end"])
+        assert sum(CARGO in text for text in at.channel.seen_in("1")) <= 1
+        assert CARGO in question

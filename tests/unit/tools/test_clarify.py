@@ -1,0 +1,67 @@
+"""The `clarify` tool: one question, a few choices, and an answer in the user's words."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Text
+from hermes.schema.scope import Scope
+from hermes.tools.clarify import Clarify
+
+pytestmark = pytest.mark.anyio
+
+
+async def _silence(text: str) -> None:
+    return None
+
+
+def context(answer: str | None, asked: list[tuple[str, list[str]]]) -> ToolContext:
+    async def inquire(text: str, choices: Sequence[str]) -> str | None:
+        asked.append((text, list(choices)))
+        return answer
+
+    return ToolContext(Scope("default", "s", "r", "/w"), "c", _silence, inquire=inquire)
+
+
+def args(**given: object) -> Raw:
+    return Raw(msgspec.json.encode(given))
+
+
+async def test_an_answer_is_told_with_the_question() -> None:
+    asked: list[tuple[str, list[str]]] = []
+    output = await Clarify().run(
+        args(question=" Which? ", choices=["red", " ", "blue"]), context("blue", asked)
+    )
+    assert asked == [("Which?", ["red", "blue"])]
+    (part,) = output.parts
+    assert isinstance(part, Text)
+    assert msgspec.json.decode(part.text) == {
+        "question": "Which?",
+        "choices_offered": ["red", "blue"],
+        "user_response": "blue",
+    }
+
+
+async def test_nobody_answers() -> None:
+    with pytest.raises(ToolError, match="nobody answered"):
+        await Clarify().run(args(question="Which?"), context(None, []))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"question": " "},
+        {"question": "x" * 2001},
+        {"question": "x", "choices": ["a"] * 5},
+        {"question": "x", "choices": ["a" * 201]},
+        {"question": "x", "other": 1},
+    ],
+)
+async def test_bad_questions(given: dict[str, object]) -> None:
+    with pytest.raises(ToolError, match="clarify"):
+        await Clarify().run(args(**given), context("x", []))
