@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS  ?= tests
 
-.PHONY: run install dev test check format lint types storeys unit seeds bench soak lock clean
+.PHONY: run install dev test check format lint types storeys unit seeds bench soak specs lock clean
 
 run: install
 	$(BIN)/hermes
@@ -59,6 +59,10 @@ bench: dev
 
 soak: dev
 	$(BIN)/pytest -m soak tests
+
+# What the model is told of the tools, as a file; a test fails when it is not up to date.
+specs: dev
+	$(BIN)/python scripts/specs.py
 
 # Pin every dependency with its hashes; no download address is written.
 lock: dev

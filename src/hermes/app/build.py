@@ -11,12 +11,14 @@ from msgspec import Struct
 from hermes.agent.guard import GuardLimits
 from hermes.app.chats import ChatSettings
 from hermes.app.later import Homecoming
+from hermes.app.learning import Learning
 from hermes.app.leave import approval_desk
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
 from hermes.app.personalities import personality_words
 from hermes.app.planner import StandardPlanner, TurnSettings
 from hermes.app.proxying import Near, afterwards_of, proxied
+from hermes.app.subagents import delegation_parts
 from hermes.app.toolbox import Toolbox, Workbench
 from hermes.approvals.desk import ApprovalDesk
 from hermes.config.dotenv import env_of
@@ -37,6 +39,7 @@ from hermes.session.conversation import Conversation, Origin
 from hermes.session.runner import Runner
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
+from hermes.subagents.desk import Delegations, open_delegations
 from hermes.telemetry.logs import Logs, LogSettings, LogShare, set_up_logs
 from hermes.tools.processes.registry import ProcessParts, Registry, open_registry
 
@@ -89,6 +92,8 @@ class App:
         self.afterwards = parts.afterwards
         self.approvals = parts.approvals
         self.processes = parts.processes
+        self.delegations = parts.delegations
+        self.learning = parts.learning
         self.checkpoints = parts.toolbox.checkpoints
         self.conversation = self.talk(parts.origin)
 
@@ -128,7 +133,18 @@ class _Parts(Struct, frozen=True, kw_only=True):
     afterwards: "Afterwards | None"
     approvals: ApprovalDesk
     processes: Registry
+    delegations: Delegations
+    learning: Learning
     origin: Origin
+
+
+class _Hands:
+    """Subagents need the runner, whose tools need them: they are asked for when one is called."""
+
+    delegations: Delegations
+
+    def delegates(self) -> Delegations:
+        return self.delegations
 
 
 @asynccontextmanager
@@ -165,7 +181,12 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
                 )
             )
         )
-        bench = Workbench(home, env, loaded.config, redactor, blobs, door, clock, processes)
+        learning = Learning(home, env, loaded.config, store, clock)
+        hands = _Hands()
+        bench = Workbench(
+            home, env, loaded.config, redactor, blobs, door, clock, processes,
+            store=store, delegates=hands.delegates, learning=learning,
+        )  # fmt: skip
         toolbox = bench.toolbox(choices.toolsets, choices.without)
         chats = ChatSettings(loaded.config)
         approvals = approval_desk(loaded.config, env, store, clock, desk)
@@ -177,6 +198,8 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         afterwards = afterwards_of(loaded.config, env, near)
         chosen = proxied(planner, loaded.config, env, near, afterwards)
         runner = Runner(store, clock, chosen, price, home.profile)
+        helping = delegation_parts(loaded.config, store, runner, clock, later)
+        hands.delegations = await stack.enter_async_context(open_delegations(helping))
         parts = _Parts(
             blobs=blobs,
             clock=clock,
@@ -192,6 +215,8 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
             afterwards=afterwards,
             approvals=approvals,
             processes=processes,
+            delegations=hands.delegations,
+            learning=learning,
             origin=Origin(source=choices.source, cwd=choices.workspace),
         )
         yield App(home, loaded, store, parts)

@@ -1,6 +1,7 @@
 """The tools of a profile, and which of them are offered."""
 
 import shutil
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hermes.app.checkpoints import checkpoints_of
+from hermes.app.learning import Learning
 from hermes.app.sandboxes import Sandboxes, SandboxParts, backend_on, refusal
 from hermes.config.env import Env
 from hermes.config.home import Home, named_profiles, user_home
@@ -18,16 +20,18 @@ from hermes.kit.clock import Clock
 from hermes.kit.redact import Redactor
 from hermes.ports.blobs import Blobs
 from hermes.ports.checkpoints import Checkpoints
+from hermes.ports.delegation import Delegates
 from hermes.ports.sandbox import Sandbox
+from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.sandbox.child_env import EnvRules, child_env
 from hermes.sandbox.door import Door
 from hermes.tools.catalog import ToolDeps, first_tools
 from hermes.tools.files.locks import Locks
+from hermes.tools.lazily import known_specs
 from hermes.tools.processes.registry import Registry
 from hermes.tools.search.ripgrep import find_rg
-from hermes.tools.terminal.shell import find_shell
-from hermes.tools.terminal.tool import MAX_TIMEOUT
+from hermes.tools.terminal.shell import MAX_TIMEOUT, find_shell
 from hermes.tools.toolsets import known_toolsets, tools_of
 
 CLOSED = (
@@ -49,6 +53,9 @@ class Workbench(Struct, frozen=True):
     door: Door
     clock: Clock
     processes: Registry | None = None
+    store: Store | None = None
+    delegates: Callable[[], Delegates] | None = None
+    learning: Learning | None = None
     locks: Locks = field(default_factory=Locks)
 
     def toolbox(self, wanted: Sequence[str] | None, without: Sequence[str] = ()) -> "Toolbox":
@@ -103,11 +110,25 @@ class Workbench(Struct, frozen=True):
             protected=protected_files(self.home),
             command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
             processes=self.processes,
+            python=self._python,
+            code_timeout=self.config.code_execution.timeout,
+            code_calls=self.config.code_execution.max_tool_calls,
+            store=self.store,
+            delegates=self.delegates,
+            knowledge=self.learning.knowledge(known_specs) if self.learning else None,
             checkpoints=checkpoints,
             locks=self.locks,
             node=shutil.which("node", path=path),
             private=[user_home(self.env) / name for name in SECRETS],
         )
+
+    def _python(self, folder: Path) -> str:
+        """That of the project, unless the settings want nothing of it; else what is there."""
+        if self.config.code_execution.mode == "project":
+            own = folder / ".venv" / "bin" / "python"
+            if own.is_file():
+                return str(own)
+        return shutil.which("python3", path=self.env.get("PATH", "")) or sys.executable
 
     def _env_rules(self) -> EnvRules:
         """Secrets stay out of child processes unless the settings let one through by name."""

@@ -13,11 +13,12 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
 from hermes.kit.ids import new_id
+from hermes.kit.tasks import beside
 from hermes.ports.delegation import Fate, Progress, Report, Task
 from hermes.ports.later import Later
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
-from hermes.schema.errors import NotFound, Overtaken
+from hermes.schema.errors import NotFound, Overtaken, StoreError
 from hermes.schema.scope import OWNER, Scope
 from hermes.session.runner import Runner
 from hermes.subagents.child import SOURCE, Budget, Child
@@ -202,11 +203,17 @@ class Delegations:
 @asynccontextmanager
 async def open_delegations(parts: Parts) -> AsyncGenerator[Delegations]:
     """For as long as the profile is open; leaving it ends what still works."""
-    async with anyio.create_task_group() as group:
-        try:
-            yield Delegations(parts, group)
-        finally:
-            group.cancel_scope.cancel()
+    async with beside() as group:
+        delegations = Delegations(parts, group)
+        group.start_soon(_recovered, delegations)
+        yield delegations
+
+
+async def _recovered(delegations: Delegations) -> None:
+    try:
+        await delegations.recover()
+    except StoreError as error:
+        log.warning("delegated work of an earlier process waits for the next start: %s", error)
 
 
 async def _silently(text: str) -> None:

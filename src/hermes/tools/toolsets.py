@@ -9,13 +9,24 @@ TOOLSETS: Mapping[str, tuple[str, ...]] = {
     "terminal": ("terminal", "process"),
     "todo": ("todo",),
     "clarify": ("clarify",),
+    "memory": ("memory",),
+    "skills": ("skills_list", "skill_view", "skill_manage"),
+    "session_search": ("session_search",),
+    "code_execution": ("execute_code",),
+    "delegation": ("delegate_task",),
 }
 """What each plain toolset holds."""
 
+_CORE = (
+    "terminal", "file", "todo", "clarify", "memory", "skills", "session_search",
+    "code_execution", "delegation",
+)  # fmt: skip
+
 COMPOSITES: Mapping[str, tuple[str, ...]] = {
-    "coding": ("terminal", "file", "todo"),
+    "coding": ("terminal", "file", "todo", "code_execution"),
     "debugging": ("terminal", "file"),
-    "hermes-cli": ("terminal", "file", "todo", "clarify"),
+    "hermes-cli": _CORE,
+    "hermes-api-server": tuple(name for name in _CORE if name != "clarify"),
     "safe": (),
 }
 """Toolsets made of others; `safe` has only tools that touch neither files nor processes."""

@@ -1,11 +1,15 @@
+from pathlib import Path
+
 import pytest
 
-from hermes.ports.tool import Tool
 from hermes.schema.errors import UsageError
+from hermes.testing.tools import all_tools
 from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets, tools_of
 
 SHELL = ["terminal", "process"]
 FILES = ["read_file", "write_file", "patch", "search_files"]
+LEARNING = ["memory", "skills_list", "skill_view", "skill_manage", "session_search"]
+OTHERS = ["execute_code", "delegate_task"]
 
 
 @pytest.mark.parametrize(
@@ -14,8 +18,8 @@ FILES = ["read_file", "write_file", "patch", "search_files"]
         ([], []),
         (["file"], FILES),
         (["debugging"], [*SHELL, *FILES]),
-        (["coding"], [*SHELL, *FILES, "todo"]),
-        (["todo", "hermes-cli", "todo"], ["todo", *SHELL, *FILES, "clarify"]),
+        (["coding"], [*SHELL, *FILES, "todo", "execute_code"]),
+        (["todo", "hermes-cli", "todo"], ["todo", *SHELL, *FILES, "clarify", *LEARNING, *OTHERS]),
         (["safe"], []),
     ],
 )
@@ -29,6 +33,6 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     assert caught.value.hint == "Known toolsets: " + ", ".join(known_toolsets()) + "."
 
 
-def test_composites_are_made_of_toolsets_that_exist(tools: dict[str, Tool]):
+def test_composites_are_made_of_toolsets_that_exist(tmp_path: Path):
     assert {part for parts in COMPOSITES.values() for part in parts} <= set(TOOLSETS)
-    assert {name for names in TOOLSETS.values() for name in names} == {*tools, "process"}
+    assert {name for names in TOOLSETS.values() for name in names} == {*all_tools(tmp_path)}

@@ -22,6 +22,8 @@ from hermes.tools.terminal.plain import plain
 
 TIMEOUT = 300.0
 CALLS = 50
+LONGEST = 3600.0
+"""Seconds with the time of the tools that a program calls; its own is `timeout`."""
 MAX_CODE = 200_000
 CALLABLE: tuple[str, ...] = (
     "read_file", "write_file", "patch", "search_files", "terminal", "web_search", "web_extract",
@@ -77,7 +79,7 @@ class ExecuteCode:
             description(f"{Path(__file__).parent}/execute_code"),
             self._arguments.schema,
             Effect.OUTSIDE,
-            timeout=parts.timeout * 4,
+            timeout=LONGEST,
             toolset="code_execution",
         )
 

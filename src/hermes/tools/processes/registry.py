@@ -20,6 +20,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import new_holder
 from hermes.kit.retry import Backoff
+from hermes.kit.tasks import beside
 from hermes.ports.counsel import Reaching
 from hermes.ports.later import Later
 from hermes.ports.matters import PutMatter
@@ -355,18 +356,10 @@ class Registry:
 @asynccontextmanager
 async def open_registry(parts: ProcessParts) -> AsyncGenerator[Registry]:
     """Leaving the block ends every process, and writes down that it did."""
-    failure: Exception | None = None
-    async with anyio.create_task_group() as group:
+    async with beside() as group:
         registry = Registry(parts, group)
         group.start_soon(_recovered, registry)
-        try:
-            yield registry
-        except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
-            failure = error
-        finally:
-            group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+        yield registry
 
 
 def _trouble(name: str, error: Exception) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+MAX_TIMEOUT = 600
 MAX_COMMAND = 100_000
 """Bytes; the kernel takes a single argument of at most 128 KiB."""
 

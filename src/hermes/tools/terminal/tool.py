@@ -22,12 +22,11 @@ from hermes.tools.processes.registry import Order, Registry
 from hermes.tools.terminal.at_terminal import run_at_terminal
 from hermes.tools.terminal.exit_codes import as_shell, is_benign, meaning
 from hermes.tools.terminal.held_back import hint
-from hermes.tools.terminal.shell import MAX_COMMAND, Shell, new_mark
+from hermes.tools.terminal.shell import MAX_COMMAND, MAX_TIMEOUT, Shell, new_mark
 from hermes.tools.terminal.spills import Spills
 from hermes.tools.terminal.viewing import MAX_OUTPUT, View, Viewing
 from hermes.tools.transcript import results
 
-MAX_TIMEOUT = 600
 KEEP = MAX_OUTPUT * 4
 MAX_PATTERNS = 10
 MAX_PATTERN = 200

@@ -1,0 +1,31 @@
+"""What subagents are given, as the settings say."""
+
+from hermes.config.schema import Config
+from hermes.kit.clock import Clock
+from hermes.ports.later import Later
+from hermes.ports.store import Store
+from hermes.session.runner import Runner
+from hermes.subagents.child import Budget, Patience
+from hermes.subagents.desk import Parts, Rules
+
+
+def delegation_parts(
+    config: Config, store: Store, runner: Runner, clock: Clock, later: Later
+) -> Parts:
+    settings = config.delegation
+    return Parts(
+        store=store,
+        runner=runner,
+        clock=clock,
+        later=later,
+        rules=Rules(
+            at_once=max(1, settings.max_concurrent_children),
+            depth=settings.max_spawn_depth,
+            orchestrators=settings.orchestrator_enabled,
+            summary=settings.max_summary_chars,
+            budget=Budget(
+                steps=settings.max_iterations,
+                patience=Patience(total=settings.child_timeout_seconds),
+            ),
+        ),
+    )

@@ -1,0 +1,60 @@
+"""What is known of a tool without its code is what its code says; none is loaded too soon."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.scope import Scope
+from hermes.testing.tools import all_tools
+from hermes.tools.lazily import SPECS, Lazily, known_specs, specs_text
+from workbench import FakeTool, answer, call, result, user
+
+pytestmark = pytest.mark.anyio
+
+
+def test_the_file_says_what_the_tools_say(tmp_path: Path) -> None:
+    text = specs_text(all_tools(tmp_path))
+    assert SPECS.read_bytes() == text, "make specs writes it anew"
+
+
+async def test_made_with_the_first_call_and_once(tmp_path: Path) -> None:
+    made: list[FakeTool] = []
+
+    def make() -> FakeTool:
+        made.append(FakeTool("look"))
+        return made[-1]
+
+    async def progress(text: str) -> None:
+        raise AssertionError(text)
+
+    lazy = Lazily(FakeTool("look").spec, make)
+    assert made == []
+    for _ in range(2):
+        ctx = ToolContext(Scope("p", "s", "r", str(tmp_path)), "c", progress)
+        assert isinstance(await lazy.run(Raw(b"{}"), ctx), Output)
+    assert len(made) == 1
+
+
+def test_restored_only_where_it_was_used() -> None:
+    sessions: list[str] = []
+
+    class Remembers(FakeTool):
+        def restore(self, session: str, messages: object) -> None:
+            sessions.append(session)
+
+    tool = Remembers("look")
+    lazy = Lazily(tool.spec, lambda: tool)
+    asked = call("look", "c1")
+    other = call("other", "c2")
+    lazy.restore("never", [user(), answer(other), result("c2")])
+    assert sessions == []
+    lazy.restore("once", [user(), answer(asked), result("c1")])
+    lazy.restore("never", [])
+    assert sessions == ["once", "never"]
+
+
+def test_small_enough_for_every_request() -> None:
+    told = sum(len(spec.description) + len(str(spec.schema)) for spec in known_specs().values())
+    assert told < 14_000
