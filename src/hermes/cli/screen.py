@@ -7,6 +7,7 @@ from hermes.cli.gist import Gist, describe_call, describe_result
 from hermes.cli.listeners import Listener
 from hermes.cli.style import Style
 from hermes.kit.clock import Clock
+from hermes.kit.text import one_line
 from hermes.schema.events import (
     Answered,
     Asked,
@@ -21,9 +22,11 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Result, ToolCall
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, text_of
 from hermes.schema.questions import Question
 
+NEWS_SHOWN = 160
+"""Characters of what came in by itself."""
 WORTH_TELLING = 0.5
 """Seconds from which on it is told how long a call took."""
 
@@ -84,6 +87,10 @@ class Screen(Listener):
             self._result(message)
         elif isinstance(message, Assistant):
             self._break()
+        elif message.trust is Trust.DATA:
+            # Something came in that nobody typed: without a word about it, the answer would puzzle.
+            self._break()
+            self._line(self._style("● " + one_line(flat(text_of(message)), NEWS_SHOWN), "dim"))
 
     def _remark(self, text: str) -> None:
         self._break()

@@ -5,7 +5,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from hermes.cli.gist import describe_call, describe_result
 from hermes.cli.listeners import JsonLines, Quiet
@@ -24,7 +24,7 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, User
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 
@@ -227,3 +227,11 @@ async def test_a_call_is_one_line_of_json_however_the_model_wrote_it() -> None:
     JsonLines(out)(started(call(args=b'{\n  "command": "a\\nb"\n}')))
     (line,) = out.getvalue().splitlines()
     assert json.loads(line)["call"]["args"] == {"command": "a\nb"}
+
+
+async def test_what_came_in_by_itself_is_named_before_the_answer() -> None:
+    news = User("msg_1", (Text("[Background process proc_1 ended (exit code 0).\nOutput: x]"),))
+    typed = structs.replace(news, trust=Trust.OWNER)
+    shown = await seen(Said(structs.replace(news, trust=Trust.DATA)), TextDelta("It is done."))
+    assert shown == "● [Background process proc_1 ended (exit code 0). Output: x]\nIt is done."
+    assert await seen(Said(typed), TextDelta("It is done.")) == "It is done."
