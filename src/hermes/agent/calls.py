@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, structs
 
 from hermes.agent.answers import CUT_OFF
 from hermes.agent.cancelling import cancelled_from_outside
-from hermes.agent.plan import Plan
+from hermes.agent.plan import Entrusted, Plan
 from hermes.agent.repair import LONGEST, is_object
 from hermes.agent.strangers import Strangers
 from hermes.kit.ids import new_id
@@ -50,7 +50,7 @@ class Calls:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | Entrusted,
         calls: Sequence[ToolCall],
         emit: Emit,
         tell: Tell,

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import anyio
 import anyio.lowlevel
 
+from hermes.agent.calls import Calls, Ended
 from hermes.agent.plan import Entrusted
 from hermes.agent.repair import History, says_something
+from hermes.agent.strangers import Strangers
 from hermes.ports.runtime import Ending, Errand, Heard
 from hermes.ports.sink import Emit
 from hermes.schema.errors import ModelError, UsageError
@@ -19,7 +21,7 @@ from hermes.schema.events import (
     Said,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Usage, User
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Usage, User
 
 
 class EntrustedTurn:
@@ -30,6 +32,7 @@ class EntrustedTurn:
         self._emit = emit
         past = plan.history
         self._history = past if isinstance(past, History) else History(past)
+        self._strangers = Strangers(plan.tools)
         self.usage = Usage()
         self.steps = 0
 
@@ -54,7 +57,8 @@ class EntrustedTurn:
         said = list(self._history)
         if not said or isinstance(said[-1], Assistant):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
-        errand = Errand(plan.scope, plan.system, said, plan.steer)
+        specs = [plan.tools[name].spec for name in sorted(plan.tools)]
+        errand = Errand(plan.scope, plan.system, said, plan.steer, specs, self._use)
         ending = await plan.runtime.run(errand, self._pass_on)
         if ending.outcome is Outcome.DONE and not isinstance(self._history[-1], Assistant):
             raise ModelError(f"{plan.runtime.name} came back without an answer.", hint="Try again.")
@@ -69,9 +73,21 @@ class EntrustedTurn:
             case _:
                 await self._emit(event)
 
+    async def _use(self, call: ToolCall) -> Result:
+        """One of our tools, for a runtime that calls it: as in a turn of our own."""
+        came: list[Result] = []
+
+        async def keep(ended: Ended) -> None:
+            came.append(ended.result)
+
+        await Calls(self._plan, [call], self._emit, keep, self._strangers).run()
+        self._strangers.used(call.name)
+        return came[0]
+
     async def _say(self, message: Message) -> None:
         await self.tell(Said(message))
         self._history.add(message)
+        self._strangers.hear(message)
         if isinstance(message, Assistant):
             self.usage += message.usage
             self.steps += 1

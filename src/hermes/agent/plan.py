@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from msgspec import Struct
 
 from hermes.agent.guard import GuardLimits
-from hermes.kit.clock import Clock
+from hermes.agent.repair import History
+from hermes.kit.clock import Clock, SystemClock
 from hermes.ports.counsel import Counsel
 from hermes.ports.model import FREELY, Calling, Model
 from hermes.ports.runtime import Runtime
+from hermes.ports.sink import Emit
 from hermes.ports.tool import Tool
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Scope
@@ -22,11 +24,29 @@ async def no_steering() -> Sequence[User]:
     return ()
 
 
+class Need(Struct, frozen=True):
+    """What the next request would take, as far as is known; `refused`: it was too long."""
+
+    tokens: int
+    tell: Emit
+    refused: bool = False
+
+
+Compress = Callable[[History, Need], Awaitable[str | None]]
+"""Makes a history fit, in place, where that is needed; then the prompt to go on with."""
+
+Renew = Callable[[], str]
+"""The prompt as it would be put together now."""
+
+Allowed = Callable[[], Awaitable[None]]
+"""Raises `SpendCapReached` when no more may be spent."""
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """Chosen once and frozen: a setting changed meanwhile counts from the next turn.
 
     `handed` are tools that whoever asks runs: a call of one of them ends the turn. Without a
-    `counsel` there is nobody to ask.
+    `counsel` there is nobody to ask. `compress` is asked before each step, and `allowed`, too.
     """
 
     scope: Scope
@@ -42,13 +62,22 @@ class Plan(Struct, frozen=True, kw_only=True):
     handed: Sequence[ToolSpec] = ()
     calling: Calling = FREELY
     counsel: Counsel | None = None
+    compress: Compress | None = None
+    renew: Renew | None = None
+    allowed: Allowed | None = None
 
 
 class Entrusted(Struct, frozen=True, kw_only=True):
-    """A plan for a turn that is run elsewhere, from the question to the answer."""
+    """A plan for a turn that is run elsewhere, from the question to the answer.
+
+    `tools` are ours that it may call from there; `counsel` is whom they ask.
+    """
 
     scope: Scope
     runtime: Runtime
     system: str
     history: Sequence[Message] = ()
     steer: Steer = no_steering
+    tools: Mapping[str, Tool] = {}
+    counsel: Counsel | None = None
+    clock: Clock = SystemClock()

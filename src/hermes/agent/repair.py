@@ -78,6 +78,14 @@ class History(Sequence[Message]):
         self._said.append(message)
         self.size += _size(message)
 
+    def begin_again(self, messages: Sequence[Message]) -> None:
+        """Hold these instead, for everybody who holds this history."""
+        self._said = list(messages)
+        self.size = sum(map(_size, self._said))
+        self.call_ids = set()
+        self._valid = []
+        self._done = 0
+
     def valid(self) -> list[Message]:
         for message in _paired(self._said[self._done :], self.call_ids):
             self._take(message)

@@ -13,16 +13,23 @@ import anyio.lowlevel
 from hermes.agent.answers import PATIENCE, Verdict, judge, nudge, runnable_calls
 from hermes.agent.calls import Calls, Ended, failed
 from hermes.agent.cancelling import cancelled_from_outside
+from hermes.agent.compression.sizes import Gauge, tokens_of_text, tokens_of_tools
 from hermes.agent.entrusted import EntrustedTurn
 from hermes.agent.guard import LoopGuard
-from hermes.agent.plan import Entrusted, Plan
+from hermes.agent.plan import Entrusted, Need, Plan
 from hermes.agent.repair import History, says_something, with_own_call_ids
 from hermes.agent.strangers import Strangers
 from hermes.agent.stream import AnswerStream
 from hermes.ports.model import Request
 from hermes.ports.runtime import Ending
 from hermes.ports.sink import Emit
-from hermes.schema.errors import HermesError, ModelError, PolicyRefused, UsageError
+from hermes.schema.errors import (
+    ContextTooLong,
+    HermesError,
+    ModelError,
+    PolicyRefused,
+    UsageError,
+)
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said
 from hermes.schema.messages import Assistant, Message, ToolCall, Usage, User
 from hermes.schema.tools import ToolSpec
@@ -31,6 +38,9 @@ log = logging.getLogger(__name__)
 
 HANDED = "handed"
 """The code of an end that leaves calls to whoever asked: their results begin the next turn."""
+
+SQUEEZES = 3
+"""How many requests of one turn may be too long for their window."""
 
 
 async def run_turn(plan: Plan | Entrusted, asked: Sequence[User], emit: Emit) -> Outcome:
@@ -68,6 +78,9 @@ class _Turn:
         self._handed = {spec.name for spec in plan.handed}
         self._specs = [plan.tools[name].spec for name in sorted(plan.tools.keys() - self._handed)]
         self._specs += plan.handed
+        self._system = plan.system
+        self._gauge = Gauge(self._fixed() if plan.compress else 0)
+        self._squeezes = 0
         self.usage = Usage()
         self.steps = 0
 
@@ -167,6 +180,35 @@ class _Turn:
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
         # Shielded work may have hidden that somebody wants an end: no request is begun then.
         await anyio.lowlevel.checkpoint_if_cancelled()
+        if self._plan.allowed is not None:
+            await self._plan.allowed()
+        await self._make_room()
+        try:
+            return await self._request(specs)
+        except ContextTooLong:
+            self._squeezes += 1
+            if self._squeezes > SQUEEZES or not await self._make_room(refused=True):
+                raise
+        return await self._ask(specs)
+
+    async def _make_room(self, *, refused: bool = False) -> bool:
+        """Tell what lies far back in short, before it is too much. False when nothing changed."""
+        compress = self._plan.compress
+        if compress is None:
+            return False
+        tokens = self._gauge.tokens(self._history.size)
+        system = await compress(self._history, Need(tokens, self._emit, refused))
+        if system is None:
+            return False
+        self._system = system
+        self._gauge.begin_again(self._fixed())
+        return True
+
+    def _fixed(self) -> int:
+        """Tokens of what is in every request."""
+        return tokens_of_text(self._system) + tokens_of_tools(self._specs)
+
+    async def _request(self, specs: Sequence[ToolSpec]) -> Assistant:
         history = self._history.valid()
         if not history or isinstance(history[-1], Assistant):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
@@ -174,7 +216,7 @@ class _Turn:
         plan = self._plan
         stream = AnswerStream(plan.model, self._emit)
         request = Request(
-            plan.system,
+            self._system,
             history,
             specs,
             effort=plan.effort,
@@ -194,6 +236,7 @@ class _Turn:
         answer = with_own_call_ids(answer, set(self._history.call_ids))
         self.usage += answer.usage
         await self._say(answer)
+        self._gauge.heard(answer.usage, self._history.size)
         return answer
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from hermes.agent.guard import GuardLimits
 from hermes.app.chats import ChatSettings
+from hermes.app.codex import Codex, CodexNear, open_codex
 from hermes.app.later import Homecoming
 from hermes.app.learning import Learning
 from hermes.app.leave import approval_desk
@@ -17,7 +18,8 @@ from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
 from hermes.app.personalities import personality_words
 from hermes.app.planner import StandardPlanner, TurnSettings
-from hermes.app.proxying import Near, afterwards_of, proxied
+from hermes.app.posting import Outgoing
+from hermes.app.proxying import Near, afterwards_of, proxied, proxy_url
 from hermes.app.subagents import delegation_parts
 from hermes.app.toolbox import Toolbox, Workbench
 from hermes.approvals.desk import ApprovalDesk
@@ -90,10 +92,12 @@ class App:
         self.runner = parts.runner
         self.later = parts.later
         self.afterwards = parts.afterwards
+        self.codex = parts.codex
         self.approvals = parts.approvals
         self.processes = parts.processes
         self.delegations = parts.delegations
         self.learning = parts.learning
+        self.outgoing = parts.outgoing
         self.checkpoints = parts.toolbox.checkpoints
         self.conversation = self.talk(parts.origin)
 
@@ -131,10 +135,12 @@ class _Parts(Struct, frozen=True, kw_only=True):
     runner: Runner
     later: Homecoming
     afterwards: "Afterwards | None"
+    codex: Codex
     approvals: ApprovalDesk
     processes: Registry
     delegations: Delegations
     learning: Learning
+    outgoing: Outgoing
     origin: Origin
 
 
@@ -183,9 +189,10 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         )
         learning = Learning(home, env, loaded.config, store, clock)
         hands = _Hands()
+        outgoing = Outgoing(home, env, store, clock)
         bench = Workbench(
             home, env, loaded.config, redactor, blobs, door, clock, processes,
-            store=store, delegates=hands.delegates, learning=learning,
+            store=store, delegates=hands.delegates, learning=learning, poster=outgoing,
         )  # fmt: skip
         toolbox = bench.toolbox(choices.toolsets, choices.without)
         chats = ChatSettings(loaded.config)
@@ -197,6 +204,23 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         near = Near(blobs=blobs, clock=clock, store=store, later=later, counsel=approvals)
         afterwards = afterwards_of(loaded.config, env, near)
         chosen = proxied(planner, loaded.config, env, near, afterwards)
+        codex = await stack.enter_async_context(
+            open_codex(
+                CodexNear(
+                    home=home,
+                    config=loaded.config,
+                    env=env,
+                    flags=_flags(choices),
+                    door=door,
+                    store=store,
+                    clock=clock,
+                    blobs=blobs,
+                    counsel=approvals,
+                    proxied=proxy_url(loaded.config, env) is not None,
+                )
+            )
+        )
+        chosen = codex.planner(planner, chosen)
         runner = Runner(store, clock, chosen, price, home.profile)
         helping = delegation_parts(loaded.config, store, runner, clock, later)
         hands.delegations = await stack.enter_async_context(open_delegations(helping))
@@ -213,10 +237,12 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
             runner=runner,
             later=later,
             afterwards=afterwards,
+            codex=codex,
             approvals=approvals,
             processes=processes,
             delegations=hands.delegations,
             learning=learning,
+            outgoing=outgoing,
             origin=Origin(source=choices.source, cwd=choices.workspace),
         )
         yield App(home, loaded, store, parts)

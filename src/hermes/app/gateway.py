@@ -94,6 +94,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
     built.append(Gateway(house, rules))
     app.later.chats.is_answered_by(built[0].actors.wake)
+    app.outgoing.is_delivered_by(built[0].posted)
     return built[0]
 
 

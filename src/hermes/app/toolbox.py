@@ -21,6 +21,7 @@ from hermes.kit.redact import Redactor
 from hermes.ports.blobs import Blobs
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.delegation import Delegates
+from hermes.ports.posting import Poster
 from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import Store
 from hermes.ports.tool import Tool
@@ -56,6 +57,7 @@ class Workbench(Struct, frozen=True):
     store: Store | None = None
     delegates: Callable[[], Delegates] | None = None
     learning: Learning | None = None
+    poster: Poster | None = None
     locks: Locks = field(default_factory=Locks)
 
     def toolbox(self, wanted: Sequence[str] | None, without: Sequence[str] = ()) -> "Toolbox":
@@ -115,6 +117,7 @@ class Workbench(Struct, frozen=True):
             code_calls=self.config.code_execution.max_tool_calls,
             store=self.store,
             delegates=self.delegates,
+            poster=self.poster,
             knowledge=self.learning.knowledge(known_specs) if self.learning else None,
             checkpoints=checkpoints,
             locks=self.locks,

@@ -252,7 +252,9 @@ class ApprovalDesk:
         for row in chosen:
             if not _may_answer(who, row):
                 return Heard(wording.not_yours(row), len(settled))
-            if not await self._settle(row, who, choice, words):
+            # What cannot be remembered is allowed once.
+            meant = choice if choice in row.question.choices else Choice.ONCE
+            if not await self._settle(row, who, meant, words):
                 latest = await self._rows.asked(row.question.id)
                 return Heard(wording.too_late(latest), len(settled))
             settled.append(row)

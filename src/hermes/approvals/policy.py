@@ -3,17 +3,16 @@
 import fnmatch
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from hermes.approvals.dangers import danger_in, only_reads
-from hermes.approvals.ruin import ruin_in
-from hermes.approvals.script import Place
 from hermes.approvals.simple import AllowRule, Grant
-from hermes.approvals.unwrap import Whole, every_command
 from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.scope import Role, Scope
+
+if TYPE_CHECKING:
+    from hermes.approvals.unwrap import Whole
 
 CRON = "cron"
 DIRECT = "dm"
@@ -88,16 +87,19 @@ def verdict(rules: Rules, wish: Wish, scope: Scope, standing: Standing) -> Verdi
     return _decided_by(rules, wish, scope, why)
 
 
-def _read(rules: Rules, wish: Wish) -> Whole:
+def _read(rules: Rules, wish: Wish) -> "Whole | None":
     if not wish.shell:
-        return Whole(found=())
+        return None
+    from hermes.approvals.script import Place  # noqa: PLC0415 - who runs no command needs no reader
+    from hermes.approvals.unwrap import every_command  # noqa: PLC0415
+
     return every_command(wish.action, Place(wish.folder or "/", rules.home))
 
 
-def _forbidden(rules: Rules, wish: Wish, scope: Scope, whole: Whole) -> str:
-    if ruin := ruin_in(whole, [rules.home]):
+def _forbidden(rules: Rules, wish: Wish, scope: Scope, whole: "Whole | None") -> str:
+    if ruin := _ruin(whole, rules):
         return f"Refused: {ruin}. Nobody can allow this; find another way to what is wanted."
-    if whole.overlong and wish.reaching is not Reaching.INSIDE:
+    if whole and whole.overlong and wish.reaching is not Reaching.INSIDE:
         return "Refused: it is too long to be judged. Write it to a file, and run that in steps."
     if rule := _denied(rules.deny, wish, whole):
         return (
@@ -109,10 +111,18 @@ def _forbidden(rules: Rules, wish: Wish, scope: Scope, whole: Whole) -> str:
     return ""
 
 
-def _denied(rules: Sequence[str], wish: Wish, whole: Whole) -> str:
+def _ruin(whole: "Whole | None", rules: Rules) -> str:
+    if whole is None:
+        return ""
+    from hermes.approvals.ruin import ruin_in  # noqa: PLC0415 - as in `_read`
+
+    return ruin_in(whole, [rules.home])
+
+
+def _denied(rules: Sequence[str], wish: Wish, whole: "Whole | None") -> str:
     """Patterns are held against the text and against each command in it, however it is called."""
     texts = [wish.action, " ".join(wish.action.split())]
-    for found in whole.found:
+    for found in whole.found if whole else ():
         texts += [" ".join(found.argv), " ".join((found.name, *found.argv[1:]))]
     for rule in rules:
         if any(fnmatch.fnmatchcase(text, rule) or text == rule for text in texts):
@@ -137,15 +147,17 @@ def _is_granted(rules: Rules, wish: Wish, grants: Sequence[Grant]) -> bool:
     return listed and any(AllowRule(line).allows(wish.action) for line in rules.allow)
 
 
-def _doubt(wish: Wish, whole: Whole) -> str:
+def _doubt(wish: Wish, whole: "Whole | None") -> str:
     """Why a person should decide; empty when nobody needs to."""
-    danger = danger_in(whole)
+    from hermes.approvals.dangers import danger_in, only_reads  # noqa: PLC0415 - as in `_read`
+
+    danger = danger_in(whole) if whole else ""
     told = f"It {danger}." if danger else ""
     if wish.reaching is not Reaching.OPEN:
         return " ".join(filter(None, [_REACHES[wish.reaching], told]))
     if told:
         return told
-    if wish.foreign and not (wish.shell and only_reads(whole)):
+    if wish.foreign and not (whole and only_reads(whole)):
         return "Words of strangers are in this conversation, so everything that acts is asked for."
     return ""
 

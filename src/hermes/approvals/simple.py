@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from hermes.approvals.values import listed
 from hermes.ports.counsel import Reaching, Wish
 
 REST = "**"
@@ -14,9 +13,33 @@ REST = "**"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_./:@%+,=-]+|'[^'\x00-\x1f]*'|\"[^\"$`\\!\x00-\x1f]*\"")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
-_KEYWORDS = listed(
-    "if then else elif fi for while until do done case esac in function select time coproc "
-    "eval exec source . command builtin alias"
+_KEYWORDS = frozenset(
+    {
+        "if",
+        "then",
+        "else",
+        "elif",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "in",
+        "function",
+        "select",
+        "time",
+        "coproc",
+        "eval",
+        "exec",
+        "source",
+        ".",
+        "command",
+        "builtin",
+        "alias",
+    }
 )
 
 

@@ -3,10 +3,9 @@
 import logging
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from importlib.resources import files
+from pathlib import Path
 from typing import TypeAlias
 
-from hermes.approvals.script import without_comments
 from hermes.ports.counsel import Wish
 
 log = logging.getLogger(__name__)
@@ -25,11 +24,13 @@ class Opinion(StrEnum):
 
 
 async def opinion_on(judge: Judge, wish: Wish, why: str) -> Opinion:
+    from hermes.approvals.script import without_comments  # noqa: PLC0415 - few ever need it
+
     command = without_comments(wish.action)
     fence = "~" * 8
     if len(command) > MOST or fence in command:
         return Opinion.ESCALATE
-    system = (files("hermes.approvals") / "smart.md").read_text("utf-8")
+    system = Path(__file__).with_suffix(".md").read_text("utf-8")
     question = f"Folder: {wish.folder!r}\nWhy it is looked at: {why}\n{fence}\n{command}\n{fence}"
     try:
         words = await judge(system, question)

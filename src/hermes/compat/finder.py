@@ -8,6 +8,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 NAMES = {
+    "agent": None,
+    "agent.transports": None,
+    "agent.transports.codex_app_server_session": (
+        "hermes.compat.agent_transports_codex_app_server_session"
+    ),
     "run_agent": "hermes.compat.run_agent",
     "gateway": None,
     "gateway.config": "hermes.compat.gateway_config",

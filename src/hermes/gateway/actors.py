@@ -5,18 +5,19 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import anyio
+import msgspec
 from msgspec import Struct, structs
 
 from hermes.gateway.actor import Actor, Parts, Surroundings
 from hermes.gateway.bubble import Bubble
 from hermes.gateway.deadline import sleep_unless
-from hermes.gateway.letters import INBOX, OURS, Busy, Letter
+from hermes.gateway.letters import INBOX, OURS, Busy, Letter, read_letter
 from hermes.gateway.runs import ActorRules, Cause
 from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.slots import Slots
 from hermes.kit.clock import Clock
 from hermes.kit.holder import this_process
-from hermes.ports.store import Done, Store
+from hermes.ports.store import Done, Parcel, Store
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
@@ -144,10 +145,17 @@ class Actors:
             self._group.cancel_scope.cancel()
         return calm
 
-    async def stop(self, key: str, run: str | None = None) -> Stopped:
-        """End the session's run, or the one named and no other; set aside what waits behind it."""
+    async def stop(
+        self, key: str, run: str | None = None, principal: str | None = None
+    ) -> Stopped:
+        """End the session's run, or the one named and no other; set aside what waits behind it.
+
+        With a `principal`, only what is theirs.
+        """
         actor = self._live.get(key)
         running = actor.running if actor else None
+        if running is not None and principal not in {None, running.principal}:
+            running = None
         if run is not None and (running is None or running.id != run):
             return Stopped()
         if running is not None:
@@ -156,7 +164,9 @@ class Actors:
         parcels = await self._store.lanes.claim(
             INBOX, key, self._parts.holder, timedelta(0), EVERYTHING
         )
-        aside = [parcel.key for parcel in parcels if parcel.key not in kept]
+        aside = [
+            parcel.key for parcel in parcels if parcel.key not in kept and _is_of(parcel, principal)
+        ]
         await self._store.commit(*[Done(one) for one in aside])
         if actor is not None:
             actor.set_aside(aside)
@@ -237,6 +247,15 @@ class Actors:
             if not self._live:
                 self._calm.set()
             self._wanted.set()
+
+
+def _is_of(parcel: Parcel, principal: str | None) -> bool:
+    if principal is None:
+        return True
+    try:
+        return read_letter(parcel).principal == principal
+    except msgspec.DecodeError:
+        return False
 
 
 def _nobody(address: Address) -> None:

@@ -73,7 +73,7 @@ class AccessRules(Struct, frozen=True, kw_only=True):
 
 
 class Reason(StrEnum):
-    """Why; the first ten let in, in the order in which they are looked at."""
+    """Why; the first eleven let in, in the order in which they are looked at."""
 
     VOUCHED = "vouched"
     RELAYED = "relayed"
@@ -85,6 +85,7 @@ class Reason(StrEnum):
     ROLE_LISTED = "role_listed"
     PAIRED = "paired"
     EVERYBODY_ANYWHERE = "everybody_anywhere"
+    NAMED_OWNER = "named_owner"
     DENIED = "denied"
     UNKNOWN_BOT = "unknown_bot"
     NO_ID = "no_id"
@@ -243,6 +244,12 @@ def _is_anybody_anywhere(sender: Sender, rules: AccessRules) -> bool:
     return rules.everybody_anywhere and _is_person(sender)
 
 
+def _is_owner(sender: Sender, rules: AccessRules) -> bool:
+    """By its very id, for a wildcard makes nobody an owner."""
+    owners = rules.owners if sender.direct else rules.group_owners
+    return not sender.bot and not owners.isdisjoint(sender.ids)
+
+
 _WAYS_IN: tuple[tuple[Reason, Callable[[Sender, AccessRules], bool]], ...] = (
     (Reason.VOUCHED, _is_vouched),
     (Reason.RELAYED, _is_relayed),
@@ -254,6 +261,7 @@ _WAYS_IN: tuple[tuple[Reason, Callable[[Sender, AccessRules], bool]], ...] = (
     (Reason.ROLE_LISTED, _has_listed_role),
     (Reason.PAIRED, _is_paired),
     (Reason.EVERYBODY_ANYWHERE, _is_anybody_anywhere),
+    (Reason.NAMED_OWNER, _is_owner),
 )
 
 
@@ -266,9 +274,8 @@ def _users(sender: Sender, rules: AccessRules) -> Ids:
 
 
 def _role(sender: Sender, rules: AccessRules) -> Role:
-    """An owner must be named by id, for a wildcard makes nobody one; a member must be meant."""
-    owners = rules.owners if sender.direct else rules.group_owners
-    if not sender.bot and not owners.isdisjoint(sender.ids):
+    """A member must be meant, and not only be one of everybody."""
+    if _is_owner(sender, rules):
         return Role.OWNER
     if rules.vouched is not None:
         return rules.vouched

@@ -183,6 +183,8 @@ class Bubble:
             self._stays = self._owed()
             passing("bubble.before_send")
             self._receipt = await self._channel.send(self._address, post)
+            # From here on it may become the answer: the store writes in the order of asking.
+            self._sending = False
             passing("bubble.after_send")
             await self._posted(self._receipt.id)
         elif self._edits is not None:

@@ -181,8 +181,11 @@ class Desk:
         now = self._actors.activity(key)
         return Activity(running=now.run is not None, seconds=now.seconds, waiting=now.waiting)
 
-    async def stop(self, key: str, run: str) -> Stopped:
-        stopped = await self._actors.stop(key, run or None)
+    async def stop(self, welcome: Welcome, run: str) -> Stopped:
+        key, only = welcome.key, None if welcome.stops_others else welcome.principal
+        stopped = await self._actors.stop(key, run or None, only)
+        if only is not None and stopped.run is None and not stopped.waiting:
+            raise UsageError("Nothing that you have asked is going on here.")
         running = stopped.run is not None
         return Stopped(running=running, waiting=stopped.waiting, says_so=True)
 
@@ -233,7 +236,7 @@ class ChatWork:
         return self._desk.activity(self._key)
 
     async def stop(self, run: str = "") -> Stopped:
-        return await self._desk.stop(self._key, run)
+        return await self._desk.stop(self._order.welcome, run)
 
     async def begin(self, title: str) -> Session:
         return await self._desk.begin(self._order, title)

@@ -23,9 +23,12 @@ from hermes.gateway.roles import ALWAYS, CommandAccess
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Role
-from hermes.session.keys import DIRECT, SessionSource, build_session_key
+from hermes.session.keys import DIRECT, ChatPlace, SessionSource, chat_place
 
 log = logging.getLogger(__name__)
+
+STOP = "stop"
+"""Whoever has asked for something may have it stopped, whatever else they may not do."""
 
 
 class GroupRules(Struct, frozen=True, kw_only=True):
@@ -103,12 +106,16 @@ class ChatDoor:
                     return TurnedAway()
                 # Chats of one id, heard by two accounts, are two chats; so are their people.
                 channel = inbound.address.channel
+                place = self._place(structs.replace(source, platform=channel), space)
+                commands = self._permitted(role, rules, source)
                 return Welcome(
-                    key=self._key(structs.replace(source, platform=channel), space),
+                    key=place.key,
+                    place=place,
                     principal=principal_of(structs.replace(sender, platform=channel), role),
                     trust=_trust(role, rules),
                     role=role,
-                    commands=self._permitted(role, rules, source),
+                    commands=commands if commands is None else commands | {STOP},
+                    stops_others=commands is None or STOP in commands or self._is_own(source),
                 )
 
     @property
@@ -116,8 +123,8 @@ class ChatDoor:
         """Under which name the sessions of this profile are kept."""
         return self._keys.space
 
-    def _key(self, source: SessionSource, space: str) -> str:
-        return build_session_key(
+    def _place(self, source: SessionSource, space: str) -> ChatPlace:
+        return chat_place(
             source,
             group_sessions_per_user=self._keys.per_user_in_groups,
             thread_sessions_per_user=self._keys.per_user_in_threads,
@@ -151,13 +158,15 @@ class ChatDoor:
         direct = source.chat_type == DIRECT
         access = rules.direct_commands if direct else rules.group_commands
         names = frozenset(name for name in self._commands if access.may_run(role, name))
-        if role is Role.GUEST and not direct and not self._is_own(source):
+        if role is Role.GUEST and not self._is_own(source):
             # What would be a guest's own business elsewhere is everybody's here.
             return names & (ALWAYS | access.permitted)
         return names
 
     def _is_own(self, source: SessionSource) -> bool:
         keys = self._keys
+        if source.chat_type == DIRECT:
+            return True
         return keys.per_user_in_threads if source.thread_id else keys.per_user_in_groups
 
 

@@ -48,6 +48,9 @@ SEEN = "👀"
 SIGNS = 8
 """How many reactions may be under way; more are left out."""
 
+COMMANDS_LEAVE = 5.0
+"""Seconds that commands are given at least when the gateway closes, however long turns took."""
+
 ENDS = {Outcome.DONE: "✅", Outcome.FAILED: "❌", Outcome.EXHAUSTED: "❌"}
 
 
@@ -174,16 +177,26 @@ class Gateway:
             group.start_soon(self._clear_leftovers)
             group.start_soon(self.supervisor.run, hear or self.intake.deliver)
             tell_startup(self._house.hooks, self._house.channels)
-            await self._closing.wait()
-            if self._approvals is not None:
-                self._approvals.leave()
-            if not await self.actors.drain(self._rules.drain):
-                log.warning("some turns did not end in time; they go on after the next start")
-            await self._deliver_the_last()
-            self.delivered.set()
-            await self._house.linger()
+            try:
+                await self._closing.wait()
+                await self._leave()
+            finally:
+                # Also when nobody waits for a good end any longer.
+                self.intake.cut_off()
             self.supervisor.close()
             group.cancel_scope.cancel()
+
+    async def _leave(self) -> None:
+        if self._approvals is not None:
+            self._approvals.leave()
+        begun = self._house.clock.monotonic()
+        if not await self.actors.drain(self._rules.drain):
+            log.warning("some turns did not end in time; they go on after the next start")
+        spent = self._house.clock.monotonic() - begun
+        await self.intake.drain(max(self._rules.drain - spent, COMMANDS_LEAVE))
+        await self._deliver_the_last()
+        self.delivered.set()
+        await self._house.linger()
 
     def _can_later(self, address: Address) -> bool:
         channel = self._channels.get(address.channel)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import TypeAlias, cast
 
 import anyio
@@ -13,8 +14,10 @@ from hermes.commands.registry import is_command
 from hermes.gateway.actors import Actors
 from hermes.gateway.answers import Answers
 from hermes.gateway.dead_targets import DeadTargets
+from hermes.gateway.deadline import TooLong, sleep_unless, within
 from hermes.gateway.desk import Answer, Desk, Say
 from hermes.gateway.flood import Flood
+from hermes.gateway.keyholders import Keyholders
 from hermes.gateway.letters import (
     COMMANDS,
     Letter,
@@ -42,6 +45,11 @@ log = logging.getLogger(__name__)
 Door: TypeAlias = Callable[[Inbound], Awaitable[Welcome | TurnedAway]]
 """Who may speak, and in which session."""
 
+LIMIT = 600.0
+"""Seconds that a command may take."""
+
+TOO_LONG = "“{line}” took too long and was cut off. It may be done in part."
+
 _EVERYTHING = 1000
 
 
@@ -62,8 +70,10 @@ class Intake:
         self._desk = desk
         self._dead = dead
         self._answers: Answers | None = None
-        self._in_hand: set[str] = set()
+        self._in_hand: dict[str, anyio.CancelScope] = {}
+        self._calm = anyio.Event()
         self._flood = Flood(clock)
+        self._keyholders = Keyholders(store, clock)
         self._posted: Callable[[Address], None] = _nobody
         self._sign: Callable[[Inbound], None] = _no_sign
         self._met: Callable[[Inbound], None] = _no_sign
@@ -109,6 +119,7 @@ class Intake:
         if too_fast is not None:
             await self._reply(f"{key}:reply", inbound.address, too_fast)
             return
+        welcome = await self._at_home(welcome, inbound.address)
         await self._dead.revive(inbound.address)
         self._met(inbound)
         letter = Letter(
@@ -136,6 +147,13 @@ class Intake:
             self._actors.wake(welcome.key)
         passing("intake.before_ack")
 
+    async def _at_home(self, welcome: Welcome, address: Address) -> Welcome:
+        """With a session key that no other place has."""
+        if welcome.place is None:
+            return welcome
+        key = await self._keyholders.key_for(welcome.key, welcome.place, address)
+        return structs.replace(welcome, key=key)
+
     async def recover(self) -> None:
         """Commands that an earlier process did not finish are told of, never done again."""
         lanes = self._store.lanes
@@ -155,16 +173,36 @@ class Intake:
         text = f"“{line}” was cut off and may not be done. Send it again if you still want it."
         await self._reply(f"{parcel.key}:reply", letter.address, text, Done(parcel.key))
 
+    @property
+    def commands(self) -> int:
+        """How many are being done."""
+        return len(self._in_hand)
+
+    async def drain(self, seconds: float) -> None:
+        """Let the commands that are being done come to their end, for so long."""
+        self._calm = anyio.Event()
+        if self._in_hand:
+            await sleep_unless(self._clock, seconds, self._calm)
+
+    def cut_off(self) -> None:
+        """Wait for no command any longer; their rows tell of them after the next start."""
+        for scope in self._in_hand.values():
+            scope.cancel()
+
     async def _command(self, key: str, welcome: Welcome, letter: Letter, line: str) -> None:
         """To its end once it is a row: whoever brought it may be cut off meanwhile."""
         parcel = letter_parcel(key, welcome.key, letter, COMMANDS)
         with anyio.CancelScope(shield=True):
-            if await self._store.lanes.put(parcel):
-                self._in_hand.add(key)
+            new = await self._store.lanes.put(parcel)
+        with anyio.CancelScope(shield=True) as scope:
+            if new:
+                self._in_hand[key] = scope
                 try:
                     await self._carry_out(key, welcome, letter, line)
                 finally:
-                    self._in_hand.discard(key)
+                    del self._in_hand[key]
+                    if not self._in_hand:
+                        self._calm.set()
             elif key not in self._in_hand:
                 await self._give_back_open(key, letter)
 
@@ -177,9 +215,13 @@ class Intake:
     async def _carry_out(self, key: str, welcome: Welcome, letter: Letter, line: str) -> None:
         passing("commands.put")
         try:
-            answer = await self._answer_to(welcome, letter, line)
+            work = partial(self._answer_to, welcome, letter, line)
+            answer = await within(self._clock, LIMIT, work)
         except HermesError as error:
             answer = error.sentence
+        except TooLong:
+            log.warning("the command %s was cut off after %g s", one_line(line, 60), LIMIT)
+            answer = TOO_LONG.format(line=one_line(line or text_of(letter.user), 60))
         except Exception:
             log.exception("the command %s broke", one_line(line, 60))
             answer = BROKEN

@@ -9,6 +9,7 @@ from hermes.commands.surface import Busy
 from hermes.ports.store import Amend, Parcel, Post
 from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Address, Asker, Role, platform_of
+from hermes.session.keys import ChatPlace
 
 INBOX = "inbox"
 COMMANDS = "commands"
@@ -17,13 +18,19 @@ OURS = "agent:"
 
 
 class Welcome(Struct, frozen=True, kw_only=True):
-    """Somebody may speak: in which session, as whom, and with which commands (None: all)."""
+    """Somebody may speak: in which session, as whom, and with which commands (None: all).
+
+    `place` is what the key was made of, where that is known. Without `stops_others` only what
+    they have asked themselves is theirs to stop.
+    """
 
     key: str
+    place: ChatPlace | None = None
     principal: str = OWNER
     trust: Trust = Trust.OWNER
     role: Role = Role.OWNER
     commands: frozenset[str] | None = None
+    stops_others: bool = True
 
 
 class TurnedAway(Struct, frozen=True):

@@ -4,11 +4,17 @@ import math
 from collections.abc import Callable
 from datetime import timedelta
 
+from msgspec import Raw
+
 from hermes.gateway.letters import Letter, platform_of
 from hermes.gateway.roles import DAY, HOUR, Powers, Quota, TooMany, TurnMeter
 from hermes.kit.clock import Clock
+from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
 from hermes.schema.scope import Role
+
+
+KIND = "turn_taken"
 
 
 class Quotas:
@@ -26,14 +32,32 @@ class Quotas:
         if quota == Quota():
             return ""
         if not self._meter.knows(letter.principal):
-            await self._recall(letter.principal)
+            await self._recall(letter.principal, quota)
         refused = self._meter.take(letter.principal, quota)
-        return _sentence(refused) if refused else ""
+        if refused is not None:
+            return _sentence(refused)
+        await self._store.commit(self._taken(letter))
+        return ""
 
-    async def _recall(self, principal: str) -> None:
-        """The transcripts know when somebody's turns began, also those of an earlier process."""
-        now = self._clock.now()
-        turns = await self._store.seen_by(principal).turns(now - timedelta(seconds=DAY))
+    def _taken(self, letter: Letter) -> PutMatter:
+        """Under who asked, for in a shared chat the session may be somebody else's."""
+        matter = Matter(
+            kind=KIND,
+            id=letter.user.id,
+            session=letter.principal,
+            state="taken",
+            at=self._clock.now(),
+            body=Raw(b"null"),
+            open=False,
+        )
+        return PutMatter(matter)
+
+    async def _recall(self, principal: str, quota: Quota) -> None:
+        """When somebody's turns began, also those of an earlier process."""
+        now, matters = self._clock.now(), self._store.matters
+        await matters.forget(KIND, now - timedelta(seconds=DAY))
+        most = max(quota.per_hour or 0, quota.per_day or 0)
+        turns = [one.at for one in await matters.find(KIND, session=principal, limit=most)]
         if self._meter.knows(principal):
             # Meanwhile another chat of the same person was counted.
             return

@@ -66,6 +66,11 @@ class Running(Struct, kw_only=True):
     def keys(self) -> set[str]:
         return {held.key for held in (*self.batch, *self.to_steer, *self.heard)}
 
+    @property
+    def principal(self) -> str:
+        """In whose name it is done."""
+        return self.batch[-1].letter.principal
+
     def cancel(self, cause: Cause) -> None:
         if self.cause is None and not self.ended:
             self.cause = cause

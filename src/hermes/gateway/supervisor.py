@@ -22,6 +22,7 @@ class Condition(StrEnum):
     LISTENING = "listening"
     FAILED = "failed"
     DEAF = "deaf"
+    PAUSED = "paused"
     CLOSED = "closed"
 
 
@@ -108,7 +109,7 @@ class Supervisor:
 
     async def _until_resumed(self, name: str) -> None:
         while (resumed := self._paused.get(name)) is not None:
-            self._set(name, Condition.CLOSED, 0, "It is paused.")
+            self._set(name, Condition.PAUSED, 0, "It is paused.")
             await resumed.wait()
 
     async def _listen_once(self, name: str, deliver: Deliver, failures: int) -> int:
@@ -172,10 +173,19 @@ class Supervisor:
             condition=condition, since=self._clock.now(), failures=failures, reason=reason
         )
 
+    def _connects(self, name: str) -> bool:
+        """Whether it was begun to be listened to, and has not been heard since."""
+        state, channel = self._states[name], self._channels[name]
+        if state.condition is not Condition.LISTENING or not isinstance(channel, Lives):
+            return False
+        proof = channel.heard_at()
+        spoke = self._heard.get(name, state.since) > state.since
+        return not spoke and (proof is None or proof < state.since)
+
     def _state(self, name: str) -> ChannelState:
         state = self._states[name]
         return ChannelState(
-            condition=state.condition,
+            condition=Condition.WAITING if self._connects(name) else state.condition,
             since=state.since,
             heard_at=self._last(name),
             failures=state.failures,

@@ -175,7 +175,7 @@ class Guest:
             if isinstance(request, Interrupt):
                 host.interrupt()
             elif isinstance(request, Decide):
-                works.start_soon(self._decide, host, request)
+                await self._decide(host, request)
             elif self._busy:
                 raise UsageError("One thing at a time: the last request is not answered yet.")
             else:

@@ -5,9 +5,11 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from hermes.schema.errors import ToolError
 from hermes.schema.events import Answered, Asked, Delta, Outcome, Said, ToolStarted
-from hermes.schema.messages import Message, User
+from hermes.schema.messages import Message, Result, ToolCall, User
 from hermes.schema.scope import Scope
+from hermes.schema.tools import ToolSpec
 
 Meanwhile: TypeAlias = Callable[[], Awaitable[Sequence[User]]]
 """What people said since it was asked last, each message given out once."""
@@ -17,17 +19,28 @@ async def nothing_meanwhile() -> Sequence[User]:
     return ()
 
 
+UseTool: TypeAlias = Callable[[ToolCall], Awaitable[Result]]
+"""Runs one of our tools, as any turn does: it is told that it began, people are asked."""
+
+
+async def no_tools(call: ToolCall) -> Result:
+    raise ToolError(f"There is no tool named {call.name!r} here.")
+
+
 class Errand(Struct, frozen=True):
     """All a runtime is given for one turn.
 
     `messages` are what was said so far, as it was said; the last of them are to be answered.
     `meanwhile` is for a runtime that can be spoken to while it works; one that cannot leaves it.
+    `tools` are ours that it may call with `use`; it tells the call before and the result after.
     """
 
     scope: Scope
     system: str
     messages: Sequence[Message]
     meanwhile: Meanwhile = nothing_meanwhile
+    tools: Sequence[ToolSpec] = ()
+    use: UseTool = no_tools
 
 
 class Ending(Struct, frozen=True):

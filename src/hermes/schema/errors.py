@@ -14,6 +14,7 @@ HermesError
 │   ├── PolicyRefused     the provider declined the content
 │   ├── ModelNotFound     this provider has no such model
 │   └── BadRequest        the provider did not understand us
+├── SpendCapReached       a limit on money was reached
 ├── ToolError             shown to the model as a failed result
 ├── SandboxError          a process could not be started as asked
 └── StoreError            durable state could not be read or written
@@ -45,6 +46,7 @@ __all__ = [
     "RateLimited",
     "SandboxError",
     "SessionBusy",
+    "SpendCapReached",
     "StoreCorrupt",
     "StoreError",
     "ToolError",
@@ -104,6 +106,10 @@ class ModelNotFound(ModelError):
 
 class BadRequest(ModelError):
     code = "bad_request"
+
+
+class SpendCapReached(HermesError):
+    code = "spend_cap"
 
 
 class ToolError(HermesError):

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 DIRECT = "dm"
-_DEFAULT_PROFILES = (None, "", "default")
+_DEFAULT_PROFILES = ("", "default")
 
 
 class SessionSource(Struct, kw_only=True):
@@ -27,6 +27,23 @@ class SessionSource(Struct, kw_only=True):
     profile: str | None = None
 
 
+class ChatPlace(Struct, frozen=True, kw_only=True):
+    """What a session key is made of, each part by itself."""
+
+    space: str
+    platform: str
+    kind: str
+    chat: str = ""
+    thread: str = ""
+    user: str = ""
+
+    @property
+    def key(self) -> str:
+        """`agent:<profile or main>:<platform>:<kind>:<chat>[:<thread>][:<user>]`."""
+        head = f"agent:{self.space}:{self.platform}:{self.kind}"
+        return ":".join([head, *(part for part in (self.chat, self.thread, self.user) if part)])
+
+
 def build_session_key(
     source: SessionSource,
     *,
@@ -34,18 +51,31 @@ def build_session_key(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> str:
-    """`agent:<profile or main>:<platform>:<kind>:<chat>[:<thread>][:<user>]`."""
-    space = "main" if profile in _DEFAULT_PROFILES else profile
-    head = f"agent:{space}:{source.platform}:{source.chat_type}"
+    return chat_place(
+        source,
+        group_sessions_per_user=group_sessions_per_user,
+        thread_sessions_per_user=thread_sessions_per_user,
+        profile=profile,
+    ).key
+
+
+def chat_place(
+    source: SessionSource,
+    *,
+    group_sessions_per_user: bool = True,
+    thread_sessions_per_user: bool = False,
+    profile: str | None = None,
+) -> ChatPlace:
+    """Two places may have one key, when an id holds a colon; they are still two places."""
+    per_user = thread_sessions_per_user if source.thread_id else group_sessions_per_user
     if source.chat_type == DIRECT:
-        places = _direct(source)
-    else:
-        per_user = thread_sessions_per_user if source.thread_id else group_sessions_per_user
-        places = [source.chat_id, source.thread_id, source.user_id if per_user else None]
-    return ":".join([head, *(place for place in places if place)])
-
-
-def _direct(source: SessionSource) -> list[str | None]:
-    if source.chat_id:
-        return [source.chat_id, source.thread_id]
-    return [source.user_id or source.thread_id]
+        per_user = not source.chat_id
+    alone = source.chat_type == DIRECT and not source.chat_id and bool(source.user_id)
+    return ChatPlace(
+        space="main" if profile is None or profile in _DEFAULT_PROFILES else profile,
+        platform=source.platform,
+        kind=source.chat_type,
+        chat=source.chat_id,
+        thread="" if alone else source.thread_id or "",
+        user=(source.user_id or "") if per_user else "",
+    )

@@ -33,12 +33,13 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.ports.tool import Tool
-from hermes.schema.errors import SessionBusy, StoreError
-from hermes.schema.events import Outcome
+from hermes.schema.errors import SessionBusy, StoreError, UsageError
+from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import Address, Asker, Role, Scope
 from hermes.schema.sessions import Session, SessionChange, Stored
 from hermes.schema.tools import ToolSpec
+from hermes.session.compressing import Compressing, Job, Pressed, Wish
 from hermes.session.context import mirrored
 from hermes.session.lease import LEASE, Lease
 from hermes.session.recall import Recall
@@ -104,14 +105,23 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class Runner:
+    """Without `compressing`, a session is sent as long as it is."""
+
     def __init__(
-        self, store: Store, clock: Clock, planner: Planner, price: Price, profile: str
+        self,
+        store: Store,
+        clock: Clock,
+        planner: Planner,
+        price: Price,
+        profile: str,
+        compressing: Compressing | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._planner = planner
         self._price = price
         self._profile = profile
+        self._compressing = compressing
         self._holder = new_holder()
         self._held: set[str] = set()
         self._recall = Recall()
@@ -192,7 +202,7 @@ class Runner:
         recorder = Recorder(self._store, self._clock, self._price, scope, lease)
         emit = recorder.sink(accepted, turn.listen, turn.closing, own=isinstance(plan, Plan))
         asked = [*accepted.asked, *(user for user in turn.taken if user.id not in known)]
-        plan = _for_this_turn(plan, turn)
+        plan = self._fitting(_for_this_turn(plan, turn), plan, turn, lease)
         outcome = await self._beating(lease, plan, asked, emit)
         passing("runner.ended")
         if recorder.ended is not None:
@@ -201,6 +211,36 @@ class Runner:
             # After trouble the transcript is read again: only the disk knows what is in it.
             self._recall.keep(session.id, lease.generation, history)
         return outcome
+
+    def _fitting(
+        self, plan: Plan | Entrusted, usual: Plan | Entrusted, turn: Turn, lease: Lease
+    ) -> Plan | Entrusted:
+        """With a way to make room, where the turn is ours to run."""
+        if self._compressing is None or isinstance(plan, Entrusted) or isinstance(usual, Entrusted):
+            return plan
+        job = Job(turn.session, usual, lease)
+        compress = self._compressing.during(job, turn.instructions)
+        return msgspec.structs.replace(plan, compress=compress)
+
+    async def compress(self, session: Session, wish: Wish, *, preview: bool = False) -> Pressed:
+        """Tell what was said so far in short, because a person wants it.
+
+        Raises `SessionBusy`, and `UsageError` when there is nothing to be made shorter.
+        """
+        turn = Turn(session=session, asked=None, listen=_nobody)
+        with self._reserved(session.id):
+            lease = Lease(self._store, session.id, self._holder)
+            await lease.take()
+            try:
+                history, _ = await self._history(turn, lease.generation)
+                plan = await self._planner.plan(session, self._scope(turn), history)
+                if self._compressing is None or isinstance(plan, Entrusted):
+                    raise UsageError("This session is not compressed here.")
+                if preview:
+                    return await self._compressing.preview(session, plan, wish)
+                return await self._compressing.by_hand(Job(session, plan, lease), wish)
+            finally:
+                await lease.give_back()
 
     async def _history(self, turn: Turn, generation: int) -> tuple[History, set[str]]:
         """What was said so far, with an end for every call, and the ids of all there is."""
@@ -214,6 +254,8 @@ class Runner:
         kept = [row.message for row in stored if not _is_replaced(row, turn)]
         kept += await self._take_results(turn, kept)
         whole = await close_lost_calls(self._store, self._clock, session.id, kept)
+        if self._compressing is not None:
+            whole = await self._compressing.seen(session, whole)
         return History(whole), {row.message.id for row in stored}
 
     async def _take_results(self, turn: Turn, said: Sequence[Message]) -> Sequence[Result]:
@@ -294,6 +336,10 @@ class Runner:
                 hint="Look at what it did before going on.",
             )
         return outcome
+
+
+async def _nobody(event: Event) -> None:
+    """Nothing is told of what is not a turn."""
 
 
 def _for_this_turn(plan: Plan | Entrusted, turn: Turn) -> Plan | Entrusted:

@@ -29,6 +29,7 @@ def all_tools(folder: Path) -> dict[str, Tool]:
             processes=_NOTHING,
             python=lambda place: sys.executable,
             store=_NOTHING,
+            poster=_NOTHING,
             delegates=lambda: _NOTHING,
             knowledge=Knowledge(
                 notebook=lambda: _NOTHING,

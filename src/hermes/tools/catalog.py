@@ -15,6 +15,7 @@ from hermes.kit.clock import Clock
 from hermes.ports.blobs import Blobs
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.delegation import Delegates
+from hermes.ports.posting import Poster
 from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import Store
 from hermes.ports.tool import Tool
@@ -90,6 +91,7 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     store: Store | None = None
     delegates: Callable[[], Delegates] | None = None
     knowledge: Knowledge | None = None
+    poster: Poster | None = None
     own_tmp: Callable[[], Path | None] = lambda: None
     temporary: Sequence[Path] | None = None
 
@@ -123,6 +125,8 @@ def _makers(deps: ToolDeps) -> "Mapping[str, Callable[[], Tool]]":
         "todo": make.todo,
         "clarify": make.clarify,
     }
+    if deps.poster is not None:
+        found["send_message"] = make.send_message
     if deps.knowledge is not None:
         found["memory"] = make.memory
         found["skills_list"] = make.skills_list
@@ -229,6 +233,11 @@ class _Makers:
         from hermes.tools.delegation.tool import DelegateTask
 
         return DelegateTask(_there(self._deps.delegates)())
+
+    def send_message(self) -> Tool:
+        from hermes.tools.send_message import SendMessage
+
+        return SendMessage(_there(self._deps.poster))
 
     def todo(self) -> Tool:
         from hermes.tools.todo import Todo

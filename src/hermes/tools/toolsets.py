@@ -14,12 +14,13 @@ TOOLSETS: Mapping[str, tuple[str, ...]] = {
     "session_search": ("session_search",),
     "code_execution": ("execute_code",),
     "delegation": ("delegate_task",),
+    "messaging": ("send_message",),
 }
 """What each plain toolset holds."""
 
 _CORE = (
     "terminal", "file", "todo", "clarify", "memory", "skills", "session_search",
-    "code_execution", "delegation",
+    "code_execution", "delegation", "messaging",
 )  # fmt: skip
 
 COMPOSITES: Mapping[str, tuple[str, ...]] = {

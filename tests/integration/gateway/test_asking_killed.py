@@ -41,8 +41,7 @@ class Killed:
 @pytest.mark.parametrize(
     ("word", "effect"), [("yes", "deleted"), ("/approve always", "deleted"), ("/deny", "refused")]
 )
-@pytest.mark.parametrize("kills", [1, 2])
-def test_an_answer_after_kill_9(tmp_path: Path, word: str, effect: str, kills: int) -> None:
+def test_an_answer_after_kill_9(tmp_path: Path, word: str, effect: str) -> None:
     house = Killed(tmp_path)
     house.hears("1", "clean up")
     child, reader = house.start()
@@ -52,12 +51,6 @@ def test_an_answer_after_kill_9(tmp_path: Path, word: str, effect: str, kills: i
     os.close(reader)
     house.hears("2", word)
     child, reader = house.start()
-    assert wait_for_data(reader)
-    if kills > 1 and not (tmp_path / "effects").exists():
-        child.send_signal(signal.SIGKILL)
-        child.wait(PATIENCE)
-        os.close(reader)
-        child, reader = house.start()
     assert child.wait(PATIENCE) == 0
     os.close(reader)
     assert house.effects() == [effect]

@@ -455,3 +455,33 @@ async def test_what_was_brought_from_elsewhere_is_no_answer(tmp_path: Path) -> N
     async with lobby(tmp_path, says("this", id="a9")) as two:
         await two.sees("this")
         assert len(two.model.requests) == 1
+
+
+async def gated_by_sender(inbound: Inbound) -> Welcome:
+    """Everybody shares one session, and each may stop only what they have asked."""
+    stop = frozenset({"stop"})
+    return Welcome(
+        key=key_of(inbound), principal=inbound.sender, role=Role.MEMBER, commands=stop,
+        stops_others=False,
+    )  # fmt: skip
+
+
+async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> None:
+    async with lobby(tmp_path, HANGS, HANGS, door=gated_by_sender) as one:
+        await one.channel.say("work", sender="ann")
+        await until(lambda: one.running() is not None)
+        await one.channel.say("me too", sender="bob")
+        await until(lambda: one.gateway.actors.activity(KEY).waiting == 1)
+        foreign = "Nothing that you have asked is going on here."
+        await one.channel.say("/stop", sender="eve")
+        await one.sees(foreign)
+        first = one.running()
+        assert first is not None
+        await one.channel.say("/stop", sender="ann")
+        await one.sees(foreign, "Stopped.")
+        await until(lambda: one.running() not in {None, first})
+        await one.channel.say("/stop", sender="ann")
+        await one.sees(foreign, "Stopped.", foreign)
+        await one.channel.say("/stop", sender="bob")
+        await one.sees(foreign, "Stopped.", foreign, "Stopped.")
+        await one.calm()

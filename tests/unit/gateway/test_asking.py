@@ -1,5 +1,6 @@
 """A turn in a chat that asks before it acts: the right person answers, and it goes on."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,15 @@ from msgspec import structs
 
 from gateways import Lobby, key_of, lobby, until, update
 from hermes.approvals.policy import Rules
+from hermes.gateway.hooks import Decision
 from hermes.gateway.letters import TurnedAway, Welcome
+from hermes.gateway.occasions import Occasion, RunTeller
 from hermes.ports.channel import Inbound
 from hermes.ports.counsel import Reaching, Wish
 from hermes.ports.tool import ToolContext
+from hermes.schema.events import Answered, Asked
 from hermes.schema.messages import Result, text_of
+from hermes.schema.questions import Asking, Question
 from hermes.schema.scope import Role
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
@@ -203,3 +208,33 @@ async def test_a_gateway_that_closes_leaves_its_question_open(tmp_path: Path) ->
         await until(lambda: at.channel.seen_in("1")[-2:] == ["Allowed, this once.", "the end"])
         assert sum(CARGO in text for text in at.channel.seen_in("1")) <= 1
         assert CARGO in question
+
+
+class Remembering:
+    """Hooks that keep what they are told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Mapping[str, object]]] = []
+
+    def emit(self, event: str, context: Mapping[str, object]) -> None:
+        self.told.append((event, context))
+
+    async def decide(self, event: str, context: Mapping[str, object]) -> Decision | None:
+        return None
+
+
+def test_hooks_hear_of_questions() -> None:
+    hooks = Remembering()
+    teller = RunTeller(hooks, Occasion(platform="fake"))
+    question = Question(
+        id="q", kind=Asking.APPROVAL, session="s", run="r", text="May I?", subject=CARGO,
+        until=FakeClock().now(),
+    )  # fmt: skip
+    teller.hear(Asked(question))
+    teller.hear(Answered("q", "once", "owner"))
+    teller.hear(Answered("q"))
+    assert [event for event, _ in hooks.told] == [
+        "pre_approval_request", "post_approval_response", "post_approval_response",
+    ]  # fmt: skip
+    assert hooks.told[0][1]["command"] == CARGO
+    assert [context.get("choice") for _, context in hooks.told] == [None, "once", "timeout"]

@@ -240,7 +240,7 @@ def test_owners_are_those_named_as_administrators_and_let_in() -> None:
     extra: dict[str, object] = {"allow_admin_from": [111], "allow_from": [111]}
     assert verdict({}, extra) == ("owner", "listed")
     assert verdict({}, extra, chat_type="group", chat_id=CHAT) == ("member", "listed")
-    assert verdict({}, {"allow_admin_from": [111]})[0] == "pair"
+    assert verdict({}, {"allow_admin_from": [111]}) == ("owner", "named_owner")
     assert verdict({"TELEGRAM_ALLOW_ALL_USERS": "true"}, {"allow_admin_from": "*"})[0] == "guest"
 
 

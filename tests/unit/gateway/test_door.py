@@ -13,10 +13,12 @@ from hermes.gateway.roles import CommandAccess
 from hermes.ports.channel import About, Inbound
 from hermes.schema.messages import Text, Trust
 from hermes.schema.scope import Address, Role
+from hermes.session.keys import ChatPlace
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 
+HERE = ChatPlace(space="work", platform="chat", kind="dm", chat="c")
 COMMANDS = ("help", "new", "restart", "stop", "whoami")
 
 
@@ -41,7 +43,7 @@ async def test_nobody_comes_in_unless_something_lets_them(tmp_path: Path) -> Non
 async def test_an_owner_is_the_owner(tmp_path: Path) -> None:
     access = AccessRules(users=frozenset({"1"}), owners=frozenset({"1"}))
     assert await Hall(tmp_path, access=access).door(said()) == Welcome(
-        key="agent:work:chat:dm:c", principal="owner", trust=Trust.OWNER, role=Role.OWNER
+        key="agent:work:chat:dm:c", place=HERE, principal="owner", trust=Trust.OWNER, role=Role.OWNER
     )
 
 
@@ -50,11 +52,43 @@ async def test_a_member_is_somebody_else_with_commands_of_their_own(tmp_path: Pa
     hall = Hall(tmp_path, access=AccessRules(users=frozenset({"1"})), direct_commands=gated)
     assert await hall.door(said()) == Welcome(
         key="agent:work:chat:dm:c",
+        place=HERE,
         principal="chat:1",
         trust=Trust.GUEST,
         role=Role.MEMBER,
-        commands=frozenset({"new", "help", "whoami"}),
+        commands=frozenset({"new", "help", "whoami", "stop"}),
     )
+    shared = await hall.door(said(about=About(chat_type="group")))
+    assert isinstance(shared, Welcome)
+    assert shared.stops_others
+    gates = {"direct_commands": gated, "group_commands": CommandAccess(gated=True)}
+    everybodys = Hall(
+        tmp_path,
+        KeyRules(per_user_in_groups=False),
+        access=AccessRules(users=frozenset({"1"})),
+        **gates,
+    )
+    shared = await everybodys.door(said(about=About(chat_type="group")))
+    assert isinstance(shared, Welcome)
+    assert shared.commands == {"help", "whoami", "stop"}
+    assert not shared.stops_others
+
+
+async def test_an_administrator_need_not_be_listed_twice(tmp_path: Path) -> None:
+    access = AccessRules(
+        users=frozenset({"2"}), owners=frozenset({"1", "*"}), group_owners=frozenset({"3"})
+    )
+    hall = Hall(tmp_path, access=access)
+    welcome = await hall.door(said())
+    assert isinstance(welcome, Welcome)
+    assert welcome.role is Role.OWNER
+    group = About(chat_type="group")
+    assert isinstance(await hall.door(said("3", about=group)), Welcome)
+    # The one who is named for groups is a stranger elsewhere, and so is whoever is not named.
+    assert await hall.door(said("3")) == TurnedAway()
+    assert await hall.door(said("1", about=group)) == TurnedAway()
+    denied = structs.replace(access, denied=frozenset({"1"}))
+    assert await Hall(tmp_path, access=denied).door(said()) == TurnedAway()
 
 
 async def test_what_a_machine_sends_is_data(tmp_path: Path) -> None:

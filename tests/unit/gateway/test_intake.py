@@ -5,7 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateways import lobby, open_door, until, update
+from gateways import PATIENCE, lobby, open_door, until, update
+from hermes.gateway.intake import LIMIT
 from hermes.gateway.letters import COMMANDS, Letter, TurnedAway, Welcome, letter_parcel
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Assistant, Text, Trust, User
@@ -169,6 +170,57 @@ async def test_a_command_cut_off_by_a_crash_is_told_of(tmp_path: Path) -> None:
         )
         await one.calm()
         assert await one.open_rows(COMMANDS) == []
+
+
+async def stuck(order: object) -> str:
+    await anyio.sleep_forever()
+    raise AssertionError("unreachable")
+
+
+async def test_a_command_that_hangs_is_cut_off_after_a_while(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with lobby(tmp_path, clock=clock, urgent={"dig": stuck}) as one:
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.channel.type, update("/dig deep", "c1"))
+            await until(lambda: one.gateway.intake.commands == 1)
+            await clock.advance(LIMIT + 1)
+        await one.sees("“/dig deep” took too long and was cut off. It may be done in part.")
+        await one.calm()
+        assert await one.open_rows(COMMANDS) == []
+
+
+async def test_a_command_that_hangs_holds_no_end_and_is_told_of(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as group:
+            async with lobby(tmp_path, clock=clock, urgent={"dig": stuck}) as one:
+                group.start_soon(one.channel.type, update("/dig", "c1"))
+                await until(lambda: one.gateway.intake.commands == 1)
+    async with lobby(tmp_path, clock=clock) as two:
+        await two.sees(
+            "“/dig” was cut off and may not be done. Send it again if you still want it."
+        )
+
+
+async def test_a_gateway_that_closes_lets_a_command_end(tmp_path: Path) -> None:
+    clock, gate = FakeClock(), anyio.Event()
+
+    async def slow(order: object) -> str:
+        await gate.wait()
+        return "Dug."
+
+    async with (
+        lobby(tmp_path, clock=clock, urgent={"dig": slow}) as one,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(one.channel.type, update("/dig", "c1"))
+        await until(lambda: one.gateway.intake.commands == 1)
+        one.gateway.close()
+        await anyio.wait_all_tasks_blocked()
+        assert not one.gateway.delivered.is_set()
+        gate.set()
+        await one.gateway.delivered.wait()
+        assert one.channel.seen_in("1") == ["Dug."]
 
 
 async def test_not_acknowledged_while_the_store_cannot_write(tmp_path: Path) -> None:

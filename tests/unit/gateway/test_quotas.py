@@ -57,3 +57,20 @@ async def test_the_third_question_in_an_hour_is_too_many(tmp_path: Path) -> None
         await clock.advance(3601)
         await one.channel.say("seven")
         await one.sees("re: one", "re: two", refused, "re: seven")
+
+
+async def test_in_a_shared_chat_everybodys_turns_are_their_own(tmp_path: Path) -> None:
+    clock = FakeClock()
+    counted = Counted(tmp_path, clock)
+    async with lobby(tmp_path, clock=clock, door=guests, refusal=counted.refusal) as one:
+        # The session is that of whoever spoke first.
+        for text, sender in (("one", "ann"), ("two", "bob"), ("three", "bob")):
+            await one.channel.say(text, sender=sender)
+            await one.calm()
+        await one.channel.say("four", sender="ann")
+        await one.calm()
+        refused = "You may ask 2 times in an hour here. Try again in 60 minutes."
+        await one.channel.say("five", sender="bob")
+        await one.sees("re: one", "re: two", "re: three", "re: four", refused)
+        await one.channel.say("six", chat="2", sender="bob")
+        await one.sees(refused, chat="2")

@@ -143,7 +143,7 @@ async def test_a_paused_channel_is_not_heard_until_it_goes_on() -> None:
         supervisor.pause("fake")
         await until(lambda: not supervisor.online("fake"))
         assert supervisor.is_paused("fake")
-        assert supervisor.snapshot()["fake"].reason == "It is paused."
+        assert supervisor.snapshot()["fake"].condition is Condition.PAUSED
         await clock.advance(600)
         assert channel.starts == 1
         supervisor.resume("fake")

@@ -11,7 +11,7 @@ from hermes.testing.contracts.tool import ToolContract
 from hermes.testing.tools import all_tools
 from hermes.tools.toolsets import TOOLSETS
 
-MAX_WIRE = 11_000
+MAX_WIRE = 12_000
 
 
 class TestTerminal(ToolContract):

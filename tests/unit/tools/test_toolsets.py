@@ -9,7 +9,7 @@ from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets, tools_of
 SHELL = ["terminal", "process"]
 FILES = ["read_file", "write_file", "patch", "search_files"]
 LEARNING = ["memory", "skills_list", "skill_view", "skill_manage", "session_search"]
-OTHERS = ["execute_code", "delegate_task"]
+OTHERS = ["execute_code", "delegate_task", "send_message"]
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,13 @@ def stream_frames(reply: Reply, model: str, number: int, *, usage: bool) -> Iter
         return frame(msgspec.json.encode({**head, "choices": [choice]}))
 
     yield chunk({"role": "assistant", "content": ""})
-    for piece in _pieces(reply.reasoning, reply.chunk):
+    for piece in pieces(reply.reasoning, reply.chunk):
         yield chunk(_reasoning(reply, piece))
-    for piece in _pieces(reply.text, reply.chunk):
+    for piece in pieces(reply.text, reply.chunk):
         yield chunk({"content": piece})
     for index, call in enumerate(reply.calls):
         yield chunk({"tool_calls": [_call_head(call, index, number)]})
-        for piece in _pieces(call.wire_arguments, reply.chunk):
+        for piece in pieces(call.wire_arguments, reply.chunk):
             part = {"index": index, "function": {"arguments": piece}}
             yield chunk({"tool_calls": [part]})
     yield chunk({}, reply.finish_reason)
@@ -88,7 +88,7 @@ def usage_object(spent: Spent) -> JsonObject:
     return usage
 
 
-def _pieces(text: str, size: int) -> Iterator[str]:
+def pieces(text: str, size: int) -> Iterator[str]:
     if not text:
         return
     size = size or len(text)

@@ -14,6 +14,12 @@ from msgspec import Struct
 from hermes.kit.sse import frame
 from hermes.testing.mock_openai.faults import answer_for
 from hermes.testing.mock_openai.frames import DONE, completion, model_list, stream_frames
+from hermes.testing.mock_openai.responses import (
+    AskedResponse,
+    failure_frame,
+    response,
+    response_frames,
+)
 from hermes.testing.mock_openai.script import Fault, Reply, Script
 
 _LARGEST = 256 * 1024 * 1024
@@ -84,11 +90,12 @@ class MockServer:
         self.others: list[Exchange] = []
         self._queue = list(script.replies)
         self._asked = msgspec.json.Decoder(_Asked)
+        self._asked_response = msgspec.json.Decoder(AskedResponse)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
         exchange = Exchange(request.method, request.path, headers, await request.read())
-        is_call = request.path.endswith("/chat/completions")
+        is_call = request.path.endswith(("/chat/completions", "/responses"))
         (self.requests if is_call else self.others).append(exchange)
         self._heard(exchange)
         try:
@@ -105,6 +112,8 @@ class MockServer:
             return _refusal(Fault("status", named="unauthorized"))
         if request.path.endswith("/chat/completions") and request.method == "POST":
             return await self._complete(request, exchange)
+        if request.path.endswith("/responses") and request.method == "POST":
+            return await self._respond(request, exchange)
         if request.path.endswith("/models") and request.method == "GET":
             return _json(model_list(self.script.models))
         return web.Response(status=404, text="404 page not found")
@@ -130,6 +139,25 @@ class MockServer:
         usage = asked.stream_options is not None and asked.stream_options.include_usage
         return await _stream(request, reply, stream_frames(reply, asked.model, number, usage=usage))
 
+    async def _respond(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+        try:
+            asked = self._asked_response.decode(exchange.body)
+        except msgspec.DecodeError as error:
+            body = msgspec.json.encode({"error": {"message": str(error), "type": "invalid"}})
+            return _json(body, 400)
+        reply = self._queue.pop(0) if self._queue else self._ruled(*asked.last())
+        if reply.first_byte:
+            await anyio.sleep(reply.first_byte)
+        fault, number = reply.fault, len(self.requests)
+        if fault and fault.kind == "status":
+            return _refusal(fault)
+        if not asked.stream:
+            return _json(response(reply, asked.model, number))
+        if fault and fault.kind == "error_event":
+            failed = failure_frame(fault.named or "server_error", fault.body or "It went wrong.")
+            return await _stream(request, Reply(), [failed], end=b"")
+        return await _stream(request, reply, response_frames(reply, asked.model, number), end=b"")
+
     def _choose(self, asked: _Asked) -> Reply:
         if self._queue:
             return self._queue.pop(0)
@@ -137,6 +165,9 @@ class MockServer:
         last = users[-1] if users else 0
         text = asked.messages[last].text() if asked.messages else ""
         step = sum(message.role == "assistant" for message in asked.messages[last:])
+        return self._ruled(text, step)
+
+    def _ruled(self, text: str, step: int) -> Reply:
         for rule in self.script.rules:
             if rule.contains in text:
                 return rule.steps[min(step, len(rule.steps) - 1)]
@@ -144,7 +175,7 @@ class MockServer:
 
 
 async def _stream(
-    request: web.BaseRequest, reply: Reply, frames: Iterable[bytes]
+    request: web.BaseRequest, reply: Reply, frames: Iterable[bytes], *, end: bytes = DONE
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
@@ -160,7 +191,7 @@ async def _stream(
     if fault:
         await _break(request, response, fault)
     if not fault or fault.kind in {"garbage", "bad_json"}:
-        await response.write(DONE)
+        await response.write(end)
     await response.write_eof()
     return response
 

@@ -4,9 +4,9 @@ from argparse import Namespace
 
 import msgspec
 
+from hermes.app.places import places_of
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
-from hermes.cli.verbs.send.places import places_of
 from hermes.cli.verbs.sessions.paper import Paper
 from hermes.daemon.standing import look
 from hermes.schema.scope import Address

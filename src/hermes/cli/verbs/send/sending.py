@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 from msgspec import Struct
 
+from hermes.app.places import Places, by_name, places_of
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.send.listing import written
-from hermes.cli.verbs.send.places import Places, by_name, places_of
 from hermes.cli.verbs.send.reporting import Line, Outcome, report
 from hermes.cli.verbs.send.text import text_to_send
 from hermes.config.home import Home, ensure_home

@@ -1,0 +1,74 @@
+"""Words for other chats: found by the names that people write, put into the outbox."""
+
+from collections.abc import Callable, Sequence
+
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.gateway.letters import Reply, post_reply
+from hermes.gateway.targets import Destinations, parse_targets, resolve
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.ports.posting import Posted
+from hermes.ports.store import Store
+from hermes.schema.scope import Address, Scope
+
+_WHY = {
+    "no_origin": "there is no chat that this came from",
+    "no_home": "it has no home channel; `/sethome` in a chat makes it one",
+    "no_home_anywhere": "no platform has a home channel",
+    "unknown_platform": "no such platform is set up",
+}
+
+
+def _nobody(address: Address) -> None:
+    """No gateway here: the row waits for one."""
+
+
+class Outgoing:
+    """Implements `hermes.ports.posting.Poster` for one profile."""
+
+    def __init__(self, home: Home, env: Env, store: Store, clock: Clock) -> None:
+        self._home = home
+        self._env = env
+        self._store = store
+        self._clock = clock
+        self._announce: Callable[[Address], None] = _nobody
+
+    def is_delivered_by(self, announce: Callable[[Address], None]) -> None:
+        """Who is told that something waits for an address."""
+        self._announce = announce
+
+    def places(self, scope: Scope, target: str) -> Sequence[Posted]:
+        goal, homes = self._goal(scope, target)
+        near = {*homes, *([scope.address] if scope.address else [])}
+        found = [Posted(_written(one), near=one in near) for one in goal.addresses]
+        return [*found, *_unreached(goal)]
+
+    async def post(self, scope: Scope, target: str, text: str) -> Sequence[Posted]:
+        goal, homes = self._goal(scope, target)
+        rows = [(new_id("send"), address) for address in goal.addresses]
+        now = self._clock.now()
+        await self._store.commit(
+            *(post_reply(key, Reply(address=one, text=text, at=now)) for key, one in rows)
+        )
+        for _, address in rows:
+            self._announce(address)
+        sent = [Posted(_written(one), key, near=one in homes) for key, one in rows]
+        return [*sent, *_unreached(goal)]
+
+    def _goal(self, scope: Scope, target: str) -> tuple[Destinations, set[Address]]:
+        from hermes.app.places import by_name, places_of  # noqa: PLC0415 - few turns send
+
+        online = [scope.address.channel] if scope.address else []
+        places = places_of(self._home, self._env, online)
+        targets = by_name(parse_targets(target), places.chats)
+        goal = resolve(targets, places.homes, origin=scope.address, platforms=places.platforms)
+        return goal, set(places.homes.values())
+
+
+def _unreached(goal: Destinations) -> list[Posted]:
+    return [Posted(str(one.target), why=_WHY[one.why]) for one in goal.unreached]
+
+
+def _written(address: Address) -> str:
+    return ":".join(filter(None, [address.channel, address.chat, address.thread]))

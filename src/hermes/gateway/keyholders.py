@@ -1,0 +1,84 @@
+"""Whose a session key is: that of the first place which used it, and of no other."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
+from msgspec import Raw
+
+from hermes.gateway.letters import topic_of
+from hermes.kit.clock import Clock
+from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.store import Store
+from hermes.schema.errors import Overtaken
+from hermes.schema.scope import Address
+from hermes.session.keys import ChatPlace
+
+log = logging.getLogger(__name__)
+
+KIND = "chat_key"
+KNOWN = 10_000
+"""How many keys are remembered without asking the store."""
+
+AT_ONE_ADDRESS = 100
+
+
+class Keyholders:
+    """Ids that hold a colon can make one key of two places; the second one gets another key."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: OrderedDict[str, ChatPlace] = OrderedDict()
+
+    async def key_for(self, key: str, place: ChatPlace, address: Address) -> str:
+        """The key to use for this place: the given one, unless that is another's already."""
+        own = key
+        while await self._holder(own, place, address) != place:
+            log.info("the session key %s is that of another place", own)
+            own = f"{own}:~{_digest(own, place)}"
+        return own
+
+    async def _holder(self, key: str, place: ChatPlace, address: Address) -> ChatPlace:
+        holder = self._known.get(key) or await self._recorded(key)
+        if holder is None:
+            holder = await self._record(key, place, address)
+        self._known[key] = holder
+        self._known.move_to_end(key)
+        while len(self._known) > KNOWN:
+            self._known.popitem(last=False)
+        return holder
+
+    async def _recorded(self, key: str) -> ChatPlace | None:
+        matter = await self._store.matters.get(KIND, key)
+        return matter and msgspec.json.decode(matter.body, type=ChatPlace)
+
+    async def _record(self, key: str, place: ChatPlace, address: Address) -> ChatPlace:
+        matter = Matter(
+            kind=KIND,
+            id=key,
+            # Filed under the address and not under a session: it outlives every session there.
+            session=topic_of(address),
+            state="used",
+            at=self._clock.now(),
+            body=Raw(msgspec.json.encode(place)),
+            open=False,
+        )
+        try:
+            await self._store.commit(PutMatter(matter, was=""))
+        except Overtaken:
+            return await self._recorded(key) or place
+        return place
+
+
+async def keys_at(store: Store, address: Address) -> Sequence[str]:
+    """The keys of all sessions that people had at an address, those used last at the end."""
+    topic = topic_of(address)
+    found = await store.matters.find(KIND, session=topic, limit=AT_ONE_ADDRESS)
+    return [matter.id for matter in found]
+
+
+def _digest(taken: str, place: ChatPlace) -> str:
+    return sha256(taken.encode() + msgspec.json.encode(place)).hexdigest()[:12]

@@ -1,0 +1,91 @@
+"""`/approve`, `/deny`, `/yolo` and `/approvals`: what they say, and what they refuse."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from commanding import Typist, typist
+from hermes.ports.counsel import Reaching, Wish
+from hermes.schema.errors import NotFound, UsageError
+from hermes.schema.events import Asked, Event
+from hermes.schema.scope import Role, Scope
+from hermes.testing.scripted import says
+
+pytestmark = pytest.mark.anyio
+
+
+async def asked(at: Typist, line: str, command: str = "rm -rf build") -> tuple[bool, str]:
+    """Wish something, and type a line while it is asked for."""
+    desk = at.context.services.approvals
+    assert desk is not None
+    scope = Scope("default", at.one.conversation.session.id, "r", "/work", attended=True)
+    wish = Wish(  # noqa: S604 - a word of our own
+        tool="terminal", action=command, reaching=Reaching.OPEN, shell=True, folder="/work"
+    )
+    heard = anyio.Event()
+    allowed: list[bool] = []
+
+    async def tell(event: Event) -> None:
+        if isinstance(event, Asked):
+            heard.set()
+
+    async def rule() -> None:
+        allowed.append((await desk.rule(scope, wish, tell)).allowed)
+
+    told = ""
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(rule)
+            await heard.wait()
+            told = await at.read(line)
+    return allowed[0], told
+
+
+async def test_leave_is_given_and_refused(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        at.chats()
+        assert await at.read("/approve") == "Nothing waits for an answer here."
+        assert await asked(at, "/approve") == (True, "Allowed, this once.")
+        assert await asked(at, "/deny all not now") == (False, "Refused.")
+        assert await asked(at, "/approve always", "rm -rf a; ls") == (
+            True,
+            "Allowed, this once: a command made of several parts cannot be remembered.",
+        )
+        assert await at.read("/deny") == "That was answered already: once."
+        for line in ("/approve maybe", "/approve session always", "/approvals x", "/yolo x"):
+            with pytest.raises(UsageError):
+                await at.type(line)
+
+
+async def test_what_is_allowed_is_listed_and_taken_back(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        at.chats()
+        assert await at.read("/approvals") == "Nothing is allowed beforehand."
+        await asked(at, "/approve always")
+        first, how = (await at.read("/approvals")).splitlines()
+        assert "always  terminal (open): rm -rf build" in first
+        assert how == "/approvals revoke ID takes one back."
+        assert await at.read(f"/approvals revoke {first.split()[0]}") == (
+            "No longer allowed: rm -rf build"
+        )
+        with pytest.raises(NotFound):
+            await at.type("/approvals revoke 12345678")
+
+
+async def test_yolo_is_the_owners_and_of_one_session(tmp_path: Path) -> None:
+    async with typist(tmp_path, says("hi")) as at:
+        assert "nothing is asked for" in await at.read("/yolo")
+        assert "nothing: /yolo is on" in await at.read("/status")
+        assert "asked again" in await at.read("/yolo")
+        assert "smart" in await at.read("/status")
+        await at.type("/yolo on")
+        await at.type("/new")
+        assert "smart" in await at.read("/status")
+        at.chats()
+        with pytest.raises(UsageError, match="no session"):
+            await at.type("/yolo")
+        at.chats(Role.MEMBER)
+        for line in ("/yolo", "/approvals"):
+            with pytest.raises(UsageError, match="owner"):
+                await at.type(line)

@@ -1,0 +1,95 @@
+"""Two places are two sessions, also when their ids make one key of them."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateways import lobby, until
+from hermes.gateway.intake import Door
+from hermes.gateway.keyholders import Keyholders, keys_at
+from hermes.gateway.letters import TurnedAway, Welcome
+from hermes.ports.channel import Inbound
+from hermes.schema.messages import Text
+from hermes.schema.scope import OWNER, Address
+from hermes.session.keys import ChatPlace, SessionSource, build_session_key, chat_place
+from hermes.store.sqlite import open_store
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+
+def place_of(address: Address) -> ChatPlace:
+    source = SessionSource(
+        platform=address.channel, chat_id=address.chat, thread_id=address.thread, chat_type="group"
+    )
+    return chat_place(source)
+
+
+async def door(inbound: Inbound) -> Welcome | TurnedAway:
+    place = place_of(inbound.address)
+    return Welcome(key=place.key, place=place)
+
+
+def said(key: str, address: Address) -> Inbound:
+    return Inbound(key, address, "ann", (Text(f"hello {key}"),))
+
+
+WHOLE, PARTED = Address("fake", "a:b"), Address("fake", "a", "b")
+
+
+async def test_ids_with_a_colon_do_not_bring_two_chats_together(tmp_path: Path) -> None:
+    opened: Door = door
+    clock = FakeClock()
+    assert place_of(WHOLE).key == place_of(PARTED).key
+    async with lobby(tmp_path, door=opened, clock=clock) as one:
+        await one.channel.type(said("1", WHOLE))
+        await one.channel.type(said("2", PARTED))
+        await until(lambda: len(one.channel.posts) == 2)
+        await one.calm()
+    async with lobby(tmp_path, door=opened, clock=clock) as two:
+        await two.channel.type(said("3", PARTED))
+        await until(lambda: len(two.channel.posts) == 1)
+        (request,) = two.model.requests
+        heard = [
+            part.text for one in request.messages for part in one.parts if isinstance(part, Text)
+        ]
+        assert heard == ["hello 2", "re: hello 2", "hello 3"]
+        session = await two.store.seen_by(OWNER).by_key(place_of(WHOLE).key)
+        assert session is not None
+        rows = await two.store.seen_by(OWNER).messages(session.id)
+        assert len(rows) == 2
+
+
+async def test_of_many_at_once_one_has_the_plain_key(tmp_path: Path) -> None:
+    clock = FakeClock()
+    keys: dict[Address, set[str]] = {WHOLE: set(), PARTED: set()}
+    async with open_store(tmp_path / "state.db", clock) as store:
+
+        async def ask(address: Address) -> None:
+            place = place_of(address)
+            keys[address].add(await Keyholders(store, clock).key_for(place.key, place, address))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(ask, WHOLE)
+                group.start_soon(ask, PARTED)
+        (whole,), (parted,) = keys[WHOLE], keys[PARTED]
+        assert whole != parted
+        assert place_of(WHOLE).key in {whole, parted}
+        assert await keys_at(store, WHOLE) == [whole]
+
+
+@given(chat=st.text(), thread=st.text(), user=st.text(), kind=st.sampled_from(["dm", "group"]))
+def test_the_parts_make_the_key(chat: str, thread: str, user: str, kind: str) -> None:
+    source = SessionSource(
+        platform="irc", chat_id=chat, thread_id=thread, user_id=user, chat_type=kind
+    )
+    shown = [chat, thread] if chat else [user or thread]
+    if kind == "group":
+        shown = [chat, thread, "" if thread else user]
+    assert build_session_key(source) == ":".join(
+        ["agent", "main", "irc", kind, *(one for one in shown if one)]
+    )
