@@ -13,12 +13,13 @@ from hermes.agent.answers import CUT_OFF
 from hermes.agent.cancelling import cancelled_from_outside
 from hermes.agent.plan import Entrusted, Plan
 from hermes.agent.repair import LONGEST, is_object
+from hermes.agent.sources import sources_for
 from hermes.agent.strangers import Strangers
 from hermes.kit.ids import new_id
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.counsel import Ruling, Wish, nobody_answers, nobody_to_ask
 from hermes.ports.sink import Emit
-from hermes.ports.tool import Output, Tool, ToolContext
+from hermes.ports.tool import Output, Sources, Tool, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.events import ToolProgress, ToolStarted
 from hermes.schema.messages import Media, Result, Text, ToolCall
@@ -176,8 +177,10 @@ class Calls:
             other = plan.tools.get(name)
             if other is None or name == call.name:
                 raise ToolError(f"{name} cannot be called from {call.name}.")
-            output = bounded(await other.run(args, context))
-            strangers.used(name)
+            now = structs.replace(context, foreign=strangers.heard)
+            output = bounded(await other.run(args, now))
+            text = "".join(part.text for part in output.parts if isinstance(part, Text))
+            strangers.got(ToolCall(call.id, name, args), text)
             return output
 
         async def ask(wish: Wish) -> Ruling:
@@ -193,8 +196,12 @@ class Calls:
             with _stopped(limit):
                 return await counsel.inquire(plan.scope, text, choices, self._emit)
 
+        def sources(text: str) -> Sources:
+            said = [*plan.history, *strangers.said]
+            return sources_for(text, said, plan.tools, strangers.used_by_tools)
+
         foreign = strangers.heard
-        context = ToolContext(plan.scope, call.id, progress, ask, inquire, use, foreign)
+        context = ToolContext(plan.scope, call.id, progress, ask, inquire, use, foreign, sources)
         return context
 
 

@@ -7,9 +7,18 @@ from msgspec import Struct
 
 from hermes.agent.prompts import prompt_text
 
+SKILLS = "# Skills"
+PROJECT = "# This project"
+MEMORY = "═" * 46
+_PLACE = "# Where you are"
+_STARTED = "Conversation started: "
+
 
 class PromptFacts(Struct, frozen=True, kw_only=True):
-    """What the prompt says about this session. `soul` replaces the built-in identity."""
+    """What the prompt says about this session. `soul` replaces the built-in identity.
+
+    `skills`, `project` and `memory` are whole sections, which begin as the words above say.
+    """
 
     soul: str
     system: str
@@ -20,19 +29,25 @@ class PromptFacts(Struct, frozen=True, kw_only=True):
     provider: str
     profile: str = "default"
     extra: str = ""
+    skills: str = ""
+    project: str = ""
+    memory: str = ""
 
 
 @lru_cache(maxsize=16)
 def build_prompt(facts: PromptFacts) -> str:
-    """Stable parts first, then what the caller adds, then what changes from day to day.
+    """Stable parts first, then what caller and project add, then what changes from day to day.
 
     Sessions that begin alike have one prompt together, not one each.
     """
     parts = [
         facts.soul.strip() or prompt_text("identity"),
         prompt_text("work"),
+        facts.skills.strip(),
         _surroundings(facts),
         facts.extra.strip(),
+        facts.project.strip(),
+        facts.memory.strip(),
         _today(facts),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -40,7 +55,7 @@ def build_prompt(facts: PromptFacts) -> str:
 
 def _surroundings(facts: PromptFacts) -> str:
     lines = [
-        "# Where you are",
+        _PLACE,
         "",
         f"- Machine: {facts.system}",
         f"- The person's home: {facts.home}",
@@ -53,7 +68,22 @@ def _surroundings(facts: PromptFacts) -> str:
 
 def _today(facts: PromptFacts) -> str:
     """Only the day: a time would spoil the provider's prompt cache."""
-    return (
-        f"Conversation started: {facts.today:%A, %Y-%m-%d}\n"
-        f"Model: {facts.model}\nProvider: {facts.provider}"
-    )
+    return f"{_STARTED}{facts.today:%A, %Y-%m-%d}\nModel: {facts.model}\nProvider: {facts.provider}"
+
+
+def portions(prompt: str) -> dict[str, int]:
+    """How many characters of a prompt are its skills, its project file, its memory, the rest."""
+    marks = {
+        "skills": f"\n\n{SKILLS}\n",
+        "system": f"\n\n{_PLACE}\n",
+        "project": f"\n\n{PROJECT}\n",
+        "memory": f"\n\n{MEMORY}\n",
+        "end": f"\n\n{_STARTED}",
+    }
+    found = sorted((prompt.find(mark), name) for name, mark in marks.items() if mark in prompt)
+    sizes: dict[str, int] = dict.fromkeys(("system", "skills", "project", "memory"), 0)
+    sizes["system"] = found[0][0] if found else len(prompt)
+    for number, (start, name) in enumerate(found):
+        end = found[number + 1][0] if number + 1 < len(found) else len(prompt)
+        sizes["system" if name == "end" else name] += end - start
+    return sizes

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from hermes.agent.sources import Source, source_of
 from hermes.ports.tool import Tool
-from hermes.schema.messages import Assistant, Message, Result, Trust, User
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User
 
 _STRANGE = frozenset({Trust.GUEST, Trust.DATA})
+MOST_USED = 200
 
 
 class Strangers:
@@ -15,8 +17,12 @@ class Strangers:
         self._tools = tools
         self._calls: dict[str, str] = {}
         self.heard = False
+        self.said: list[Message] = []
+        self.used_by_tools: list[Source] = []
+        """What tools got from other tools, which is in no message."""
 
     def hear(self, message: Message) -> None:
+        self.said.append(message)
         match message:
             case User(trust=trust):
                 self.heard |= trust in _STRANGE
@@ -29,6 +35,13 @@ class Strangers:
         """A tool has answered, perhaps with what others wrote."""
         tool = self._tools.get(name)
         self.heard |= tool is not None and tool.spec.foreign
+
+    def got(self, call: ToolCall, text: str) -> None:
+        """A tool has called another one, and this is what came back."""
+        self.used(call.name)
+        source = source_of(call, self._tools.get(call.name), text)
+        if source is not None and len(self.used_by_tools) < MOST_USED:
+            self.used_by_tools.append(source)
 
     def recall(self, history: Sequence[Message]) -> None:
         """For a turn that goes on where it was cut off: all since the last question."""

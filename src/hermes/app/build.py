@@ -11,15 +11,18 @@ from msgspec import Struct
 from hermes.agent.guard import GuardLimits
 from hermes.app.chats import ChatSettings
 from hermes.app.codex import Codex, CodexNear, open_codex
+from hermes.app.compressing import Means, compressing_of
+from hermes.app.context import Briefing
 from hermes.app.later import Homecoming
 from hermes.app.learning import Learning
 from hermes.app.leave import approval_desk
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
 from hermes.app.personalities import personality_words
-from hermes.app.planner import StandardPlanner, TurnSettings
+from hermes.app.planner import EveryTurn, StandardPlanner, TurnSettings
 from hermes.app.posting import Outgoing
 from hermes.app.proxying import Near, afterwards_of, proxied, proxy_url
+from hermes.app.reviewing import Looking, LookingBack, open_looking_back
 from hermes.app.subagents import delegation_parts
 from hermes.app.toolbox import Toolbox, Workbench
 from hermes.approvals.desk import ApprovalDesk
@@ -34,6 +37,7 @@ from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.redact import Redactor
 from hermes.models.catalog import price
 from hermes.models.settings import Flags
+from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.sandbox.door import Door
 from hermes.schema.messages import Usage
@@ -52,7 +56,8 @@ if TYPE_CHECKING:
 class Choices(Struct, frozen=True, kw_only=True):
     """What the one who starts the program asks for; unset means as the settings say.
 
-    `without` are toolsets that are left out in any case. `logs` writes the home's log files:
+    `without` are toolsets that are left out in any case. `looks_back` is for a process that goes
+    on after a turn, and so has the time to learn from it. `logs` writes the home's log files:
     for a process that is ours; the loggers of somebody else's are not.
     """
 
@@ -66,6 +71,7 @@ class Choices(Struct, frozen=True, kw_only=True):
     without: tuple[str, ...] = ()
     max_steps: int | None = None
     system_prompt: str = ""
+    looks_back: bool = False
     logs: bool = False
     log_share: LogShare = LogShare.EVERYTHING
 
@@ -79,6 +85,7 @@ class App:
         self.env = parts.env
         self.redactor = parts.redactor
         self._logs = parts.logs
+        self._origin = parts.origin
         source = self._source = parts.origin.source
         self.warnings = [*map(str, loaded.warnings), *parts.toolbox.warnings(source)]
         self.store = store
@@ -97,6 +104,7 @@ class App:
         self.processes = parts.processes
         self.delegations = parts.delegations
         self.learning = parts.learning
+        self.reviews = parts.reviews
         self.outgoing = parts.outgoing
         self.checkpoints = parts.toolbox.checkpoints
         self.conversation = self.talk(parts.origin)
@@ -109,6 +117,12 @@ class App:
     def talk(self, origin: Origin) -> Conversation:
         """A conversation of its own; any number may go on at the same time."""
         return Conversation(self.store, self.clock, self.runner, origin)
+
+    def entrust(self, runtime: Runtime) -> None:
+        """Have every turn of the own conversation run by this one, whatever the settings say."""
+        planner = EveryTurn(runtime, self.planner)
+        runner = Runner(self.store, self.clock, planner, price, self.home.profile)
+        self.conversation = Conversation(self.store, self.clock, runner, self._origin)
 
     def price(self, model: str, provider: str, usage: Usage) -> float | None:
         return price(model, provider, usage)
@@ -140,6 +154,7 @@ class _Parts(Struct, frozen=True, kw_only=True):
     processes: Registry
     delegations: Delegations
     learning: Learning
+    reviews: LookingBack
     outgoing: Outgoing
     origin: Origin
 
@@ -162,16 +177,13 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
     hidden = _secrets(loaded, env, choices) if loaded.config.security.redact_secrets else ()
     redactor = Redactor(hidden)
     clock = SystemClock()
-    logs: Logs | None = None
     async with AsyncExitStack() as stack:
-        if choices.logs:
-            settings = _log_settings(loaded.config)
-            logs = set_up_logs(home.logs, settings, redactor, choices.log_share)
-            stack.callback(logs.close)
+        logs = _logs(home, loaded.config, redactor, choices)
+        stack.callback(logs.close if logs else _nothing)
         store = await stack.enter_async_context(open_store(home.state_db, clock))
         blobs = FileBlobs(home.cache / "blobs")
-        settings = model_settings(loaded.config)
-        desk = ModelDesk(home, env, settings, blobs, clock, _flags(choices))
+        wanted = _flags(choices)
+        desk = ModelDesk(home, env, model_settings(loaded.config), blobs, clock, wanted)
         stack.push_async_callback(_close_shielded, desk)
         door = stack.enter_context(Door())
         later = Homecoming(store)
@@ -197,20 +209,18 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         toolbox = bench.toolbox(choices.toolsets, choices.without)
         chats = ChatSettings(loaded.config)
         approvals = approval_desk(loaded.config, env, store, clock, desk)
-        planner = StandardPlanner(
-            desk, toolbox, chats, _turn_settings(loaded.config, env, choices), home.soul, clock
-        )
+        turns = _turn_settings(home, loaded.config, env, choices, learning)
+        planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
         planner.asks(approvals)
         near = Near(blobs=blobs, clock=clock, store=store, later=later, counsel=approvals)
         afterwards = afterwards_of(loaded.config, env, near)
-        chosen = proxied(planner, loaded.config, env, near, afterwards)
         codex = await stack.enter_async_context(
             open_codex(
                 CodexNear(
                     home=home,
                     config=loaded.config,
                     env=env,
-                    flags=_flags(choices),
+                    flags=wanted,
                     door=door,
                     store=store,
                     clock=clock,
@@ -220,8 +230,27 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
                 )
             )
         )
-        chosen = codex.planner(planner, chosen)
-        runner = Runner(store, clock, chosen, price, home.profile)
+        chosen = codex.planner(planner, proxied(planner, loaded.config, env, near, afterwards))
+        means = Means(store, clock, price, desk, redactor.redact)
+        compressing = compressing_of(loaded.config, means)
+        runner = Runner(store, clock, chosen, price, home.profile, compressing)
+        reviews = await stack.enter_async_context(
+            open_looking_back(
+                Looking(
+                    config=loaded.config,
+                    store=store,
+                    clock=clock,
+                    planner=planner,
+                    price=price,
+                    models=desk,
+                    learning=learning,
+                    compressing=compressing,
+                    profile=home.profile,
+                    on=choices.looks_back and proxy_url(loaded.config, env) is None,
+                ),
+                runner,
+            )
+        )
         helping = delegation_parts(loaded.config, store, runner, clock, later)
         hands.delegations = await stack.enter_async_context(open_delegations(helping))
         parts = _Parts(
@@ -242,6 +271,7 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
             processes=processes,
             delegations=hands.delegations,
             learning=learning,
+            reviews=reviews,
             outgoing=outgoing,
             origin=Origin(source=choices.source, cwd=choices.workspace),
         )
@@ -262,16 +292,24 @@ def _flags(choices: Choices) -> Flags:
     )
 
 
-def _log_settings(config: Config) -> LogSettings:
-    logging = config.logging
-    return LogSettings(
-        level=logging.level,
-        max_bytes=int(logging.max_size_mb * 1024 * 1024),
-        keep=logging.backup_count,
+def _logs(home: Home, config: Config, redactor: Redactor, choices: Choices) -> Logs | None:
+    if not choices.logs:
+        return None
+    settings = LogSettings(
+        level=config.logging.level,
+        max_bytes=int(config.logging.max_size_mb * 1024 * 1024),
+        keep=config.logging.backup_count,
     )
+    return set_up_logs(home.logs, settings, redactor, choices.log_share)
 
 
-def _turn_settings(config: Config, env: Env, choices: Choices) -> TurnSettings:
+def _nothing() -> None:
+    """There are no logs to close."""
+
+
+def _turn_settings(
+    home: Home, config: Config, env: Env, choices: Choices, learning: Learning
+) -> TurnSettings:
     rails = config.tool_loop_guardrails
     return TurnSettings(
         steps=choices.max_steps or config.agent.max_turns,
@@ -287,6 +325,7 @@ def _turn_settings(config: Config, env: Env, choices: Choices) -> TurnSettings:
         ),
         effort=config.agent.reasoning_effort or None,
         personality=partial(personality_words, config),
+        briefing=Briefing(home, config, learning),
         user_home=user_home(env),
         extra_prompt="\n\n".join(filter(None, [config.agent.system_prompt, choices.system_prompt])),
     )

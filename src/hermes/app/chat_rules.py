@@ -34,7 +34,10 @@ def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
     named = {*config.platforms, *config.display.platforms}
     return GatewayRules(
         actors=ActorRules(
-            busy=Busy(config.display.busy_input_mode), debounce=config.gateway.debounce_seconds
+            busy=Busy(config.display.busy_input_mode),
+            debounce=config.gateway.debounce_seconds,
+            idle=config.agent.gateway_timeout,
+            idle_warning=config.agent.gateway_timeout_warning,
         ),
         limits=ActorLimits(turns=turns),
         pace=Pace(edit=max(config.streaming.edit_interval, 0.1)),

@@ -10,9 +10,11 @@ from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from hermes.app.build import App
+from hermes.app.lessons import KeptLessons
 from hermes.app.personalities import personalities
 from hermes.app.pictures import load_pictures
 from hermes.app.toolbox import Toolbox
+from hermes.app.window import ThisWindow
 from hermes.commands.services import Platforms, PlatformState, Running, Services
 from hermes.commands.surface import Busy
 from hermes.config.home import Home
@@ -47,6 +49,9 @@ def command_services(
         checkpoints=app.checkpoints,
         approvals=app.approvals,
         background=LeftRunning(app),
+        window=ThisWindow(app),
+        lessons=KeptLessons(app),
+        runtimes=app.codex,
     )
 
 

@@ -23,6 +23,7 @@ from hermes.gateway.mirror import Mirror
 from hermes.gateway.pacer import Pacer
 from hermes.gateway.pairing import Pairing
 from hermes.gateway.quotas import Quotas
+from hermes.gateway.shortcuts import shortcuts_from
 from hermes.gateway.targets import Unreached, homes_from, parse_targets, resolve
 from hermes.ports.channel import Channel
 from hermes.schema.errors import UsageError
@@ -70,6 +71,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         services = structs.replace(services, offers=elsewhere)
         return Context(conversation, elsewhere, app, services=services)
 
+    registry = standard_commands()
     house = House(
         store=app.store,
         clock=app.clock,
@@ -81,7 +83,8 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         linger=parts.linger,
         approvals=app.approvals,
         door=parts.door,
-        registry=standard_commands(),
+        registry=registry,
+        shortcuts=shortcuts_from(app.config, registry.names),
         context=context,
         cwd=chat_folder(app.config, app.env),
         refusal=Quotas(app.store, app.clock, app.chats.powers).refusal,
@@ -94,6 +97,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
     built.append(Gateway(house, rules))
     app.later.chats.is_answered_by(built[0].actors.wake)
+    app.reviews.is_delivered_by(built[0].posted)
     app.outgoing.is_delivered_by(built[0].posted)
     return built[0]
 

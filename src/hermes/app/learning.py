@@ -17,6 +17,7 @@ from hermes.tools.catalog import Knowledge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hermes.changes.change import Proposal
     from hermes.changes.ledger import Ledger
     from hermes.memory.notebook import Notebook
     from hermes.skills.editing import Editor
@@ -34,6 +35,8 @@ class Learning:
         self._config = config
         self._store = store
         self._clock = clock
+        self.asks_for_memory = config.memory.write_approval
+        """Whether every change of memory is the person's to decide; can be changed by them."""
 
     @cached_property
     def ledger(self) -> "Ledger":
@@ -69,6 +72,16 @@ class Learning:
 
         return Editor(self._home.path, self.shelf, self.usage, self.ledger, self._clock)
 
+    async def accept(self, proposal: "Proposal") -> None:
+        """A person wants it. Raises `Unfit`, `Full`, `BadSkill` or `Drifted` when it cannot be."""
+        from hermes.skills.editing import KIND
+        from hermes.skills.requests import accept
+
+        if proposal.kind == KIND:
+            await accept(self.skill_editor, proposal)
+        else:
+            await self.notebook.accept(proposal)
+
     def here(
         self, tools: Collection[str], toolsets: Collection[str], platform: str = ""
     ) -> "Surroundings":
@@ -92,6 +105,6 @@ class Learning:
             usage=lambda: self.usage,
             skill_editor=lambda: self.skill_editor,
             here=lambda: self.here(tools(), ()),
-            ask_for_memory=self._config.memory.write_approval,
-            ask_for_skills=self._config.skills.write_approval,
+            ask_for_memory=lambda: self.asks_for_memory,
+            ask_for_skills=lambda: self._config.skills.write_approval,
         )

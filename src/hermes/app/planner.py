@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
 from hermes.agent.guard import GuardLimits
-from hermes.agent.plan import Plan
+from hermes.agent.plan import Entrusted, Plan
 from hermes.agent.prompt import PromptFacts, build_prompt
 from hermes.app.chats import ChatSettings
+from hermes.app.context import Asked, Brief, Briefing
 from hermes.app.models import ModelDesk
 from hermes.app.toolbox import Toolbox
 from hermes.config.sections.chats import ChannelOverride
@@ -21,7 +23,7 @@ from hermes.kit.errors import ConfigError
 from hermes.kit.files import read_ordinary
 from hermes.models.settings import Flags
 from hermes.ports.counsel import Counsel
-from hermes.ports.model import Model
+from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Restores, Tool
 from hermes.schema.messages import Message
 from hermes.schema.scope import Role, Scope
@@ -33,10 +35,22 @@ def no_words(personality: str) -> str:
     return ""
 
 
+class Named(Protocol):
+    """As much of a model as a prompt tells of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def window(self) -> int: ...
+
+
 class TurnSettings(Struct, frozen=True, kw_only=True):
     """What the settings and flags say about every turn.
 
     `personality` gives the words for one of that name; for no name, those of the usual one.
+    `briefing` knows the skills, the project and the memory that a prompt tells of.
     """
 
     steps: int
@@ -45,6 +59,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     user_home: Path
     extra_prompt: str
     personality: Callable[[str], str] = no_words
+    briefing: Briefing | None = None
 
 
 class StandardPlanner:
@@ -80,10 +95,14 @@ class StandardPlanner:
         tools, restoring = self._offered(scope)
         for tool in restoring:
             tool.restore(session.id, history)
+        fresh = partial(self.prompt, session, scope, model, tools)
+        # The session's own prompt again, byte for byte, as long as its model stays.
+        same = (session.model, session.provider) == (model.name, model.provider)
         return Plan(
             scope=scope,
             model=model,
-            system=self._prompt(session, scope, model),
+            system=session.system if session.system and same else fresh(),
+            renew=fresh,
             history=history,
             tools=tools,
             steps=self._settings.steps,
@@ -92,6 +111,10 @@ class StandardPlanner:
             clock=self._clock,
             counsel=self._counsel,
         )
+
+    def offered(self, scope: Scope) -> Mapping[str, Tool]:
+        """The tools for who asks there."""
+        return self._offered(scope)[0]
 
     def _offered(self, scope: Scope) -> tuple[Mapping[str, Tool], Sequence[Restores]]:
         """What the place offers, as far as the one who asks may use it; and what has a memory."""
@@ -107,11 +130,11 @@ class StandardPlanner:
             self._sorted_out[asked] = chosen, restoring
         return self._sorted_out[asked]
 
-    def _prompt(self, session: Session, scope: Scope, model: Model) -> str:
-        """The session's own prompt again, byte for byte, as long as its model stays."""
-        same = (session.model, session.provider) == (model.name, model.provider)
-        if session.system and same:
-            return session.system
+    def prompt(
+        self, session: Session, scope: Scope, model: Named, tools: Mapping[str, Tool]
+    ) -> str:
+        """The prompt of a session that begins now, or has to be told anew what it stands on."""
+        brief = self._brief(scope, model, tools)
         return build_prompt(
             PromptFacts(
                 soul=self._soul.read(),
@@ -123,8 +146,24 @@ class StandardPlanner:
                 provider=model.provider,
                 profile=scope.profile,
                 extra=self.told_here(session, scope),
+                skills=brief.skills,
+                project=brief.project,
+                memory=brief.memory,
             )
         )
+
+    def _brief(self, scope: Scope, model: Named, tools: Mapping[str, Tool]) -> Brief:
+        if self._settings.briefing is None:
+            return Brief()
+        asked = Asked(
+            workspace=scope.workspace,
+            role=scope.role,
+            platform=platform_of(scope.address.channel) if scope.address else scope.source,
+            tools=sorted(tools),
+            toolsets=sorted({tool.spec.toolset for tool in tools.values()} - {""}),
+            window=model.window,
+        )
+        return self._settings.briefing.brief(asked)
 
     def told_here(self, session: Session, scope: Scope) -> str:
         """What the settings say to the model about this place and this session."""
@@ -134,6 +173,20 @@ class StandardPlanner:
             self._settings.personality(session.personality),
         ]
         return "\n\n".join(part for part in parts if part)
+
+
+class EveryTurn:
+    """Entrusts whatever comes to one runtime."""
+
+    def __init__(self, runtime: Runtime, standard: StandardPlanner) -> None:
+        self._runtime = runtime
+        self._standard = standard
+
+    async def plan(
+        self, session: Session, scope: Scope, history: Sequence[Message]
+    ) -> Plan | Entrusted:
+        system = self._standard.told_here(session, scope)
+        return Entrusted(scope=scope, runtime=self._runtime, system=system, history=history)
 
 
 def _wish(override: ChannelOverride) -> Flags:

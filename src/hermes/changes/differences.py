@@ -2,8 +2,11 @@
 
 import difflib
 from collections.abc import Iterator
+from typing import cast
 
-from hermes.changes.change import Change, Edit, Entry, Origin
+import msgspec
+
+from hermes.changes.change import Change, Edit, Entry, Origin, Proposal
 
 SHORT = 6
 """Letters of an id that are shown; its end is the part that differs."""
@@ -53,3 +56,34 @@ def _lines(data: bytes | None) -> list[str] | None:
         return [] if data is None else data.decode().splitlines()
     except UnicodeDecodeError:
         return None
+
+
+def waiting_line(proposal: Proposal) -> str:
+    origin = described(proposal.origin)
+    by = f"by {proposal.by}" + (f"; {origin}" if origin else "")
+    return f"{short(proposal.id)}  {proposal.kind}: {proposal.summary}  [{by}]"
+
+
+def proposed_in_full(proposal: Proposal) -> str:
+    """All that would be done."""
+    lines = [f"{short(proposal.id)}  {proposal.kind} {proposal.name}: {proposal.summary}"]
+    lines.append(f"  proposed by {proposal.by}, {proposal.at.astimezone():%Y-%m-%d %H:%M}")
+    if origin := described(proposal.origin):
+        lines.append(f"  from: {origin}")
+    wanted = msgspec.json.decode(proposal.request, type=dict[str, object])
+    for field in ("operations", "request"):
+        lines.extend(_listed(wanted.get(field)))
+    return "\n".join(lines)
+
+
+def _listed(value: object) -> Iterator[str]:
+    """Names with values, in the order in which they were written down."""
+    if isinstance(value, list):
+        for one in cast("list[object]", value):
+            yield from _listed(one)
+    elif isinstance(value, dict):
+        for name, text in cast("dict[str, object]", value).items():
+            if text:
+                first, *more = str(text).splitlines() or [""]
+                yield f"  {name}: {first}"
+                yield from (f"    {line}" for line in more)

@@ -1,21 +1,16 @@
 """Commands that look: the state of the session, what it has cost, who you are, what there is."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 from hermes import __version__
 from hermes.commands.command import Command, Context, Reply, Told
-from hermes.commands.numbers import counted
+from hermes.commands.context import use_line
 from hermes.commands.services import Toolbox
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Usage
 from hermes.schema.scope import Role
-from hermes.schema.sessions import ModelUse
 from hermes.schema.tools import ToolSpec
 
-_DAYS = 30
-_MOST_DAYS = 36500
 _MAY = {
     Role.OWNER: "everything",
     Role.MEMBER: "talk with the agent and use its tools",
@@ -71,36 +66,7 @@ async def _usage(context: Context, words: str) -> Reply:
     uses = await context.conversation.usage()
     if not uses:
         return Told("Nothing has been used in this session yet.")
-    return Told("\n".join(_use_line(use) for use in uses))
-
-
-def _use_line(use: ModelUse) -> str:
-    return f"  {use.provider}/{use.model}: {_use(use.calls, use.usage, use.cost)}"
-
-
-def _use(calls: int, tokens: Usage, cost: float | None) -> str:
-    price = "price unknown" if cost is None else f"${cost:,.4f}"
-    cached = f", {tokens.cache_read:,} from cache" if tokens.cache_read else ""
-    return (
-        f"{plural(calls, 'call')}, {tokens.input:,} tokens in{cached}, {tokens.output:,} out, "
-        f"{price}"
-    )
-
-
-async def _insights(context: Context, words: str) -> Reply:
-    days = counted(words) if words else _DAYS
-    if days is None or days > _MOST_DAYS:
-        raise UsageError("/insights takes a number of days.", hint="For example: /insights 7")
-    since = context.conversation.now() - timedelta(days=days)
-    uses = await context.archive.usage(since=since)
-    span = f"Sessions of the last {plural(days, 'day')}:"
-    if not uses:
-        return Told(f"{span} nothing was used.")
-    total = sum((use.usage for use in uses), Usage())
-    costs = [use.cost for use in uses]
-    cost = None if None in costs else sum(cost for cost in costs if cost is not None)
-    together = _use(sum(use.calls for use in uses), total, cost)
-    return Told("\n".join([span, *map(_use_line, uses), f"  in all: {together}"]))
+    return Told("\n".join(use_line(use) for use in uses))
 
 
 async def _whoami(context: Context, words: str) -> Reply:
@@ -183,12 +149,6 @@ async def _debug(context: Context, words: str) -> Reply:
 COMMANDS = (
     Command(name="status", summary="Show this session and its surroundings.", run=_status),
     Command(name="usage", summary="Show tokens and cost of this session.", run=_usage),
-    Command(
-        name="insights",
-        usage="[days]",
-        summary="Show tokens and cost of your sessions, by model.",
-        run=_insights,
-    ),
     Command(name="whoami", summary="Show who you are here and what you may do.", run=_whoami),
     Command(name="profile", summary="Show which profile this is.", run=_profile),
     Command(name="tools", summary="List the tools that the agent has.", run=_tools),

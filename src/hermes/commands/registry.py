@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from hermes.commands.command import Command, Context, Reply, Told, Where
 from hermes.commands.numbers import counted
+from hermes.commands.skill import skill_command
 from hermes.schema.errors import UsageError
 
 _COMMAND = re.compile(r"/(\?|[A-Za-z][\w-]*)(?:\s|$)")
@@ -58,7 +59,12 @@ class Registry:
 
     def admit(self, context: Context, name: str) -> Command:
         """The command, when it makes sense there and the person may use it; else `UsageError`."""
-        command = self.find(name)
+        lessons = context.services.lessons
+        known = name.lower().replace("_", "-") in self._by_name
+        if not known and lessons is not None and (skill := lessons.skill_named(name)):
+            command = skill_command(skill)
+        else:
+            command = self.find(name)
         _check(command, context)
         return command
 

@@ -13,6 +13,7 @@ from hermes.schema.messages import Media
 from hermes.schema.scope import Address, Role
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
+from hermes.session.compressing import Pressed, Wish
 
 
 class Models(Protocol):
@@ -134,6 +135,106 @@ class Background(Protocol):
         ...
 
 
+class Runtimes(Protocol):
+    """Who runs the turns of OpenAI's models: `auto` is our own loop."""
+
+    def current(self) -> str: ...
+
+    async def choose(self, name: str) -> str:
+        """From the next message on. Returns a sentence for people; raises `UsageError`."""
+        ...
+
+
+class SkillLine(Struct, frozen=True, kw_only=True):
+    """One skill in a list; `marks` says whose it is and whether it is pinned."""
+
+    name: str
+    description: str
+    category: str = ""
+    marks: tuple[str, ...] = ()
+
+
+class Lessons(Protocol):
+    """What the agent has learned, and the person's say in it. All texts are for people.
+
+    Changes and proposals go by their id, or by an end of it. Raises `UsageError`, `NotFound`
+    and `Drifted` with what to do next.
+    """
+
+    async def memory(self) -> str: ...
+
+    async def waiting(self, kind: str | None = None) -> Sequence[str]:
+        """Proposals, one line each; of `memory`, of `skill`, or all."""
+        ...
+
+    async def accept(self, name: str, kind: str | None = None) -> Sequence[str]:
+        """Do what was proposed, or all that waits for `all`; what was done."""
+        ...
+
+    async def reject(self, name: str, kind: str | None = None) -> int: ...
+
+    async def changes(self, limit: int) -> Sequence[str]: ...
+
+    async def shown(self, name: str) -> str:
+        """A change or a proposal, with every line of it."""
+        ...
+
+    async def undo(self, name: str) -> str: ...
+
+    def asks(self) -> bool:
+        """Whether every change of memory is decided by the person."""
+        ...
+
+    async def keep_asking(self, *, on: bool) -> None: ...
+
+    async def skills(self) -> Sequence[SkillLine]: ...
+
+    async def skill(self, name: str) -> str: ...
+
+    async def pin(self, name: str, *, pinned: bool) -> None: ...
+
+    def skill_named(self, name: str) -> str:
+        """The skill that is called by a command of that name; empty when there is none."""
+        ...
+
+    async def opened(self, name: str, session: str) -> str:
+        """The instructions of a skill, to be followed now."""
+        ...
+
+
+class Filling(Struct, frozen=True, kw_only=True):
+    """What a session's next request takes of the window, in tokens, by what it is.
+
+    From `trigger` on it is compressed; that happened `times` so far and cost so much.
+    """
+
+    window: int
+    trigger: int
+    parts: Mapping[str, int]
+    times: int = 0
+    cost: float | None = 0.0
+
+
+class Window(Protocol):
+    """What the model sees of a session."""
+
+    async def filling(self, session: Session, role: Role) -> Filling: ...
+
+    async def compress(self, session: Session, wish: Wish, *, preview: bool) -> Pressed:
+        """Raises `SessionBusy`, and `UsageError` when there is nothing to be made shorter."""
+        ...
+
+    async def pins(self, session: Session) -> Sequence[str]: ...
+
+    async def pin(self, session: Session, text: str) -> None:
+        """Raises `SessionBusy` and `UsageError`."""
+        ...
+
+    async def unpin(self, session: Session, number: int) -> str:
+        """Raises `SessionBusy` and `UsageError`."""
+        ...
+
+
 class Services(Struct, frozen=True, kw_only=True):
     """`restart` asks the program in the background to begin again, and returns at once."""
 
@@ -147,3 +248,6 @@ class Services(Struct, frozen=True, kw_only=True):
     approvals: ApprovalDesk | None = None
     checkpoints: Checkpoints | None = None
     background: Background | None = None
+    window: Window | None = None
+    lessons: Lessons | None = None
+    runtimes: Runtimes | None = None

@@ -3,12 +3,15 @@
 from hermes.commands import (
     background,
     choices,
+    context,
     conversation,
     files,
     information,
+    learning,
     leave,
     operation,
     past,
+    runtimes,
     terminal,
 )
 
@@ -17,8 +20,11 @@ COMMANDS = (
     *past.COMMANDS,
     *files.COMMANDS,
     *choices.COMMANDS,
+    *runtimes.COMMANDS,
+    *context.COMMANDS,
     *information.COMMANDS,
     *operation.COMMANDS,
+    *learning.COMMANDS,
     *background.COMMANDS,
     *leave.COMMANDS,
     *terminal.COMMANDS,

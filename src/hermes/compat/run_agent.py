@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.app.build import App, Choices, open_app
+from hermes.compat.codex_path import CODEX, CodexPath
 from hermes.compat.shapes import Json, messages_of, plain
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
@@ -70,7 +71,7 @@ They are taken, and so is every `…_callback`; anything else is a mistake and i
 """
 
 
-class AIAgent:
+class AIAgent(CodexPath):
     """Blocking: `AIAgent(model="…").chat("hi")`. Every call opens the home and closes it again."""
 
     def __init__(
@@ -89,6 +90,9 @@ class AIAgent:
         self._given = msgspec.convert(told, _Given)
         self._env = Env(process_env())
         self._running: tuple[asyncio.AbstractEventLoop, App] | None = None
+        self.client: object = None
+        """There is no client of a provider's SDK here; the name is kept."""
+        self._begin_counting()
         self.api_mode = api_mode or "chat_completions"
         self.session_id = session_id
         self.model = self._given.model
@@ -114,19 +118,23 @@ class AIAgent:
         **_: Any,
     ) -> Json:
         """One turn. Never raises for a model that fails: the result says so."""
+        runtime = self._codex_runtime() if self.api_mode == CODEX else None
 
         async def run() -> Json:
             opening = open_app(resolve_home(self._env), self._env, self._choices(system_message))
             async with opening as app:
+                if runtime is not None:
+                    app.entrust(runtime)
                 await self._restore(app, conversation_history or ())
                 answer = await self._reachable(app, user_message, _tell(stream_callback))
                 return await self._result(app, answer)
             raise HermesError("The agent could not be opened.")
 
         try:
-            return _run_blocking(run)
+            result = _run_blocking(run)
         except HermesError as error:
-            return self._failure(error.sentence)
+            result = self._failure(error.sentence)
+        return result if runtime is None else self._after_codex(runtime, result)
 
     def interrupt(self, message: str | None = None) -> None:
         """End the running turn; may be called from any thread."""
@@ -137,8 +145,9 @@ class AIAgent:
                 loop.call_soon_threadsafe(app.conversation.interrupt)
 
     def close(self) -> None:
-        """Nothing stays open between calls."""
+        """Nothing stays open between calls, except a thread of codex."""
         self.interrupt()
+        self._drop_codex_session()
 
     def _choices(self, system_message: str | None) -> Choices:
         given = self._given

@@ -6,14 +6,16 @@ from typing import assert_never
 from hermes.daemon.state import Phase, PlatformState
 from hermes.gateway.supervisor import ChannelState, Condition
 
+_WELL = frozenset({Condition.LISTENING, Condition.WAITING, Condition.PAUSED})
+
 
 def platforms_of(channels: Mapping[str, ChannelState]) -> dict[str, PlatformState]:
     return {name: _platform(channel) for name, channel in channels.items()}
 
 
 def phase_of(channels: Mapping[str, ChannelState]) -> Phase:
-    """Degraded as long as one of them is not heard."""
-    well = all(channel.condition is Condition.LISTENING for channel in channels.values())
+    """Degraded as long as one of them fails; one that connects, or rests by order, does not."""
+    well = all(channel.condition in _WELL for channel in channels.values())
     return Phase.RUNNING if well else Phase.DEGRADED
 
 
@@ -24,6 +26,8 @@ def _platform(channel: ChannelState) -> PlatformState:
             return PlatformState(state="connected", updated_at=channel.since)
         case Condition.WAITING:
             return PlatformState(state="connecting", updated_at=channel.since)
+        case Condition.PAUSED:
+            return PlatformState(state="paused", updated_at=channel.since)
         case Condition.CLOSED:
             return PlatformState(state="disconnected", updated_at=channel.since)
         case Condition.FAILED | Condition.DEAF:

@@ -99,7 +99,7 @@ class Service:
             snapshot = self._snapshot()
             self._tenure.state.write(snapshot)
             self._tell(snapshot)
-            self._notifier.ready(f"serving {', '.join(self._tenants)}")
+            self._notifier.ready(_sentence(snapshot))
             await self._until_ended()
             await stack.aclose()
             group.cancel_scope.cancel()
@@ -168,10 +168,13 @@ class Service:
         self._tell(snapshot)
 
     async def _watch(self) -> None:
+        told = ""
         while True:
             snapshot = self._snapshot()
             self._tenure.state.put(snapshot)
             self._tell(snapshot)
+            if told != (told := _sentence(snapshot)) and self._ending is None:
+                self._notifier.status(told)
             await self._clock.sleep(LOOK)
 
     def _snapshot(self) -> Snapshot:
@@ -207,6 +210,16 @@ class Service:
     def _named(self, tenant: Tenant, platform: str) -> str:
         own = tenant.profile == self._tenure.home.profile
         return platform if own else f"{tenant.profile}/{platform}"
+
+
+def _sentence(snapshot: Snapshot) -> str:
+    """For whoever looks at the unit: who is served, and which platforms are not there."""
+    parts = [f"serving {', '.join(snapshot.served_profiles)}"]
+    for state in ("connecting", "retrying", "paused", "fatal"):
+        names = sorted(name for name, one in snapshot.platforms.items() if one.state == state)
+        if names:
+            parts.append(f"{state}: {', '.join(names)}")
+    return "; ".join(parts)
 
 
 def _troubles(tenant: Tenant) -> dict[str, PlatformState]:

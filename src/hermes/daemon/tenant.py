@@ -213,6 +213,7 @@ async def keep_tenant(
     choices = Choices(
         workspace=str(user_home(lodging.env)),
         source="gateway",
+        looks_back=True,
         logs=True,
         log_share=LogShare.OWN_AND_NOBODYS if own else LogShare.OWN,
     )

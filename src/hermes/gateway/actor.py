@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
+from functools import partial
 
 import anyio
 import msgspec
@@ -13,6 +14,7 @@ from hermes.approvals.wording import as_post
 from hermes.gateway.bubble import SILENT, Bubble
 from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.hooks import Hooks, NoHooks
+from hermes.gateway.idling import end_when_idle
 from hermes.gateway.leftovers import leftover_key
 from hermes.gateway.letters import INBOX, Busy, Letter, Reply, post_reply, read_letter
 from hermes.gateway.occasions import (
@@ -30,6 +32,7 @@ from hermes.gateway.runs import (
     Held,
     Running,
     batch_of,
+    last_word_for,
     last_words,
     posts,
     same_talk,
@@ -296,6 +299,7 @@ class Actor:
             batch=batch,
             scope=anyio.CancelScope(),
             begun=parts.clock.monotonic(),
+            active=parts.clock.monotonic(),
             bubble=parts.surroundings.bubble(shown_at, run_id),
         )
         self._fresh -= run.keys
@@ -305,6 +309,8 @@ class Actor:
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._attend, run)
+            warn = partial(self._warn, run)
+            group.start_soon(end_when_idle, run, parts.rules, parts.clock, warn)
             with run.scope:
                 try:
                     await parts.runner.run(self._turn(run, session, again=again))
@@ -325,6 +331,7 @@ class Actor:
 
         async def listen(event: Event) -> None:
             teller.hear(event)
+            run.note(event, self._parts.clock.monotonic())
             if isinstance(event, Asked | Answered):
                 await self._tell_of_question(last, event)
             elif isinstance(event, RunEnded):
@@ -412,14 +419,24 @@ class Actor:
         if failure is not None:
             log.error("run %s of session %s broke", run.id, self.key, exc_info=failure)
             text = failure.sentence if isinstance(failure, HermesError) else BROKEN
-        elif run.cause is Cause.STOPPED and not run.ended:
-            text = "Stopped."
+        elif run.cause in {Cause.STOPPED, Cause.IDLE} and not run.ended:
+            text = last_word_for(run.cause)
         else:
             return
         with anyio.CancelScope(shield=True):
             done = [Done(held.key) for held in run.batch]
             await self._parts.store.commit(*done, *self._end(run, text.strip(), bubble))
         self._announce(run.batch[-1].letter)
+
+    async def _warn(self, run: Running, text: str) -> None:
+        letter = run.batch[-1].letter
+        try:
+            await self._parts.store.commit(
+                post_reply(f"{run.id}:idle:{new_id('msg')}", self._reply(letter, text))
+            )
+        except StoreError as error:
+            log.warning("session %s cannot be told that its turn is idle: %s", self.key, error)
+        self._announce(letter)
 
     async def _attend(self, run: Running) -> None:
         """While a run is going on, do with new messages what the mode says."""

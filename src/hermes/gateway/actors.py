@@ -145,9 +145,7 @@ class Actors:
             self._group.cancel_scope.cancel()
         return calm
 
-    async def stop(
-        self, key: str, run: str | None = None, principal: str | None = None
-    ) -> Stopped:
+    async def stop(self, key: str, run: str | None = None, principal: str | None = None) -> Stopped:
         """End the session's run, or the one named and no other; set aside what waits behind it.
 
         With a `principal`, only what is theirs.

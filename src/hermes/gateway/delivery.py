@@ -81,6 +81,7 @@ class Delivery:
         self._rules = rules or DeliveryRules()
         self._holder = this_process()
         self._online: Callable[[], bool] = _always
+        self._arrived: Callable[[Address, str], None] = _not_told
         self._wanted: dict[str, None] = {}
         self._looked = False
         """Whether it is known by now what an earlier process has left."""
@@ -95,6 +96,10 @@ class Delivery:
     def depends_on(self, online: Callable[[], bool]) -> None:
         """While this says no, nothing is tried and no attempt is used up."""
         self._online = online
+
+    def tells(self, arrived: Callable[[Address, str], None]) -> None:
+        """Who hears of what was brought from elsewhere, once people can see it."""
+        self._arrived = arrived
 
     def keeps_pace_with(self, pacer: Pacer) -> None:
         """Others speak through the same account."""
@@ -256,6 +261,8 @@ class Delivery:
         passing("delivery.before_settle")
         await self._insist(Done(parcel.key))
         passing("delivery.after_settle")
+        if reply.brought:
+            self._arrived(reply.address, reply.text)
         return 0.0
 
     async def _post(self, pending: _Pending, place: int, text: str) -> None:
@@ -328,6 +335,10 @@ class Delivery:
                 failures += 1
                 log.warning("the outbox cannot be written: %s", error)
                 await self._clock.sleep(self._delay(failures))
+
+
+def _not_told(address: Address, text: str) -> None:
+    log.debug("nobody is told what was brought to %s", address)
 
 
 def _always() -> bool:

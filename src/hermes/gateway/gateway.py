@@ -30,6 +30,7 @@ from hermes.gateway.pacer import Pacer
 from hermes.gateway.resets import ResetPolicy
 from hermes.gateway.runs import ActorRules
 from hermes.gateway.sessions import ChatSessions
+from hermes.gateway.shortcuts import Shortcuts
 from hermes.gateway.supervisor import Supervisor, SupervisorRules
 from hermes.kit.clock import Clock
 from hermes.ports.channel import Channel, Edits, Inbound, Reacts, Types
@@ -125,6 +126,7 @@ class House(Struct, frozen=True, kw_only=True):
     hooks: Hooks = NoHooks()
     linger: Callable[[], Awaitable[None]] = nobody_waits
     approvals: ApprovalDesk | None = None
+    shortcuts: Shortcuts = Shortcuts()
 
 
 class Gateway:
@@ -258,6 +260,7 @@ class Gateway:
         for name, delivery in self.deliveries.items():
             delivery.depends_on(partial(self._is_online, name))
             delivery.keeps_pace_with(self.pacers[name])
+            delivery.tells(self._mirrored)
         self.actors.work_in(
             Surroundings(
                 posted=self.posted,
@@ -268,6 +271,7 @@ class Gateway:
                 later=self._can_later,
             )
         )
+        self.intake.understands(self._house.shortcuts)
         self.intake.speaks_through(self.posted, self._sign)
         self.intake.brings_elsewhere(self._house.places, self._mirrored, self._house.met)
 

@@ -29,6 +29,7 @@ from hermes.gateway.letters import (
     read_letter,
 )
 from hermes.gateway.runs import BROKEN
+from hermes.gateway.shortcuts import Shortcuts
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
@@ -36,9 +37,10 @@ from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.channel import Inbound
 from hermes.ports.store import Done, Fate, Parcel, Post, Store, Write
-from hermes.schema.errors import HermesError, NotFound
+from hermes.schema.errors import HermesError, NotFound, UsageError
 from hermes.schema.messages import Text, User, text_of
 from hermes.schema.scope import Address, Asker
+from hermes.session.keys import DIRECT
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ Door: TypeAlias = Callable[[Inbound], Awaitable[Welcome | TurnedAway]]
 LIMIT = 600.0
 """Seconds that a command may take."""
 
+NO_SHELL = "Commands of a shell cannot be run straight from a chat."
 TOO_LONG = "“{line}” took too long and was cut off. It may be done in part."
 
 _EVERYTHING = 1000
@@ -72,6 +75,7 @@ class Intake:
         self._answers: Answers | None = None
         self._in_hand: dict[str, anyio.CancelScope] = {}
         self._calm = anyio.Event()
+        self._shortcuts = Shortcuts()
         self._flood = Flood(clock)
         self._keyholders = Keyholders(store, clock)
         self._posted: Callable[[Address], None] = _nobody
@@ -86,6 +90,10 @@ class Intake:
         """Where replies are announced, and what gives an instant sign that a message is here."""
         self._posted = posted
         self._sign = sign
+
+    def understands(self, shortcuts: Shortcuts) -> None:
+        """What else means a command."""
+        self._shortcuts = shortcuts
 
     def hears(self, answers: Answers) -> None:
         """Who takes what is said to a question of the agent."""
@@ -108,6 +116,9 @@ class Intake:
         `door` is that of whoever heard it, when it was not one of our own channels.
         """
         inbound = writable(inbound)
+        if _is_for_another(inbound):
+            log.debug("%s is a command for somebody else", inbound.key)
+            return
         key = f"{inbound.address.channel}:{inbound.key}"
         passing("intake.before_door")
         welcome = await (door or self._door)(inbound)
@@ -130,7 +141,7 @@ class Intake:
             role=welcome.role,
             answer_at=self._places(inbound.answer_to) if inbound.answer_to else (),
         )
-        line = _line(letter)
+        line = self._line(letter)
         passing("intake.before_put")
         if inbound.verbatim:
             await self._pass_on(key, letter)
@@ -169,7 +180,7 @@ class Intake:
         except msgspec.DecodeError as error:
             await self._store.lanes.park(parcel.key, f"It cannot be read: {error}")
             return
-        line = one_line(_line(letter) or text_of(letter.user), 60)
+        line = one_line(text_of(letter.user), 60)
         text = f"“{line}” was cut off and may not be done. Send it again if you still want it."
         await self._reply(f"{parcel.key}:reply", letter.address, text, Done(parcel.key))
 
@@ -192,10 +203,8 @@ class Intake:
     async def _command(self, key: str, welcome: Welcome, letter: Letter, line: str) -> None:
         """To its end once it is a row: whoever brought it may be cut off meanwhile."""
         parcel = letter_parcel(key, welcome.key, letter, COMMANDS)
-        with anyio.CancelScope(shield=True):
-            new = await self._store.lanes.put(parcel)
         with anyio.CancelScope(shield=True) as scope:
-            if new:
+            if await self._store.lanes.put(parcel):
                 self._in_hand[key] = scope
                 try:
                     await self._carry_out(key, welcome, letter, line)
@@ -232,7 +241,18 @@ class Intake:
             await self._reply(f"{key}:reply", letter.address, answer, Done(key))
         passing("commands.replied")
 
+    def _line(self, letter: Letter) -> str | None:
+        """The command that is meant, when the message is one and nothing else."""
+        match letter.user.parts:
+            case (Text(text),):
+                meant = self._shortcuts.meant(text)
+                return meant.strip() if is_typed(meant) else None
+            case _:
+                return None
+
     async def _answer_to(self, welcome: Welcome, letter: Letter, line: str) -> Answer:
+        if self._shortcuts.is_for_a_shell(line):
+            raise UsageError(NO_SHELL, hint="Ask for it in words: then it runs behind the wall.")
         if line or self._answers is None:
             return await self._desk.run(welcome, letter, line)
         told = await self._answers.take(welcome, letter)
@@ -297,13 +317,20 @@ def _replaced(value: object) -> object:
             return value
 
 
-def _line(letter: Letter) -> str | None:
-    """The typed command, when the message is one and nothing else."""
-    match letter.user.parts:
-        case (Text(text),) if is_command(text.replace("@", " @", 1)):
-            return text.strip()
+def is_typed(text: str) -> bool:
+    """Whether it is a command, perhaps with the name of a bot behind that of the command."""
+    return is_command(text.replace("@", " @", 1))
+
+
+def _is_for_another(inbound: Inbound) -> bool:
+    """Where several listen, `/name@somebody` is for the one that is named."""
+    if inbound.verbatim or inbound.about.chat_type == DIRECT or inbound.about.mentions:
+        return False
+    match inbound.parts:
+        case (Text(text),) if is_typed(text):
+            return "@" in text.split(None, 1)[0]
         case _:
-            return None
+            return False
 
 
 def _asker(inbound: Inbound) -> Asker:

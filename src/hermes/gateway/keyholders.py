@@ -74,10 +74,16 @@ class Keyholders:
 
 
 async def keys_at(store: Store, address: Address) -> Sequence[str]:
-    """The keys of all sessions that people had at an address, those used last at the end."""
+    """The keys of the sessions that people had at an address, the newest first."""
     topic = topic_of(address)
     found = await store.matters.find(KIND, session=topic, limit=AT_ONE_ADDRESS)
-    return [matter.id for matter in found]
+    return [matter.id for matter in reversed(found)]
+
+
+async def is_of_another(store: Store, key: str, address: Address) -> bool:
+    """Whether the key is known to be that of a session at some other address."""
+    matter = await store.matters.get(KIND, key)
+    return matter is not None and matter.session != topic_of(address)
 
 
 def _digest(taken: str, place: ChatPlace) -> str:

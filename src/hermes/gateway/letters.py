@@ -66,7 +66,8 @@ class Reply(Struct, frozen=True, kw_only=True, tag="reply"):
 
     `sent` posts are out; of the attempts so far `known` have a known outcome, `free` were made
     while nobody could be reached, and `unsure` may have arrived; `doubt` says that the next post
-    is one of those. `bubble` is a post that turns into the first part of this.
+    is one of those. `bubble` is a post that turns into the first part of this. What was `brought`
+    from elsewhere is told to the session at the address once it has arrived.
     """
 
     address: Address
@@ -81,6 +82,7 @@ class Reply(Struct, frozen=True, kw_only=True, tag="reply"):
     free: int = 0
     unsure: int = 0
     doubt: bool = False
+    brought: bool = False
 
 
 def as_spoken(address: Address) -> Address:

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import cache
 from pathlib import Path
 
+from hermes.gateway.keyholders import is_of_another, keys_at
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.ports.store import Append, Fence, Store
@@ -19,6 +20,9 @@ from hermes.session.keys import SessionSource, build_session_key
 log = logging.getLogger(__name__)
 
 KINDS = ("dm", "group", "channel", "thread", "forum")
+MOST = 20
+"""How many sessions of one group are told."""
+
 TRIES = 30
 PAUSE = 2.0
 """Seconds between two looks at a session that is in the middle of a turn."""
@@ -42,11 +46,14 @@ class Mirror:
     async def add(self, address: Address, text: str, tries: int = TRIES) -> bool:
         """As something to know of, which neither the agent nor its owner has said there.
 
-        False when no session is open there, or it is busy.
+        Where everybody in a group has a session of their own, all of them are told. False when
+        no session is open there, or one is busy.
         """
-        session = await self._session_at(address)
-        if session is None:
-            return False
+        sessions = await self._sessions_at(address)
+        told = [await self._tell(session, text, tries) for session in sessions]
+        return bool(told) and all(told)
+
+    async def _tell(self, session: Session, text: str, tries: int) -> bool:
         for tries_left in reversed(range(tries)):
             try:
                 await self._append(session, text)
@@ -64,9 +71,19 @@ class Mirror:
             fence = Fence(session.id, generation)
             await self._store.commit(Append(session.id, "", said, self._clock.now()), fence=fence)
 
-    async def _session_at(self, address: Address) -> Session | None:
-        """Which kind of chat it is, only the session's own key knows."""
+    async def _sessions_at(self, address: Address) -> list[Session]:
+        """Of a home that is older than the list of keys, only shared sessions are found."""
         archive = self._store.seen_by(OWNER)
+        found: dict[str, Session] = {}
+        for key in [*await keys_at(self._store, address), *self._likely_keys(address)]:
+            session = await archive.by_key(key)
+            if session is not None and not await is_of_another(self._store, key, address):
+                found[session.id] = session
+        return list(found.values())[:MOST]
+
+    def _likely_keys(self, address: Address) -> list[str]:
+        """Which kind of chat it is, only the session's own key knows."""
+        keys: list[str] = []
         for kind in KINDS:
             source = SessionSource(
                 platform=address.channel,
@@ -74,10 +91,8 @@ class Mirror:
                 thread_id=address.thread,
                 chat_type=kind,
             )
-            found = await archive.by_key(build_session_key(source, profile=self._profile))
-            if found is not None:
-                return found
-        return None
+            keys.append(build_session_key(source, profile=self._profile))
+        return keys
 
 
 def _framed(text: str) -> str:

@@ -13,7 +13,6 @@ from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
 from hermes.schema.scope import Role
 
-
 KIND = "turn_taken"
 
 

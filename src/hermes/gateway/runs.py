@@ -13,10 +13,13 @@ from hermes.gateway.bubble import Bubble
 from hermes.gateway.letters import Busy, Letter, Reply, post_reply
 from hermes.kit.retry import Backoff
 from hermes.ports.store import Write
-from hermes.schema.events import Outcome, RunEnded
+from hermes.schema.events import Answered, Asked, Event, Outcome, RunEnded
 from hermes.schema.messages import Assistant, Message, Stop, Trust, User, text_of
 from hermes.schema.sessions import Stored
 
+IDLE = (
+    "Nothing happened in this turn for too long, so it was ended. Ask again, or say how to go on."
+)
 BROKEN = "Something broke inside Hermes; the log has it."
 
 
@@ -24,6 +27,8 @@ class ActorRules(Struct, frozen=True, kw_only=True):
     """`debounce` is how long to wait for more of a burst, `burst` how long at most.
 
     A session that keeps taking the program down is taken up `resumes` times within ten minutes.
+    A turn in which nothing happens is ended after `idle` seconds, and `idle_warning` seconds are
+    when that is announced; 0 is never.
     """
 
     busy: Busy = Busy.INTERRUPT
@@ -31,6 +36,8 @@ class ActorRules(Struct, frozen=True, kw_only=True):
     burst: float = 5.0
     backoff: Backoff = Backoff(base=2.0, cap=60.0)
     resumes: int = 2
+    idle: float = 0.0
+    idle_warning: float = 0.0
 
 
 class Held(Struct, frozen=True):
@@ -45,6 +52,7 @@ class Cause(Enum):
 
     STOPPED = auto()
     INTERRUPTED = auto()
+    IDLE = auto()
 
 
 class Running(Struct, kw_only=True):
@@ -54,6 +62,8 @@ class Running(Struct, kw_only=True):
     batch: Sequence[Held]
     scope: anyio.CancelScope
     begun: float
+    active: float
+    asking: set[str] = set()
     bubble: Bubble | None = None
     to_steer: list[Held] = []
     heard: list[Held] = []
@@ -70,6 +80,17 @@ class Running(Struct, kw_only=True):
     def principal(self) -> str:
         """In whose name it is done."""
         return self.batch[-1].letter.principal
+
+    def note(self, event: Event, now: float) -> None:
+        """Something happened in it."""
+        self.active = now
+        match event:
+            case Asked(question=question):
+                self.asking.add(question.id)
+            case Answered(question=question):
+                self.asking.discard(question)
+            case _:
+                pass
 
     def cancel(self, cause: Cause) -> None:
         if self.cause is None and not self.ended:
@@ -143,4 +164,14 @@ def last_words(ended: RunEnded, said: Sequence[Message], cause: Cause | None) ->
         case Outcome.FAILED:
             return ended.reason or BROKEN
         case Outcome.CANCELLED:
-            return "Stopped." if cause is Cause.STOPPED else "Interrupted."
+            return last_word_for(cause)
+
+
+def last_word_for(cause: Cause | None) -> str:
+    match cause:
+        case Cause.STOPPED:
+            return "Stopped."
+        case Cause.IDLE:
+            return IDLE
+        case Cause.INTERRUPTED | None:
+            return "Interrupted."

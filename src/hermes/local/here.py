@@ -103,6 +103,7 @@ def _choices(start: Start) -> Choices:
     return Choices(
         model=start.model or None,
         provider=start.provider or None,
+        looks_back=start.person,
         logs=True,
         toolsets=start.toolsets,
         max_steps=start.max_steps,

@@ -24,8 +24,8 @@ from hermes.local.partner import (
 )
 from hermes.ports.model import Model
 from hermes.ports.sink import Emit
-from hermes.schema.errors import HermesError
-from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.errors import HermesError, SandboxError
+from hermes.schema.events import Event, Notice, Outcome, RunEnded
 from hermes.schema.sessions import SessionChange
 from hermes.session.conversation import Conversation, Origin, recap
 
@@ -46,10 +46,15 @@ class Host:
         self._conversation = conversation
         self._notes = notes
         self._scope: anyio.CancelScope | None = None
+        self._window = 0
 
     @property
     def state(self) -> State:
-        return State(self._conversation.session.id, self._conversation.started)
+        session, started = self._conversation.session, self._conversation.started
+        if not self._start.screen:
+            return State(session.id, started)
+        model = self._app.models.current(session)
+        return State(session.id, started, model, self._window, self._wall())
 
     async def greet(self) -> Greeting:
         """For a person the model is looked for first, so that what is shown is true."""
@@ -79,15 +84,28 @@ class Host:
         with self._defects_kept(), self._stoppable():
             names = [os.fsdecode(path) for path in question.images]
             parts = [*question.parts, *await load_pictures(self._app.blobs, names)]
-            talk = self._conversation
-            outcome = await (talk.say(parts, listen) if parts else talk.attend(listen))
+            outcome = await (
+                self._conversation.say(parts, listen) if parts else self._attend(listen)
+            )
         if not ended:
             await emit(RunEnded("", outcome, "Interrupted.", "cancelled"))
         return outcome
 
+    async def _attend(self, listen: Emit) -> Outcome:
+        """What was learned is only told; what was brought is spoken about in a turn."""
+        talk, session = self._conversation, self._conversation.session.id
+        notices = self._app.reviews.notices(session)
+        for notice in notices:
+            await listen(Notice(notice))
+        if notices and not await self._app.later.has_news(session):
+            await listen(RunEnded("", Outcome.DONE))
+            return Outcome.DONE
+        return await talk.attend(listen)
+
     async def has_news(self) -> bool:
         """Whether something was brought that nobody spoke about yet; a question of no words is."""
-        return await self._app.later.has_news(self._conversation.session.id)
+        session = self._conversation.session.id
+        return self._app.reviews.has_notice(session) or await self._app.later.has_news(session)
 
     async def answer(self, question: str, words: str) -> str:
         """Words to a question of the turn; returns what is to be said about them, if anything."""
@@ -101,7 +119,10 @@ class Host:
             # Whoever asks a single question does not wait for commands to be loaded.
             from hermes.local.errands import run_command  # noqa: PLC0415
 
-            return await run_command(self._app, self._conversation, self._start, line)
+            reply = await run_command(self._app, self._conversation, self._start, line)
+            if self._start.screen:
+                await self._trouble()
+            return reply
         raise Interrupted("Interrupted.")
 
     def report(self, ended: RunEnded | None) -> UsageReport:
@@ -166,11 +187,20 @@ class Host:
         return tuple(recap(await self._conversation.messages(), EXCHANGES))
 
     async def _trouble(self) -> Trouble | None:
+        """Why there is no model, if so; else its room is known from now on."""
+        self._window = 0
         try:
-            await self._app.models.model_for(self._conversation.session)
+            model = await self._app.models.model_for(self._conversation.session)
         except HermesError as error:
             return trouble_of(error)
+        self._window = model.window
         return None
+
+    def _wall(self) -> str:
+        try:
+            return self._app.toolbox.sandboxes.on(self._start.source).wall
+        except SandboxError:
+            return ""
 
 
 Find = Callable[[], Awaitable[Model]]

@@ -58,10 +58,17 @@ class Trouble(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """Which session this is, and whether anything was said in it."""
+    """Which session this is, and whether anything was said in it.
+
+    The others are for a person: the model in use, the tokens it has room for, and the name of
+    what holds commands back.
+    """
 
     session: str
     started: bool = False
+    model: str = ""
+    window: int = 0
+    wall: str = ""
 
 
 class Greeting(Struct, frozen=True, kw_only=True):

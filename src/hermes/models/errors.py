@@ -98,6 +98,7 @@ _NO_MODEL = _any_of(
     r"not a valid model",
     r"models?/[\w.:-]+ is not found",
     r"no (?:endpoints|allowed providers|models? (?:are )?(?:found|loaded|available))",
+    r"^model: [\w.:@/-]+ .*not_found_error",
     r"deployment (?:for this resource )?does not exist",
     r"(?:not|no) (?:have )?access to (?:the )?model|unable to access model|try pulling it",
     r"must have .{0,20}model loaded|failed to load model",

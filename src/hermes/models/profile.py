@@ -15,6 +15,11 @@ class EffortForm(StrEnum):
     OBJECT = "reasoning"
     SWITCH = "thinking"
     TEMPLATE = "chat_template_kwargs"
+    BUDGET = "budget"
+    """So many tokens of thought."""
+    ADAPTIVE = "adaptive"
+    """The model decides how long it thinks, the effort says how eagerly."""
+    LEVEL = "level"
 
 
 class Replay(StrEnum):
@@ -31,7 +36,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     """`efforts` are those the provider takes; others go to the nearest of them.
 
     `no_text` is the content of an answer that has calls and no words. `short_call_ids`
-    is for those who only take call ids of nine letters and digits.
+    is for those who only take call ids of nine letters and digits. `most_output` is asked for
+    where a wire wants a limit and nobody set one; `budgets` are tokens of thought, one for
+    each of `EFFORTS`; `betas` are what must be asked for by name.
     """
 
     max_tokens_field: str = "max_tokens"
@@ -42,6 +49,13 @@ class Profile(Struct, frozen=True, kw_only=True):
     images: bool = True
     no_text: str | None = None
     short_call_ids: bool = False
+    most_output: int = 32_000
+    budgets: tuple[int, ...] = (0, 1024, 4096, 8192, 16_384, 32_000, 32_000, 32_000)
+    betas: tuple[str, ...] = ()
+
+    def budget(self, wanted: str) -> int:
+        """How many tokens may be thought at this effort."""
+        return self.budgets[EFFORTS.index(wanted)] if wanted in EFFORTS else self.budgets[3]
 
 
 def nearest_effort(wanted: str, offered: tuple[str, ...]) -> str | None:

@@ -31,11 +31,27 @@ async def no_other_tools(name: str, args: Raw) -> Output:
     raise ToolError(f"{name} cannot be called from here.")
 
 
+class Sources(Struct, frozen=True, kw_only=True):
+    """What a text may come from, by names for people: strangers, or what else was read.
+
+    `repeated` are those of them whose words it says again.
+    """
+
+    strangers: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
+
+
+def no_sources(text: str) -> Sources:
+    return Sources()
+
+
 class ToolContext(Struct, frozen=True):
     """What a tool is told about its call, and whom it may turn to.
 
     `ask` is for everything that has an effect, before it; `inquire` asks a person something;
     `use` calls another tool of the same turn. `foreign`: strangers' words are in this turn.
+    `sources` says what of all that the model has seen a text may come from.
     """
 
     scope: Scope
@@ -45,6 +61,7 @@ class ToolContext(Struct, frozen=True):
     inquire: Inquire = nobody_answers
     use: Use = no_other_tools
     foreign: bool = False
+    sources: Callable[[str], Sources] = no_sources
 
 
 class Tool(Protocol):

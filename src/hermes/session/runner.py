@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from msgspec import Raw, Struct
 
@@ -104,6 +105,13 @@ class Turn(Struct, frozen=True, kw_only=True):
     calling: Calling = FREELY
 
 
+After = Callable[[Turn, Outcome], None]
+
+
+def _nothing_after(turn: Turn, outcome: Outcome) -> None:
+    """Nobody looks back."""
+
+
 class Runner:
     """Without `compressing`, a session is sent as long as it is."""
 
@@ -121,10 +129,15 @@ class Runner:
         self._planner = planner
         self._price = price
         self._profile = profile
-        self._compressing = compressing
+        self.compressing = compressing
         self._holder = new_holder()
         self._held: set[str] = set()
         self._recall = Recall()
+        self._after: After = _nothing_after
+
+    def then(self, after: After) -> None:
+        """Who hears of a turn once its answer is on its way; nobody waits for what they do."""
+        self._after = after
 
     async def run(self, turn: Turn) -> Outcome:
         """Accept the message, then answer it. Raises `SessionBusy` before anything is accepted."""
@@ -134,9 +147,11 @@ class Runner:
                 # Of a new session nobody knows yet: its lease is taken with its first row.
                 if not turn.new:
                     await lease.take()
-                return await self._run_held(turn, lease)
+                outcome = await self._run_held(turn, lease)
             finally:
                 await lease.give_back()
+        self._after(turn, outcome)
+        return outcome
 
     @asynccontextmanager
     async def holding(self, session: str) -> AsyncGenerator[int]:
@@ -192,6 +207,8 @@ class Runner:
         history, known = await self._history(turn, lease.generation)
         plan = await self._planner.plan(session, scope, history)
         passing("runner.planned")
+        # Whoever left before it was accepted has asked nothing.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         accepted = Accepted()
         # Once it is accepted the turn starts, and says how it ends: also if it is stopped now.
         with anyio.CancelScope(shield=True):
@@ -216,10 +233,10 @@ class Runner:
         self, plan: Plan | Entrusted, usual: Plan | Entrusted, turn: Turn, lease: Lease
     ) -> Plan | Entrusted:
         """With a way to make room, where the turn is ours to run."""
-        if self._compressing is None or isinstance(plan, Entrusted) or isinstance(usual, Entrusted):
+        if self.compressing is None or isinstance(plan, Entrusted) or isinstance(usual, Entrusted):
             return plan
         job = Job(turn.session, usual, lease)
-        compress = self._compressing.during(job, turn.instructions)
+        compress = self.compressing.during(job, turn.instructions)
         return msgspec.structs.replace(plan, compress=compress)
 
     async def compress(self, session: Session, wish: Wish, *, preview: bool = False) -> Pressed:
@@ -234,11 +251,11 @@ class Runner:
             try:
                 history, _ = await self._history(turn, lease.generation)
                 plan = await self._planner.plan(session, self._scope(turn), history)
-                if self._compressing is None or isinstance(plan, Entrusted):
+                if self.compressing is None or isinstance(plan, Entrusted):
                     raise UsageError("This session is not compressed here.")
                 if preview:
-                    return await self._compressing.preview(session, plan, wish)
-                return await self._compressing.by_hand(Job(session, plan, lease), wish)
+                    return await self.compressing.preview(session, plan, wish)
+                return await self.compressing.by_hand(Job(session, plan, lease), wish)
             finally:
                 await lease.give_back()
 
@@ -254,8 +271,8 @@ class Runner:
         kept = [row.message for row in stored if not _is_replaced(row, turn)]
         kept += await self._take_results(turn, kept)
         whole = await close_lost_calls(self._store, self._clock, session.id, kept)
-        if self._compressing is not None:
-            whole = await self._compressing.seen(session, whole)
+        if self.compressing is not None:
+            whole = await self.compressing.seen(session, whole)
         return History(whole), {row.message.id for row in stored}
 
     async def _take_results(self, turn: Turn, said: Sequence[Message]) -> Sequence[Result]:

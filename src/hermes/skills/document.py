@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-import yaml
 from msgspec import Struct
 
-from hermes.config.yaml_limits import check_limits
+from hermes.config.plain_yaml import read_plain
 from hermes.kit.errors import ConfigError, HermesError
 
 MAX_NAME = 64
@@ -82,6 +81,16 @@ def check_name(name: str) -> str:
 
 
 def _table(text: str, file: Path) -> dict[str, Any]:
+    """Most heads are plain enough to be read without the YAML library."""
+    plain = read_plain(text)
+    return _full_yaml(text, file) if plain is None else cast("dict[str, Any]", plain)
+
+
+def _full_yaml(text: str, file: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - slow to load, and seldom needed
+
+    from hermes.config.yaml_limits import check_limits  # noqa: PLC0415 - as above
+
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         events = cast("Iterable[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType]

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 import anyio
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from hermes.changes.change import Author, Change, Edit, Origin
+from hermes.changes.change import Author, Change, Edit, Origin, Proposal
 from hermes.changes.files import present
 from hermes.changes.ledger import Ledger
 from hermes.changes.scan import suspicion
@@ -111,6 +111,34 @@ class Editor:
         await self._apply(skill.name, f"archive {skill.name}", edits, by)
         await self._noted(lambda: self._usage.mark(skill.name, "archived"))
         return target
+
+    async def check(self, name: str, by: By, *, content: str = "", new: bool = False) -> None:
+        """Whether such a change could be made now. Raises `BadSkill`."""
+        if not new:
+            await self._changeable(name, by)
+        elif await self._find(check_name(name)) is not None:
+            raise BadSkill(f"There is a skill {name} already.")
+        if new or content:
+            self._check_text(name, content)
+
+    async def propose(self, name: str, summary: str, request: Raw, by: By) -> Proposal:
+        """Let it wait for a person; `request` says what is to be done then."""
+        proposal = Proposal(
+            id=new_id("pro"),
+            kind=KIND,
+            name=name,
+            summary=summary,
+            by=by.author,
+            at=self._clock.now(),
+            request=request,
+            origin=by.origin,
+            why=by.why,
+        )
+        await self._ledger.propose(proposal)
+        return proposal
+
+    async def decide(self, proposal: Proposal, *, accepted: bool) -> None:
+        await self._ledger.decide(proposal, accepted=accepted)
 
     async def _changeable(self, name: str, by: By) -> Skill:
         skill = await self._find(name)

@@ -103,7 +103,8 @@ class Shelf:
         return _document(skill.file)
 
     def _skill(self, root: Path, folder: str, head: Head) -> Skill:
-        between = Path(folder).relative_to(root).parts[:-1]
+        # Text, not paths: there may be hundreds, and every new session looks at all of them.
+        between = folder[len(str(root)) :].strip("/").split("/")[:-1]
         return Skill(
             name=head.name,
             folder=folder,
@@ -152,7 +153,7 @@ def _skill_folders(root: Path) -> Iterator[str]:
 
 def _look(file: str, known: _Known | None) -> _Known | None:
     try:
-        stat = Path(file).stat()
+        stat = os.stat(file)  # noqa: PTH116 - as above
     except OSError:
         return None
     stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)

@@ -15,6 +15,7 @@ from hermes.kit.files import read_ordinary, write_atomic
 
 FILE = ".usage.json"
 BY_AGENT = "agent"
+INSTALLED = "installed"
 _LARGEST = 8_000_000
 
 

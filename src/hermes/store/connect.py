@@ -71,7 +71,18 @@ def _prepare(connection: Connection, path: Path, *, new: bool) -> None:
 
 
 def _identify(connection: Connection, path: Path) -> None:
-    """Raise unless the file is empty or ours."""
+    """Raise unless the file is empty or ours.
+
+    All of it is seen in one moment: another process may be creating the file just now.
+    """
+    connection.execute("BEGIN")
+    try:
+        _judge(connection, path)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _judge(connection: Connection, path: Path) -> None:
     if is_ours(connection):
         return
     if is_public(connection):

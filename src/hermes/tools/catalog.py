@@ -51,8 +51,8 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     usage: "Callable[[], Usage]"
     skill_editor: "Callable[[], SkillEditor]"
     here: "Callable[[], Surroundings]"
-    ask_for_memory: bool = False
-    ask_for_skills: bool = False
+    ask_for_memory: Callable[[], bool] = lambda: False
+    ask_for_skills: Callable[[], bool] = lambda: False
 
 
 class ToolDeps(Struct, frozen=True, kw_only=True):

@@ -61,6 +61,7 @@ class House:
             async with open_store(self.home.state_db, SystemClock()) as store:
                 rows = await store.lanes.claim(outbox(channel), None, "me", timedelta(0), 100)
                 replies = [read_reply(row) for row in rows]
+                assert all(reply.brought for reply in replies)
                 return [(reply.address, reply.text) for reply in replies]
 
         return anyio.run(look)

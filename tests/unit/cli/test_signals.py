@@ -12,6 +12,9 @@ from hermes.cli.signals import (
     stopped_by_signals,
 )
 
+pytestmark = pytest.mark.timeout(method="thread")
+"""The usual way to end a test that hangs is a signal, too."""
+
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 

@@ -149,14 +149,18 @@ def test_channels_in_the_words_of_the_file() -> None:
             ("c", Condition.DEAF, "silence"),
             ("d", Condition.WAITING, ""),
             ("e", Condition.CLOSED, ""),
+            ("f", Condition.PAUSED, "It is paused."),
         ]
     }
     found = platforms_of(channels)
     assert {name: one.state for name, one in found.items()} == {
         "a": "connected", "b": "retrying", "c": "retrying", "d": "connecting", "e": "disconnected",
+        "f": "paused",
     }  # fmt: skip
     assert (found["b"].error_code, found["b"].error_message) == ("failed", "no route")
     assert found["c"].error_code == "deaf"
     assert phase_of(channels) is Phase.DEGRADED
     assert phase_of({"a": channels["a"]}) is Phase.RUNNING
+    assert phase_of({name: channels[name] for name in "adf"}) is Phase.RUNNING
+    assert phase_of({"e": channels["e"]}) is Phase.DEGRADED
     assert phase_of({}) is Phase.RUNNING

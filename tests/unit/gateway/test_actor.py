@@ -12,7 +12,7 @@ from hermes.agent.answers import nudge
 from hermes.gateway.actors import ActorLimits
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.letters import Busy, Letter, Welcome, letter_parcel
-from hermes.gateway.runs import ActorRules
+from hermes.gateway.runs import IDLE, ActorRules
 from hermes.ports.channel import Inbound
 from hermes.ports.store import Append, OpenSession, Parcel
 from hermes.schema.errors import Unauthorized
@@ -21,6 +21,7 @@ from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.session.lease import LEASE
 from hermes.store.sqlite import open_store
+from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import says
 from hermes.testing.world import Fault, RoughChannel
@@ -485,3 +486,32 @@ async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> 
         await one.channel.say("/stop", sender="bob")
         await one.sees(foreign, "Stopped.", foreign, "Stopped.")
         await one.calm()
+
+
+async def test_a_turn_in_which_nothing_happens_is_ended_after_a_warning(tmp_path: Path) -> None:
+    clock, (gates, tool) = FakeClock(), gated()
+    idle = rules(Busy.QUEUE, idle=1800.0, idle_warning=900.0)
+    async with lobby(
+        tmp_path, WAITS, HANGS, tools=[tool], clock=clock, rules=idle, channel=FakeChannel()
+    ) as one:
+        await busy_with_a_tool(one, gates)
+        await clock.advance(500)
+        gates.open("a")
+        await until(lambda: len(one.model.requests) == 2)
+        await anyio.wait_all_tasks_blocked()
+        await clock.advance(899)
+        assert one.channel.seen_in("1") == []
+        await clock.advance(1)
+        warning = (
+            "Nothing has happened in this turn for 15 minutes. If nothing does for 15 minutes "
+            "more, I end it; /stop ends it now."
+        )
+        await one.sees(warning)
+        await clock.advance(899)
+        assert one.running() is not None
+        await clock.advance(1)
+        await one.sees(warning, IDLE)
+        await one.calm()
+        assert await one.open_rows() == []
+        await one.channel.say("again")
+        await until(lambda: one.channel.seen_in("1")[-1].startswith("re: "))

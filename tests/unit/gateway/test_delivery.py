@@ -249,3 +249,16 @@ def test_the_judge_sees_what_is_wrong() -> None:
         with pytest.raises(WrongHistory):
             check_seen({"1": ["a", "b"]}, lambda chat, seen=seen: seen, MARK)
     check_seen({"1": ["a", "b"]}, lambda chat: ["a", MARK + "a", "b"], MARK)
+
+
+async def test_what_was_brought_is_told_of_once_it_has_arrived(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    async with office(tmp_path, Fault.REFUSED) as one:
+        one.delivery.tells(lambda address, text: told.append((address.chat, text)))
+        await one.post("news", brought=True)
+        await until(lambda: one.channel.calls == 1)
+        assert told == []
+        await one.finish()
+        await one.post("an answer")
+        await one.finish()
+        await until(lambda: told == [("1", "news")])

@@ -43,7 +43,11 @@ async def test_nobody_comes_in_unless_something_lets_them(tmp_path: Path) -> Non
 async def test_an_owner_is_the_owner(tmp_path: Path) -> None:
     access = AccessRules(users=frozenset({"1"}), owners=frozenset({"1"}))
     assert await Hall(tmp_path, access=access).door(said()) == Welcome(
-        key="agent:work:chat:dm:c", place=HERE, principal="owner", trust=Trust.OWNER, role=Role.OWNER
+        key="agent:work:chat:dm:c",
+        place=HERE,
+        principal="owner",
+        trust=Trust.OWNER,
+        role=Role.OWNER,
     )
 
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import structs
 
 from gateways import PATIENCE, lobby, open_door, until, update
 from hermes.gateway.intake import LIMIT
 from hermes.gateway.letters import COMMANDS, Letter, TurnedAway, Welcome, letter_parcel
-from hermes.ports.channel import Inbound
+from hermes.ports.channel import About, Inbound
 from hermes.schema.messages import Assistant, Text, Trust, User
 from hermes.schema.scope import Address
 from hermes.store.sqlite import open_store
@@ -138,6 +139,20 @@ async def test_new_begins_anew(tmp_path: Path) -> None:
     assert len(one.model.requests[1].messages) == 1
 
 
+async def test_a_command_for_another_bot_is_not_ours(tmp_path: Path) -> None:
+    def typed(text: str, key: str, about: About) -> Inbound:
+        return structs.replace(update(text, key), about=about)
+
+    group = About(chat_type="group")
+    async with lobby(tmp_path) as one:
+        await one.channel.type(typed("/title@otherbot Ours", "1", group))
+        await one.channel.type(typed("/title@us Ours", "2", structs.replace(group, mentions=True)))
+        await one.channel.type(typed("/title Mine", "3", group))
+        await one.channel.type(typed("mail me@home", "4", group))
+        called = "This session is now called “{}”."
+        await one.sees(called.format("Ours"), called.format("Mine"), "re: mail me@home")
+
+
 async def test_retry_asks_again(tmp_path: Path) -> None:
     async with lobby(tmp_path, says("bad", id="a1"), says("good", id="a2")) as one:
         await one.channel.say("question")
@@ -192,10 +207,12 @@ async def test_a_command_that_hangs_is_cut_off_after_a_while(tmp_path: Path) -> 
 async def test_a_command_that_hangs_holds_no_end_and_is_told_of(tmp_path: Path) -> None:
     clock = FakeClock()
     with anyio.fail_after(PATIENCE):
-        async with anyio.create_task_group() as group:
-            async with lobby(tmp_path, clock=clock, urgent={"dig": stuck}) as one:
-                group.start_soon(one.channel.type, update("/dig", "c1"))
-                await until(lambda: one.gateway.intake.commands == 1)
+        async with (
+            anyio.create_task_group() as group,
+            lobby(tmp_path, clock=clock, urgent={"dig": stuck}) as one,
+        ):
+            group.start_soon(one.channel.type, update("/dig", "c1"))
+            await until(lambda: one.gateway.intake.commands == 1)
     async with lobby(tmp_path, clock=clock) as two:
         await two.sees(
             "“/dig” was cut off and may not be done. Send it again if you still want it."

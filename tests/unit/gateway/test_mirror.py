@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from hermes.gateway.keyholders import Keyholders
 from hermes.gateway.mirror import Mirror
 from hermes.gateway.sessions import ChatSessions
 from hermes.kit.clock import SystemClock
 from hermes.schema.messages import Trust, User, text_of
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
-from hermes.session.keys import SessionSource, build_session_key
+from hermes.session.keys import ChatPlace, SessionSource, build_session_key, chat_place
 from hermes.session.runner import Runner
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.scripted import ScriptedModel
@@ -72,6 +73,31 @@ async def test_no_two_texts_have_the_same_marks(tmp_path: Path) -> None:
 async def test_nothing_is_told_where_nobody_talks_or_a_turn_runs(tmp_path: Path) -> None:
     async with chat(tmp_path) as one:
         assert not await one.mirror.add(Address("telegram", "8"), "x")
+        place = ChatPlace(space="main", platform="telegram", kind="dm", chat="9:1")
+        at = Address("telegram", "9:1")
+        key = await Keyholders(one.store, SystemClock()).key_for(place.key, place, at)
+        await ChatSessions(one.store, SystemClock(), str(tmp_path)).begin(key, "telegram", OWNER)
+        assert not await one.mirror.add(Address("telegram", "9", "1"), "x")
+        assert await one.mirror.add(at, "x")
         async with one.runner.holding(one.session.id):
             assert not await one.mirror.add(HERE, "x", tries=1)
+        assert await one.said() == []
+
+
+async def test_everybody_in_a_group_with_a_session_is_told(tmp_path: Path) -> None:
+    async with chat(tmp_path) as one:
+        group, clock = Address("telegram", "g"), SystemClock()
+        sessions: list[Session] = []
+        for user in ("ann", "bob"):
+            source = SessionSource(
+                platform="telegram", chat_id="g", chat_type="group", user_id=user
+            )
+            place = chat_place(source, profile="default")
+            key = await Keyholders(one.store, clock).key_for(place.key, place, group)
+            opened = ChatSessions(one.store, clock, str(tmp_path))
+            sessions.append(await opened.begin(key, "telegram", f"telegram:{user}"))
+        assert await one.mirror.add(group, "the build is green")
+        for session in sessions:
+            (row,) = await one.store.seen_by(OWNER).messages(session.id)
+            assert "the build is green" in text_of(row.message)
         assert await one.said() == []

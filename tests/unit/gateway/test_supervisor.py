@@ -166,3 +166,14 @@ async def test_a_failing_channel_can_be_paused_while_it_waits() -> None:
         supervisor.resume("fake")
         await until(lambda: channel.starts == 2)
         assert supervisor.online("fake")
+
+
+async def test_a_channel_that_gave_no_sign_yet_is_still_connecting() -> None:
+    clock, channel = FakeClock(), RoughChannel()
+    async with supervised(channel, clock) as (supervisor, _):
+        await clock.advance(5)
+        assert supervisor.snapshot()["fake"].condition is Condition.WAITING
+        # Sending may work all the same.
+        assert supervisor.online("fake")
+        channel.heard = clock.now()
+        assert supervisor.snapshot()["fake"].condition is Condition.LISTENING

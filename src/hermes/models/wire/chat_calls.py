@@ -122,12 +122,12 @@ class Calls:
                 continue
             identity = slot.id if slot.id and slot.id not in taken else new_id("call")
             taken.add(identity)
-            args, broken = _arguments(slot.arguments.strip(), cut=cut)
+            args, broken = arguments_of(slot.arguments.strip(), cut=cut)
             calls.append(ToolCall(identity, slot.name or "unnamed", args, broken))
         return calls
 
 
-def _arguments(text: str, *, cut: bool) -> tuple[Raw, str]:
+def arguments_of(text: str, *, cut: bool) -> tuple[Raw, str]:
     """The model's own bytes when they are an object, else the nearest thing to it."""
     if not text or text == "null":
         return EMPTY, ""

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias, assert_never
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from hermes.models.images import LEFT_OUT
 from hermes.models.profile import EffortForm, Profile, Replay, nearest_effort
+from hermes.models.wire.pictures import as_text, is_image, missing
+from hermes.models.wire.stream import Urls
 from hermes.ports.model import Calling, Request
 from hermes.schema.messages import (
     Assistant,
@@ -73,8 +74,6 @@ class ToolMessage(Struct, tag_field="role", tag="tool"):
 
 
 WireMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
-Urls: TypeAlias = Mapping[str, str]
-"""Data URLs by the digest of the image; `LEFT_OUT` where there is no room for it."""
 
 
 class _Written(Struct, frozen=True):
@@ -214,7 +213,7 @@ class ChatRequestCodec:
         if len(parts) == 1 and isinstance(parts[0], Text):
             return parts[0].text
         if not self._images(parts):
-            return "\n".join(map(_as_text, parts))
+            return "\n".join(map(as_text, parts))
         return [_part(part, images) for part in parts]
 
     def _answer(self, message: Assistant) -> AssistantMessage | None:
@@ -262,7 +261,7 @@ class ChatRequestCodec:
         return "\n".join(
             f"[the image {part.name or part.media_type} follows below]"
             if part in seen
-            else _as_text(part)
+            else as_text(part)
             for part in parts
         )
 
@@ -280,26 +279,13 @@ def _is_list(seal: str) -> bool:
     return True
 
 
-def is_image(media: Media) -> bool:
-    return media.media_type.startswith("image/")
-
-
 def _part(part: Text | Media, images: Urls) -> TextPart | ImagePart:
     if isinstance(part, Text) or not is_image(part):
-        return TextPart(_as_text(part))
+        return TextPart(as_text(part))
     url = images.get(part.digest)
-    if url is None:
-        return TextPart(f"[the image {part.name or part.digest[:12]} is no longer there]")
-    if url == LEFT_OUT:
-        name = part.name or part.digest[:12]
-        return TextPart(f"[the image {name} is left out here: later ones take all the room]")
+    if not url:
+        return TextPart(missing(part, url))
     return ImagePart(ImageUrl(url))
-
-
-def _as_text(part: Text | Media) -> str:
-    if isinstance(part, Text):
-        return part.text
-    return f"[attached: {part.name or 'a file'} ({part.media_type}), not readable by this model]"
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
@@ -322,7 +308,7 @@ def _effort(wanted: str, profile: Profile) -> dict[str, Any]:
     thinks = wanted != "none"
     nearest = nearest_effort(wanted, profile.efforts)
     match profile.effort:
-        case EffortForm.NOWHERE:
+        case EffortForm.NOWHERE | EffortForm.BUDGET | EffortForm.ADAPTIVE | EffortForm.LEVEL:
             return {}
         case EffortForm.FIELD:
             return {"reasoning_effort": nearest} if nearest else {}

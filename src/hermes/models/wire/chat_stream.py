@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -11,11 +11,9 @@ from hermes.kit.ids import new_id
 from hermes.models.think_tags import Kind, Piece, ThinkTags
 from hermes.models.wire.chat_calls import CallDelta, Calls
 from hermes.models.wire.chat_usage import WireUsage, usage_of
-from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
+from hermes.models.wire.stream import LONGEST, ErrorInStream, NotAChunk
+from hermes.models.wire.told import StreamDelta, Told
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
-
-LONGEST = 4_000_000
-"""Characters after which an answer is a runaway and is cut off."""
 
 _STOPS = {
     "stop": Stop.END,
@@ -30,8 +28,6 @@ _STOPS = {
 }
 
 _GROWING = frozenset({"text", "summary", "data"})
-
-StreamDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset
 
 
 class ContentPart(Struct):
@@ -70,47 +66,6 @@ class StreamChunk(Struct):
     model: str | None = None
 
 
-class NotAChunk(ValueError):
-    """The data of an event was no chat completion chunk."""
-
-
-class ErrorInStream(Exception):
-    """The provider sent an error where a chunk was due; `body` is that error as it came."""
-
-    def __init__(self, body: bytes) -> None:
-        super().__init__("error in the stream")
-        self.body = body
-
-
-class _Told:
-    """Deltas waiting to be given out, neighbours of one kind joined."""
-
-    def __init__(self) -> None:
-        self._done: list[StreamDelta] = []
-        self._pieces: list[str] = []
-        self._thought = False
-
-    def add(self, text: str, *, thought: bool) -> None:
-        if thought is not self._thought:
-            self._flush()
-            self._thought = thought
-        self._pieces.append(text)
-
-    def reset(self, reason: str) -> None:
-        self._flush()
-        self._done.append(StreamReset(reason))
-
-    def take(self) -> list[StreamDelta]:
-        self._flush()
-        done, self._done = self._done, []
-        return done
-
-    def _flush(self) -> None:
-        if text := "".join(self._pieces):
-            self._done.append(ReasoningDelta(text) if self._thought else TextDelta(text))
-        self._pieces = []
-
-
 class ChatStream:
     """Reads one answer. `feed` wants the data of events, `answer` gives the whole.
 
@@ -127,9 +82,9 @@ class ChatStream:
         self._usage = Usage()
         self._refused = False
         self._size = 0
-        self._told = _Told()
+        self._told = Told()
         self.finish_reason = ""
-        """Why the answer ended, in the provider's word; empty until it says so."""
+        self.ended = False
 
     @property
     def size(self) -> int:

@@ -38,19 +38,19 @@ def usage_of(wire: WireUsage) -> Usage:
     if thought and wire.total_tokens == sent + written + thought:
         written += thought
     return Usage(
-        input=_sane(sent),
-        output=_sane(written),
-        cache_read=_sane(read),
-        cache_write=_sane(
+        input=sane(sent),
+        output=sane(written),
+        cache_read=sane(read),
+        cache_write=sane(
             prompt.cache_write_tokens
             or prompt.cache_creation_tokens
             or wire.cache_creation_input_tokens
             or 0
         ),
-        reasoning=_sane(thought),
+        reasoning=sane(thought),
     )
 
 
-def _sane(count: int) -> int:
+def sane(count: int) -> int:
     """What a server claims is added up for ever; no claim may spoil the sum."""
     return min(max(count, 0), MOST)

@@ -8,11 +8,15 @@ from msgspec import Struct
 
 
 class Call(Struct, forbid_unknown_fields=True):
-    """One tool call; `arguments` given as an object are encoded, a string is sent as it is."""
+    """One tool call; `arguments` given as an object are encoded, a string is sent as it is.
+
+    The `namespace` is that of tools which the Responses wire keeps in one.
+    """
 
     name: str
     arguments: str | dict[str, Any] = "{}"
     id: str | None = None
+    namespace: str = ""
 
     @property
     def wire_arguments(self) -> str:

@@ -1,18 +1,19 @@
 """The `memory` tool: a few lasting facts, changed all at once or not at all."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from hermes.changes.change import Author, Origin
+from hermes.changes.provenance import Provenance, provenance
 from hermes.kit.errors import HermesError
 from hermes.memory.entries import Target
 from hermes.memory.notebook import Full, Notebook, Request, Sheet
 from hermes.memory.operations import Action, Operation, Unfit
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
-from hermes.schema.scope import Role, Scope
+from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.recent import Recent
@@ -50,11 +51,10 @@ class MemoryResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MemoryParts(Struct, frozen=True, kw_only=True):
-    """`approval` says that every change waits for a person; `author` whose changes these are."""
+    """`approval` says that every change waits for a person."""
 
     notebook: Notebook
-    approval: bool = False
-    author: Author = Author.AGENT
+    approval: Callable[[], bool] = lambda: False
 
 
 class Memory:
@@ -74,10 +74,17 @@ class Memory:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
-        request = self._request(self._arguments.decode(args), ctx)
+        steps = _steps(self._arguments.decode(args))
+        whence = provenance(ctx, "\n".join(one.content for one in steps.operations))
+        request = Request(
+            target=steps.target,
+            operations=steps.operations,
+            by=whence.author,
+            origin=whence.origin,
+        )
         try:
-            if self._parts.approval or _of_others(ctx):
-                return await self._propose(request)
+            if self._parts.approval() or whence.doubtful:
+                return await self._propose(request, whence)
             sheet = await self._parts.notebook.change(request)
         except Unfit as unfit:
             raise ToolError(f"memory: {unfit}") from unfit
@@ -85,37 +92,13 @@ class Memory:
             return self._full(full.sheet, ctx.scope)
         except HermesError as error:
             raise ToolError(f"memory: {error}", hint=error.hint) from error
-        return _answer(_state(sheet, "Remembered for later sessions."))
+        return _answer(_state(sheet, "Remembered for later sessions."), whence.said)
 
-    def _request(self, asked: MemoryArgs, ctx: ToolContext) -> Request:
-        steps = [
-            Operation(action=s.action, content=s.content, old_text=s.old_text)
-            for s in asked.operations
-        ]
-        if not isinstance(asked.action, UnsetType):
-            single = Operation(action=asked.action, content=asked.content, old_text=asked.old_text)
-            steps.insert(0, single)
-        if not steps:
-            raise ToolError("memory: say what to do with `action`, or with `operations`.")
-        scope = ctx.scope
-        origin = Origin(
-            session=scope.session,
-            run=scope.run,
-            principal=scope.principal,
-            words=("others in this turn",) if _of_others(ctx) else (),
-        )
-        return Request(
-            target=Target(asked.target),
-            operations=tuple(steps),
-            by=self._parts.author,
-            origin=origin,
-        )
-
-    async def _propose(self, request: Request) -> Output:
+    async def _propose(self, request: Request, whence: Provenance) -> Output:
         await self._parts.notebook.propose(request)
         sheet = await self._parts.notebook.read(request.target)
         waits = "Noted as a proposal: the person decides with /changes whether it is remembered."
-        return _answer(_state(sheet, waits, done=False))
+        return _answer(_state(sheet, waits, done=False), whence.said)
 
     def _full(self, sheet: Sheet, scope: Scope) -> Output:
         times = (self._refused.get(scope.run) or 0) + 1
@@ -134,9 +117,21 @@ class Memory:
         return Output.text(result(refusal), failed=True)
 
 
-def _of_others(ctx: ToolContext) -> bool:
-    """Words of strangers are in the turn, or somebody else than the owner asks."""
-    return ctx.foreign or ctx.scope.role is not Role.OWNER
+class _Steps(Struct, frozen=True):
+    target: Target
+    operations: tuple[Operation, ...]
+
+
+def _steps(asked: MemoryArgs) -> _Steps:
+    steps = [
+        Operation(action=s.action, content=s.content, old_text=s.old_text) for s in asked.operations
+    ]
+    if not isinstance(asked.action, UnsetType):
+        single = Operation(action=asked.action, content=asked.content, old_text=asked.old_text)
+        steps.insert(0, single)
+    if not steps:
+        raise ToolError("memory: say what to do with `action`, or with `operations`.")
+    return _Steps(Target(asked.target), tuple(steps))
 
 
 def _state(sheet: Sheet, message: str, *, done: bool = True) -> MemoryResult:
@@ -150,5 +145,5 @@ def _state(sheet: Sheet, message: str, *, done: bool = True) -> MemoryResult:
     )
 
 
-def _answer(answer: MemoryResult) -> Output:
-    return Output.text(result(answer), shown=answer.message)
+def _answer(answer: MemoryResult, said: str) -> Output:
+    return Output.text(result(answer), shown=f"{answer.message}{said}")

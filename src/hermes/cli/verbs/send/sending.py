@@ -149,7 +149,7 @@ def _goal(words: str, places: Places) -> Destinations:
 
 
 def _post(row: _Waiting, text: str, at: datetime) -> Post:
-    return post_reply(row.key, Reply(address=row.address, text=text, at=at))
+    return post_reply(row.key, Reply(address=row.address, text=text, at=at, brought=True))
 
 
 def _target(unreached: Unreached) -> str:
