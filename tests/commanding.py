@@ -6,18 +6,25 @@ from pathlib import Path
 
 from msgspec import structs
 
+from hermes.app.learning import Learning
+from hermes.app.lessons import KeptLessons
 from hermes.approvals.desk import ApprovalDesk
 from hermes.approvals.policy import Rules
 from hermes.commands.command import Context, Reply, Told
 from hermes.commands.registry import standard_commands
-from hermes.commands.services import PlatformState, Running, Services
+from hermes.commands.services import Filling, PlatformState, Running, Services
 from hermes.commands.surface import Ability, Busy, Person, Seat, Surface
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.schema import Config
 from hermes.ports.checkpoints import Checkpoint, Restored
 from hermes.ports.model import Model
+from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media, text_of
 from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect, ToolSpec
+from hermes.session.compressing import Pressed, Wish
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import Script, ScriptedModel
 from talks import Talk, talk
@@ -91,6 +98,33 @@ class Shelf:
         return one
 
 
+class Glass:
+    """A window that remembers what was asked of it."""
+
+    def __init__(self) -> None:
+        self.pinned: list[str] = []
+        self.wishes: list[Wish] = []
+        self.parts = {"system": 500, "skills": 300, "project": 0, "tools": 3_000, "history": 9_000}
+
+    async def filling(self, session: Session, role: Role) -> Filling:
+        return Filling(window=40_000, trigger=34_000, parts=self.parts, times=2, cost=0.01)
+
+    async def compress(self, session: Session, wish: Wish, *, preview: bool) -> Pressed:
+        self.wishes.append(wish)
+        return Pressed(before=30_000, after=8_000, messages=40, cost=0.002)
+
+    async def pins(self, session: Session) -> Sequence[str]:
+        return self.pinned
+
+    async def pin(self, session: Session, text: str) -> None:
+        self.pinned.append(text)
+
+    async def unpin(self, session: Session, number: int) -> str:
+        if number > len(self.pinned):
+            raise UsageError("There is no pin of that number.")
+        return self.pinned.pop(number - 1)
+
+
 class Butler:
     """All services at once; `kept` is what was written into the settings."""
 
@@ -102,6 +136,7 @@ class Butler:
         self.restarts = 0
         self.left_running: list[str] = []
         self.paused: set[str] = set()
+        self.window = Glass()
 
     def personalities(self) -> Mapping[str, str]:
         return {"pirate": "Speak like a pirate.", "concise": "# How you speak\n\nBe brief."}
@@ -179,15 +214,18 @@ class Butler:
             restart=self.restart,
             background=self,
             checkpoints=Shelf(FakeClock()),
+            window=self.window,
         )
 
 
 class Typist:
     """Types commands into one conversation."""
 
-    def __init__(self, one: Talk) -> None:
+    def __init__(self, one: Talk, path: Path) -> None:
         self.one = one
         self.models = OneModel()
+        home = Home(path / "home", path / "home")
+        self.learning = Learning(home, Env({}), Config(), one.store, FakeClock())
         self.butler = Butler()
         self.context = Context(
             one.conversation,
@@ -197,6 +235,7 @@ class Typist:
             services=structs.replace(
                 self.butler.services(),
                 approvals=ApprovalDesk(one.store, FakeClock(), Rules(home="/home/ann")),
+                lessons=KeptLessons(home, Env({}), self.learning),
             ),
         )
         self._registry = standard_commands()
@@ -233,4 +272,4 @@ async def typist(
     path: Path, *scripts: Script, tools: Sequence[FakeTool] = (), clock: FakeClock | None = None
 ) -> AsyncGenerator[Typist]:
     async with talk(path, *scripts, tools=tools, clock=clock) as one:
-        yield Typist(one)
+        yield Typist(one, path)

@@ -112,10 +112,10 @@ class Hermes:
 
     @contextmanager
     def terminal(self, *words: str, **env: str) -> Iterator[pexpect.spawn]:
-        """A chat in a terminal of its own, 80 columns wide."""
+        """A plain chat in a terminal of its own, 80 columns wide."""
         child = pexpect.spawn(
             HERMES,
-            list(words),
+            ["--plain", *words],
             cwd=str(self.work),
             env=self.env | env,
             encoding="utf-8",

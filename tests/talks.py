@@ -30,7 +30,7 @@ class ScriptedPlanner:
 
     def __init__(self, model: Model, tools: Mapping[str, Tool]) -> None:
         self.model = model
-        self._tools = tools
+        self.tools = tools
         self.broken = ""
         self.scopes: list[Scope] = []
         self.counsel: Counsel | None = None
@@ -45,7 +45,7 @@ class ScriptedPlanner:
             model=self.model,
             system=system,
             history=history,
-            tools=self._tools,
+            tools=self.tools,
             clock=SystemClock(),
             counsel=self.counsel,
         )

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.agent.guard import GuardLimits
 from hermes.app.chats import ChatSettings
@@ -24,6 +24,7 @@ from hermes.app.posting import Outgoing
 from hermes.app.proxying import Near, afterwards_of, proxied, proxy_url
 from hermes.app.reviewing import Looking, LookingBack, open_looking_back
 from hermes.app.subagents import delegation_parts
+from hermes.app.titling import open_titles
 from hermes.app.toolbox import Toolbox, Workbench
 from hermes.approvals.desk import ApprovalDesk
 from hermes.config.dotenv import env_of
@@ -40,9 +41,12 @@ from hermes.models.settings import Flags
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.sandbox.door import Door
-from hermes.schema.messages import Usage
-from hermes.session.conversation import Conversation, Origin
+from hermes.schema.messages import Text, Usage
+from hermes.schema.scope import Scope
+from hermes.schema.sessions import Session
+from hermes.session.conversation import Conversation, Origin, Parts, as_it_is
 from hermes.session.runner import Runner
+from hermes.session.spending import Caps, Purse
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.subagents.desk import Delegations, open_delegations
@@ -116,7 +120,18 @@ class App:
 
     def talk(self, origin: Origin) -> Conversation:
         """A conversation of its own; any number may go on at the same time."""
-        return Conversation(self.store, self.clock, self.runner, origin)
+        # References are for who sits at this machine: elsewhere an @ is part of somebody's words.
+        expand = self._expanded if origin.source == "cli" else as_it_is
+        return Conversation(self.store, self.clock, self.runner, origin, expand)
+
+    async def _expanded(self, session: Session, parts: Parts) -> Parts:
+        if not any("@" in part.text for part in parts if isinstance(part, Text)):
+            return parts
+        from hermes.app.references import references_of  # noqa: PLC0415 - few questions refer
+
+        workspace, profile = session.cwd, self.home.profile
+        scope = Scope(profile=profile, session=session.id, run="", workspace=workspace)
+        return await references_of(self).expand(parts, scope)
 
     def entrust(self, runtime: Runtime) -> None:
         """Have every turn of the own conversation run by this one, whatever the settings say."""
@@ -174,8 +189,7 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
     ensure_home(home)
     env = env_of(home.dotenv, env)
     loaded = load_config(home, env)
-    hidden = _secrets(loaded, env, choices) if loaded.config.security.redact_secrets else ()
-    redactor = Redactor(hidden)
+    redactor = Redactor(_secrets(loaded, env, choices))
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         logs = _logs(home, loaded.config, redactor, choices)
@@ -209,7 +223,10 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         toolbox = bench.toolbox(choices.toolsets, choices.without)
         chats = ChatSettings(loaded.config)
         approvals = approval_desk(loaded.config, env, store, clock, desk)
-        turns = _turn_settings(home, loaded.config, env, choices, learning)
+        turns = structs.replace(
+            _turn_settings(home, loaded.config, env, choices, learning),
+            purse=Purse(store, clock, _caps(loaded.config)),
+        )
         planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
         planner.asks(approvals)
         near = Near(blobs=blobs, clock=clock, store=store, later=later, counsel=approvals)
@@ -234,6 +251,7 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         means = Means(store, clock, price, desk, redactor.redact)
         compressing = compressing_of(loaded.config, means)
         runner = Runner(store, clock, chosen, price, home.profile, compressing)
+        await stack.enter_async_context(open_titles(loaded.config, means, runner))
         reviews = await stack.enter_async_context(
             open_looking_back(
                 Looking(
@@ -331,7 +349,18 @@ def _turn_settings(
     )
 
 
+def _caps(config: Config) -> Caps:
+    limits = config.limits
+    return Caps(
+        session=limits.usd_per_session,
+        day=limits.usd_per_day,
+        principal=limits.usd_per_principal,
+    )
+
+
 def _secrets(loaded: Loaded, env: Env, choices: Choices) -> list[str]:
     """Every value that must not show up in a log, a result or an error."""
+    if not loaded.config.security.redact_secrets:
+        return []
     given = [choices.api_key] if choices.api_key else []
     return [*given, *secrets_in(loaded.raw), *secret_values(env)]

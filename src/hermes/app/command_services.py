@@ -50,7 +50,7 @@ def command_services(
         approvals=app.approvals,
         background=LeftRunning(app),
         window=ThisWindow(app),
-        lessons=KeptLessons(app),
+        lessons=KeptLessons(app.home, app.env, app.learning),
         runtimes=app.codex,
     )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hermes.changes.change import Proposal
     from hermes.changes.ledger import Ledger
     from hermes.memory.notebook import Notebook
+    from hermes.skills.curating import Ages, Curator
     from hermes.skills.editing import Editor
     from hermes.skills.gate import Surroundings
     from hermes.skills.shelf import Shelf
@@ -67,6 +68,13 @@ class Learning:
         return Usage(self._home.skills, self._clock)
 
     @cached_property
+    def curator(self) -> "Curator":
+        from hermes.skills.curating import Curator
+
+        folder = self._home.skills
+        return Curator(folder, self.shelf, self.usage, self.skill_editor, self._clock)
+
+    @cached_property
     def skill_editor(self) -> "Editor":
         from hermes.skills.editing import Editor
 
@@ -108,3 +116,14 @@ class Learning:
             ask_for_memory=lambda: self.asks_for_memory,
             ask_for_skills=lambda: self._config.skills.write_approval,
         )
+
+
+def ages_of(config: Config) -> "Ages":
+    from hermes.skills.curating import Ages
+
+    settings = config.curator
+    return Ages(
+        stale=settings.stale_after_days,
+        archive=settings.archive_after_days,
+        keep=settings.backup.keep if settings.backup.enabled else 0,
+    )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from hermes.config.schema import Config
 from hermes.config.sections import models as sections
 from hermes.models.keys import Strategy
+from hermes.models.logins import DeviceLogin
 from hermes.models.settings import CustomProvider, Fallback, ModelSettings
 
 
@@ -25,8 +26,20 @@ def model_settings(config: Config) -> ModelSettings:
         strategies={
             name: Strategy(value) for name, value in config.credential_pool_strategies.items()
         },
+        logins={
+            name: DeviceLogin(
+                device_url=one.oauth.device_url,
+                token_url=one.oauth.token_url,
+                client_id=one.oauth.client_id,
+                scope=one.oauth.scope,
+                pkce=one.oauth.pkce,
+            )
+            for name, one in config.providers.items()
+            if one.oauth is not None
+        },
         tries=max(config.agent.api_max_retries, 1),
         local_idle=config.agent.local_stream_stale_timeout,
+        cache_ttl=config.prompt_caching.cache_ttl,
     )
 
 
@@ -92,4 +105,5 @@ def _fallback(one: sections.Fallback | str) -> Fallback:
         base_url=one.base_url,
         api_key=one.api_key,
         key_env=one.key_env,
+        api_mode=one.api_mode,
     )

@@ -11,6 +11,7 @@ from hermes.kit.clock import Clock
 from hermes.models.address import shown_url
 from hermes.models.build import build_model
 from hermes.models.discover import find_local, list_models
+from hermes.models.pool import KeyPool
 from hermes.models.resilient import Resilient
 from hermes.models.resolve import ModelUnnamed, Resolved, resolve, resolve_live
 from hermes.models.settings import CustomProvider, Flags, ModelSettings
@@ -45,6 +46,8 @@ class ModelDesk:
         self._clock = clock
         self._given = given
         self._built: dict[Flags, Resilient] = {}
+        self._outworn: list[Resilient] = []
+        self._pool = KeyPool(home.auth, clock)
 
     async def find(self) -> Model:
         """The model a new session would get. Raises `ConfigError` when there is none."""
@@ -95,7 +98,7 @@ class ModelDesk:
         if built := self._built.get(given):
             return f"{built.provider}/{built.name}"
         try:
-            target = resolve(self._settings, self._env.get, given).primary
+            target = resolve(self._pool.under(self._settings), self._env.get, given).primary
         except ModelUnnamed as unnamed:
             target = unnamed.target
             return f"the first model of {target.provider} at {shown_url(target.base_url)}"
@@ -104,15 +107,20 @@ class ModelDesk:
         return f"{target.provider}/{target.model}"
 
     async def aclose(self) -> None:
-        for model in self._built.values():
+        for model in (*self._built.values(), *self._outworn):
             await model.aclose()
 
     async def _model(self, flags: Flags) -> Resilient:
+        if self._pool.is_ending:
+            # Turns that run with the old tokens may still need their connections.
+            self._outworn += self._built.values()
+            self._built = {}
         if flags not in self._built:
             resolved = await self.resolve(flags)
-            self._built[flags] = build_model(resolved, self._blobs, self._clock)
+            self._built[flags] = build_model(resolved, self._blobs, self._clock, self._pool.memory)
         return self._built[flags]
 
     async def resolve(self, flags: Flags) -> Resolved:
         env = self._env.get
-        return await resolve_live(self._settings, env, flags, lambda: find_local(env), list_models)
+        settings = await self._pool.renewed(self._settings)
+        return await resolve_live(settings, env, flags, lambda: find_local(env), list_models)

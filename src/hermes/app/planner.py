@@ -28,6 +28,7 @@ from hermes.ports.tool import Restores, Tool
 from hermes.schema.messages import Message
 from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
+from hermes.session.spending import Purse
 from hermes.tools.toolsets import tools_of
 
 
@@ -50,7 +51,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     """What the settings and flags say about every turn.
 
     `personality` gives the words for one of that name; for no name, those of the usual one.
-    `briefing` knows the skills, the project and the memory that a prompt tells of.
+    `briefing` knows the skills, the project and the memory that a prompt tells of; `purse` says
+    whether there is money left.
     """
 
     steps: int
@@ -60,6 +62,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     extra_prompt: str
     personality: Callable[[str], str] = no_words
     briefing: Briefing | None = None
+    purse: Purse | None = None
 
 
 class StandardPlanner:
@@ -95,6 +98,7 @@ class StandardPlanner:
         tools, restoring = self._offered(scope)
         for tool in restoring:
             tool.restore(session.id, history)
+        purse = self._settings.purse
         fresh = partial(self.prompt, session, scope, model, tools)
         # The session's own prompt again, byte for byte, as long as its model stays.
         same = (session.model, session.provider) == (model.name, model.provider)
@@ -103,6 +107,7 @@ class StandardPlanner:
             model=model,
             system=session.system if session.system and same else fresh(),
             renew=fresh,
+            allowed=purse.of(session, scope.principal) if purse else None,
             history=history,
             tools=tools,
             steps=self._settings.steps,

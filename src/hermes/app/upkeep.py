@@ -4,6 +4,7 @@ import logging
 from datetime import timedelta
 
 from hermes.app.build import App
+from hermes.app.curating import curate_when_due
 from hermes.schema.errors import StoreError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
@@ -49,6 +50,7 @@ class Upkeep:
         runs = await store.journal.forget(now - RUNS, RUN_BYTES)
         responses = await store.responses.forget(now - RESPONSES, RESPONSE_BYTES)
         await self._app.approvals.forget_old()
+        await curate_when_due(self._app)
         pruned = 0
         if sessions.auto_prune:
             pruned = await self._prune(timedelta(days=sessions.retention_days))

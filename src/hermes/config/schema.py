@@ -43,6 +43,7 @@ class Config(Struct, frozen=True, kw_only=True):
     cron: work.Cron = work.Cron()
     lsp: work.Lsp = work.Lsp()
     context: work.Context = work.Context()
+    limits: work.Limits = work.Limits()
     mcp_servers: Mapping[str, work.McpServer] = {}
     mcp_discovery_timeout: Seconds = 1.5
     hooks: Mapping[str, tuple[work.ShellHook, ...]] = {}

@@ -37,7 +37,8 @@ def tidy_url(url: str) -> str:
     url = url.strip().rstrip("/")
     if "://" not in url:
         url = f"http://{url}"
-    url = url.removesuffix("/chat/completions").rstrip("/")
+    for tail in ("/chat/completions", "/responses", "/messages"):
+        url = url.removesuffix(tail).rstrip("/")
     bare = "/" not in url.partition("://")[2]
     url = url.replace("://0.0.0.0", "://127.0.0.1")
     return f"{url}/v1" if bare and is_local(url) else url

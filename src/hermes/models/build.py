@@ -1,24 +1,35 @@
 """From a decision about models to a model that can be asked."""
 
+from collections.abc import Callable
 from functools import partial
 
 from hermes.kit.clock import Clock
-from hermes.models.chat_completions import ChatCompletions, Served
+from hermes.models import modes
+from hermes.models.driver import Served, WireModel
 from hermes.models.endpoint import CEILING, Endpoint, Place
 from hermes.models.images import Images
-from hermes.models.keys import KeyRing
+from hermes.models.keys import KeyMemory, KeyRing
 from hermes.models.resilient import Policy, Resilient, Route
-from hermes.models.resolve import CHAT, Resolved, Target
+from hermes.models.resolve import Resolved, Target
+from hermes.models.wire.stream import Wire
 from hermes.ports.blobs import Blobs
 from hermes.schema.errors import ConfigError
 
 
-def build_model(resolved: Resolved, blobs: Blobs, clock: Clock) -> Resilient:
-    """The whole chain. Its `aclose` closes every connection."""
+def build_model(
+    resolved: Resolved,
+    blobs: Blobs,
+    clock: Clock,
+    memory: Callable[[str], KeyMemory] | None = None,
+) -> Resilient:
+    """The whole chain. Its `aclose` closes every connection.
+
+    `memory` gives what is known of the keys of a provider from earlier.
+    """
     images = Images(blobs)
     endpoints: dict[Place, Endpoint] = {}
     routes = [
-        _route(target, _endpoint(target, endpoints), images, clock)
+        _route(target, _model(target, _endpoint(target, endpoints), images, clock), clock, memory)
         for target in (resolved.primary, *resolved.fallbacks)
     ]
     closing = partial(_close, list(endpoints.values()))
@@ -39,12 +50,22 @@ def _endpoint(target: Target, endpoints: dict[Place, Endpoint]) -> Endpoint:
     return endpoints.setdefault(place, Endpoint(place))
 
 
-def _route(target: Target, endpoint: Endpoint, images: Images, clock: Clock) -> Route:
-    if target.api_mode != CHAT:
-        raise ConfigError(
-            f"the API mode {target.api_mode!r} of {target.provider} is not supported",
-            hint=f"Use the compatible one: hermes config set model.api_mode {CHAT}",
-        )
+def _route(
+    target: Target,
+    model: WireModel,
+    clock: Clock,
+    memory: Callable[[str], KeyMemory] | None,
+) -> Route:
+    ring = KeyRing(
+        target.keys,
+        target.strategy,
+        memory=memory(target.provider) if memory else None,
+        now=clock.monotonic(),
+    )
+    return Route(model, ring, model.keyed, gap=target.gap)
+
+
+def _model(target: Target, endpoint: Endpoint, images: Images, clock: Clock) -> WireModel:
     served = Served(
         model=target.model,
         provider=target.provider,
@@ -54,9 +75,35 @@ def _route(target: Target, endpoint: Endpoint, images: Images, clock: Clock) -> 
         extra=target.extra,
         key_env=target.key_env,
         local=target.local,
+        cache_ttl=target.cache_ttl,
     )
-    model = ChatCompletions(endpoint, served, images, clock)
-    return Route(model, KeyRing(target.keys, target.strategy), model.keyed, gap=target.gap)
+    return WireModel(endpoint, served, images, clock, _wire(target.api_mode, served))
+
+
+def _wire(mode: str, served: Served) -> Wire:
+    """Only the language that is spoken is loaded."""
+    match mode:
+        case modes.CHAT:
+            from hermes.models.chat_completions import ChatWire  # noqa: PLC0415
+
+            return ChatWire(served)
+        case modes.ANTHROPIC:
+            from hermes.models.anthropic_messages import AnthropicWire  # noqa: PLC0415
+
+            return AnthropicWire(served)
+        case modes.RESPONSES:
+            from hermes.models.openai_responses import ResponsesWire  # noqa: PLC0415
+
+            return ResponsesWire(served)
+        case modes.GEMINI:
+            from hermes.models.gemini_native import GeminiWire  # noqa: PLC0415
+
+            return GeminiWire(served)
+        case _:
+            raise ConfigError(
+                f"the API mode {mode!r} of {served.provider} is not supported",
+                hint=f"Use one of: {', '.join(modes.MODES)}, or leave api_mode empty.",
+            )
 
 
 async def _close(endpoints: list[Endpoint]) -> None:

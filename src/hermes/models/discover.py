@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes.kit.clock import SystemClock
 from hermes.models.address import tidy_url
+from hermes.models.anthropic_keys import key_headers
 from hermes.models.endpoint import Endpoint, Place
 from hermes.models.errors import Origin, url_hint
+from hermes.models.modes import ANTHROPIC, CHAT, GEMINI
 from hermes.models.providers import PROVIDERS, Provider
 from hermes.models.resolve import Target
 from hermes.models.settings import LocalServer, Lookup
@@ -29,7 +31,10 @@ class _Meta(Struct):
 class _Row(Struct):
     """One model in a list, with the many names its window goes by."""
 
-    id: str
+    id: str = ""
+    name: str = ""
+    input_token_limit: int | None = field(default=None, name="inputTokenLimit")
+    max_input_tokens: int | None = None
     max_model_len: int | None = None
     context_length: int | None = None
     context_window: int | None = None
@@ -46,6 +51,8 @@ class _Row(Struct):
             or self.context_length
             or self.context_window
             or self.max_context_length
+            or self.input_token_limit
+            or self.max_input_tokens
             or meta.n_ctx
             or meta.n_ctx_train
         )
@@ -54,6 +61,8 @@ class _Row(Struct):
 
 class _Rows(Struct):
     data: list[_Row] | None = None
+    models: list[_Row] | None = None
+    """Gemini's word for it."""
 
 
 async def find_local(env: Lookup, timeout: float = TIMEOUT) -> Sequence[LocalServer]:  # noqa: ASYNC109
@@ -98,21 +107,40 @@ async def list_models(target: Target, timeout: float = 10.0) -> Mapping[str, int
         key=key,
         local=target.local,
     )
-    return await _list(place, origin)
+    return await _list(place, origin, target.api_mode)
 
 
-async def _list(place: Place, origin: Origin) -> Mapping[str, int | None]:
+async def _list(place: Place, origin: Origin, mode: str = CHAT) -> Mapping[str, int | None]:
     endpoint = Endpoint(place)
-    headers = {"authorization": f"Bearer {origin.key}"} if origin.key else {}
     try:
-        body = await endpoint.get("/models", headers, origin, SystemClock())
-        rows = msgspec.json.decode(body, type=_Rows, strict=False).data
+        body = await endpoint.get(
+            _path(mode, place.base_url), _headers(mode, origin.key), origin, SystemClock()
+        )
+        told = msgspec.json.decode(body, type=_Rows, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         what = f"{origin.address}/models is no list of models"
         raise BadRequest(what, hint=url_hint(origin)) from error
     finally:
         await endpoint.aclose()
-    return {row.id: row.window for row in rows or ()}
+    rows = (told.models if told.data is None else told.data) or ()
+    named = ((row.id or row.name.removeprefix("models/"), row.window) for row in rows)
+    return {name: window for name, window in named if name}
+
+
+def _path(mode: str, base_url: str) -> str:
+    if mode == ANTHROPIC and not base_url.endswith("/v1"):
+        return "/v1/models"
+    if mode == GEMINI:
+        return ("" if "/v1" in base_url else "/v1beta") + "/models?pageSize=1000"
+    return "/models"
+
+
+def _headers(mode: str, key: str) -> dict[str, str]:
+    if mode == ANTHROPIC:
+        return key_headers(key)
+    if not key:
+        return {}
+    return {"x-goog-api-key": key} if mode == GEMINI else {"authorization": f"Bearer {key}"}
 
 
 def _addresses(provider: Provider, env: Lookup) -> list[str]:

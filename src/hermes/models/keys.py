@@ -1,9 +1,9 @@
 """Several keys for one provider: which to use next, and which to let rest."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import assert_never
+from typing import Protocol, assert_never
 
 
 class Strategy(StrEnum):
@@ -14,10 +14,21 @@ class Strategy(StrEnum):
     LEAST_USED = "least_used"
 
 
-class KeyRing:
-    """The keys of one model at one provider; what befalls them here is marked nowhere else.
+class KeyMemory(Protocol):
+    """What lasts beyond this process."""
 
-    A provider without keys has a ring with the one empty key.
+    def resting(self, keys: Sequence[str]) -> Mapping[str, float]:
+        """How many seconds each of them shall still rest."""
+        ...
+
+    async def rested(self, key: str, seconds: float, why: str) -> None: ...
+
+
+class KeyRing:
+    """The keys of one model at one provider.
+
+    A provider without keys has a ring with the one empty key. Where there is a choice of keys,
+    `memory` knows of earlier rests, and is told of new ones by `remember`.
     """
 
     def __init__(
@@ -25,6 +36,8 @@ class KeyRing:
         keys: Sequence[str],
         strategy: Strategy = Strategy.FILL_FIRST,
         chance: Callable[[], float] = random.random,
+        memory: KeyMemory | None = None,
+        now: float = 0.0,
     ) -> None:
         self._keys = tuple(dict.fromkeys(keys)) or ("",)
         self._strategy = strategy
@@ -32,6 +45,11 @@ class KeyRing:
         self._resting: dict[str, float] = {}
         self._used = dict.fromkeys(self._keys, 0)
         self._last = -1
+        self._memory = memory if len(self._keys) > 1 else None
+        self._untold: list[tuple[str, float, str]] = []
+        if self._memory:
+            left = self._memory.resting(self._keys)
+            self._resting = {key: now + seconds for key, seconds in left.items()}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -46,6 +64,18 @@ class KeyRing:
     def rest(self, key: str, until: float) -> None:
         """Leave this key alone until then."""
         self._resting[key] = max(until, self._ready_at(key))
+
+    def rest_for(self, key: str, now: float, seconds: float, why: str) -> None:
+        """The same, and to be remembered."""
+        self.rest(key, now + seconds)
+        if self._memory:
+            self._untold.append((key, seconds, why))
+
+    async def remember(self) -> None:
+        """Write down what was not written down yet."""
+        while self._memory and self._untold:
+            key, seconds, why = self._untold.pop(0)
+            await self._memory.rested(key, seconds, why)
 
     def has_ready(self, now: float) -> bool:
         return bool(self._ready(now))

@@ -172,7 +172,10 @@ class Resilient:
                         yield chunk
                 raise Unreachable(f"{route} ended without an answer")
             except ModelError as error:
-                move = self._after(error, key, so_far)
+                try:
+                    move = self._after(error, key, so_far)
+                finally:
+                    await route.ring.remember()
             if so_far.spoke:
                 so_far.spoke = False
                 yield StreamReset(move.notice)
@@ -227,7 +230,7 @@ class Resilient:
                 rest = error.wait or self._policy.cool_down
             case _:
                 return None
-        route.ring.rest(key, now + rest)
+        route.ring.rest_for(key, now, rest, error.code)
         if not route.ring.has_ready(now):
             return None
         return _Move(f"{route.model.provider}: {_TROUBLE[error.code]}, trying another key")

@@ -14,7 +14,9 @@ from msgspec import Struct, structs
 from hermes.models.address import has_password, host_of, is_local, shown_url, tidy_url
 from hermes.models.catalog import window_of
 from hermes.models.keys import Strategy
+from hermes.models.modes import CHAT, address_for, mode_for
 from hermes.models.profile import Profile
+from hermes.models.profiles import able
 from hermes.models.providers import CUSTOM, PROVIDERS, Provider, profile_for, provider_named
 from hermes.models.settings import (
     CustomProvider,
@@ -25,8 +27,6 @@ from hermes.models.settings import (
     ModelSettings,
 )
 from hermes.schema.errors import ConfigError
-
-CHAT = "chat_completions"
 
 _AUTO = {"", "auto"}
 
@@ -54,6 +54,7 @@ class Target(Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     local: bool = False
     source: str = ""
+    cache_ttl: str = "5m"
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ class _Wish(Struct, frozen=True, kw_only=True):
     base_url: str = ""
     api_key: str = ""
     key_env: str = ""
+    api_mode: str = ""
     source: str = ""
 
 
@@ -163,6 +165,7 @@ class _Resolver:
             model=model or self._env("HERMES_INFERENCE_MODEL") or "",
             base_url=flags.base_url or (settings.base_url if same else ""),
             api_key=flags.api_key or (settings.api_key if same else ""),
+            api_mode=settings.api_mode if same else "",
             source=source,
         )
 
@@ -260,6 +263,8 @@ class _Resolver:
                 hint="hermes config set model.base_url http://127.0.0.1:8000/v1",
             )
         url = tidy_url(url)
+        mode = wish.api_mode or mode_for(provider, url)
+        url = address_for(mode, url)
         keys, key_env = self._keys(provider, wish, url)
         _check(url, keys, key_env)
         local = provider.local or is_local(url)
@@ -279,8 +284,8 @@ class _Resolver:
             strategy=self._settings.strategies.get(provider.name, Strategy.FILL_FIRST),
             window=self._settings.context_length or window_of(model, local=local),
             max_output=self._settings.max_tokens,
-            profile=profile_for(provider, model),
-            api_mode=self._settings.api_mode or CHAT,
+            profile=able(profile_for(provider, model), mode, model),
+            api_mode=mode,
             extra=self._extra(provider),
             headers=provider.headers,
             idle=self._idle(provider, local=local),
@@ -288,6 +293,7 @@ class _Resolver:
             proxy="" if local else self._settings.proxy,
             local=local,
             source=wish.source or "auto",
+            cache_ttl=self._settings.cache_ttl,
         )
 
     def _custom_target(self, custom: CustomProvider, wish: _Wish) -> Target:
@@ -299,6 +305,9 @@ class _Resolver:
         url = tidy_url(wish.base_url or custom.base_url)
         _check(url, keys, custom.key_env)
         local = is_local(url)
+        host = self._provider_at(url)
+        mode = custom.api_mode or mode_for(host, url)
+        url = address_for(mode, url)
         model = wish.model or custom.model or next(iter(custom.models), "")
         window = custom.models.get(model) or custom.context_length or self._settings.context_length
         return Target(
@@ -310,8 +319,8 @@ class _Resolver:
             strategy=self._settings.strategies.get(custom.name, Strategy.FILL_FIRST),
             window=window or window_of(model, local=local),
             max_output=self._settings.max_tokens,
-            profile=profile_for(self._provider_at(url), model),
-            api_mode=custom.api_mode or CHAT,
+            profile=able(profile_for(host, model), mode, model),
+            api_mode=mode,
             extra=custom.extra_body,
             idle=self._idle(CUSTOM, local=local),
             connect=self._settings.connect_timeout,
@@ -321,6 +330,7 @@ class _Resolver:
             ca_file=custom.ssl_ca_cert,
             local=local,
             source=wish.source or "auto",
+            cache_ttl=self._settings.cache_ttl,
         )
 
     def _local_target(self, wish: _Wish) -> Target:
@@ -366,10 +376,7 @@ class _Resolver:
         return provider.key_env
 
     def _env_keys(self, name: str) -> tuple[str, ...]:
-        """`NAME` may hold several keys with commas; `NAME_2` and so on hold more."""
-        more = (self._env(f"{name}_{number}") for number in range(2, 10))
-        held = [self._env(name), *more]
-        return tuple(key for value in held if value for key in _split_keys(value))
+        return tuple(key for key, _ in env_keys(self._env, name))
 
     def _url(self, provider: Provider) -> str:
         for name in provider.url_env:
@@ -387,6 +394,30 @@ class _Resolver:
         return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
 
 
+def env_keys(env: Lookup, name: str) -> list[tuple[str, str]]:
+    """Keys with the variables that hold them.
+
+    `NAME` may hold several keys with commas; `NAME_2` and so on hold more.
+    """
+    names = [name, *(f"{name}_{number}" for number in range(2, 10))]
+    return [(key, one) for one in names for key in _split_keys(env(one) or "")]
+
+
+def told_keys(settings: ModelSettings, env: Lookup, provider: str) -> list[tuple[str, str]]:
+    """The keys of a provider that are not in the pool, with where they were told."""
+    known = provider_named(provider)
+    custom = next((one for one in settings.custom_providers if one.name == provider), None)
+    told: list[tuple[str, str]] = []
+    if settings.api_key and settings.provider == provider:
+        told += [(key, "config.yaml") for key in _split_keys(settings.api_key)]
+    if custom is not None:
+        told += [(key, "config.yaml") for key in _split_keys(custom.api_key)]
+        told += env_keys(env, custom.key_env) if custom.key_env and not told else []
+    elif known is not None and not told:
+        told = next((found for name in known.key_env if (found := env_keys(env, name))), [])
+    return told
+
+
 def _fallback_wish(one: Fallback) -> _Wish:
     return _Wish(
         provider=one.provider,
@@ -394,6 +425,7 @@ def _fallback_wish(one: Fallback) -> _Wish:
         base_url=one.base_url,
         api_key=one.api_key,
         key_env=one.key_env,
+        api_mode=one.api_mode,
         source="fallback",
     )
 

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from hermes.models.keys import Strategy
+from hermes.models.logins import DeviceLogin
 
 Lookup: TypeAlias = Callable[[str], str | None]
 """Reads one environment variable."""
@@ -36,12 +37,14 @@ class Fallback(Struct, frozen=True, kw_only=True):
     base_url: str = ""
     api_key: str = ""
     key_env: str = ""
+    api_mode: str = ""
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True):
     """The model's part of the configuration.
 
-    `pools` holds further keys by provider, `strategies` how to choose among them.
+    `pools` holds further keys by provider, `strategies` how to choose among them, `logins`
+    where one can log in instead.
     """
 
     default: str = ""
@@ -57,11 +60,13 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     disabled: frozenset[str] = frozenset()
     pools: Mapping[str, tuple[str, ...]] = {}
     strategies: Mapping[str, Strategy] = {}
+    logins: Mapping[str, DeviceLogin] = {}
     tries: int = 3
     local_idle: float = 900.0
     remote_idle: float | None = None
     connect_timeout: float = 10.0
     proxy: str = ""
+    cache_ttl: str = "5m"
 
 
 class Flags(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,9 @@
 """One person's talk with the agent, as a surface sees it: say, retry, undo, start anew, resume."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import reduce
+from typing import TypeAlias
 
 import anyio
 from msgspec import UNSET, Struct, structs
@@ -53,14 +54,31 @@ class Origin(Struct, frozen=True, kw_only=True):
     yolo: bool = False
 
 
+Parts: TypeAlias = Sequence[Text | Media]
+Expand: TypeAlias = Callable[[Session, Parts], Awaitable[Parts]]
+"""What is said, with what it refers to."""
+
+
+async def as_it_is(session: Session, parts: Parts) -> Parts:
+    return parts
+
+
 class Conversation:
     """Holds the current session. It is written to disk with its first message, not before."""
 
-    def __init__(self, store: Store, clock: Clock, runner: Runner, origin: Origin) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        runner: Runner,
+        origin: Origin,
+        expand: Expand = as_it_is,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._runner = runner
         self._origin = origin
+        self._expand = expand
         self._archive: Archive = store.seen_by(origin.principal)
         self._scope: anyio.CancelScope | None = None
         self._replaces: int | None = None
@@ -94,6 +112,8 @@ class Conversation:
         asked = User(new_id("msg"), tuple(parts), Trust.OWNER)
         if not says_something(asked):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
+        self._refuse_while_running()
+        asked = structs.replace(asked, parts=tuple(await self._expand(self.session, parts)))
         return await self._say(asked, listen, steer)
 
     async def attend(self, listen: Emit) -> Outcome:

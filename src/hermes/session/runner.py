@@ -108,10 +108,6 @@ class Turn(Struct, frozen=True, kw_only=True):
 After = Callable[[Turn, Outcome], None]
 
 
-def _nothing_after(turn: Turn, outcome: Outcome) -> None:
-    """Nobody looks back."""
-
-
 class Runner:
     """Without `compressing`, a session is sent as long as it is."""
 
@@ -133,11 +129,11 @@ class Runner:
         self._holder = new_holder()
         self._held: set[str] = set()
         self._recall = Recall()
-        self._after: After = _nothing_after
+        self._after: list[After] = []
 
     def then(self, after: After) -> None:
         """Who hears of a turn once its answer is on its way; nobody waits for what they do."""
-        self._after = after
+        self._after.append(after)
 
     async def run(self, turn: Turn) -> Outcome:
         """Accept the message, then answer it. Raises `SessionBusy` before anything is accepted."""
@@ -150,7 +146,8 @@ class Runner:
                 outcome = await self._run_held(turn, lease)
             finally:
                 await lease.give_back()
-        self._after(turn, outcome)
+        for after in self._after:
+            after(turn, outcome)
         return outcome
 
     @asynccontextmanager

@@ -112,6 +112,20 @@ class Editor:
         await self._noted(lambda: self._usage.mark(skill.name, "archived"))
         return target
 
+    async def restore(self, name: str, by: By) -> str:
+        """Bring the one that was archived last back to where skills lie. Raises `BadSkill`."""
+        check_name(name)
+        if await self._find(name) is not None:
+            raise BadSkill(f"There is a skill {name}: archive that one first.")
+        source = await anyio.to_thread.run_sync(self._archived, name)
+        if source is None:
+            raise BadSkill(f"No skill {name} was archived.")
+        skill = await anyio.to_thread.run_sync(self._as_skill, name, source)
+        edits = await anyio.to_thread.run_sync(self._moved, skill, f"skills/{name}")
+        await self._apply(name, f"restore {name}", edits, by)
+        await self._noted(lambda: self._usage.used(name))
+        return f"skills/{name}"
+
     async def check(self, name: str, by: By, *, content: str = "", new: bool = False) -> None:
         """Whether such a change could be made now. Raises `BadSkill`."""
         if not new:
@@ -200,6 +214,17 @@ class Editor:
             edits.append(Edit(f"{target}/{file.relative_to(root)}", None, data))
             edits.append(Edit(self._below_home(file), data, None))
         return edits
+
+    def _archived(self, name: str) -> Path | None:
+        folder = self._home / "skills" / ARCHIVE
+        stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
+        found = sorted(path for path in folder.glob(f"{name}-{stamp}") if path.is_dir())
+        return found[-1] if found else None
+
+    def _as_skill(self, name: str, folder: Path) -> Skill:
+        text = (present(folder / FILE) or b"").decode("utf-8", "replace")
+        head = parse(text, folder / FILE).head
+        return Skill(name=name, folder=str(folder), category="", head=head, own=True)
 
     def _below_home(self, file: Path) -> str:
         return file.relative_to(self._home).as_posix()

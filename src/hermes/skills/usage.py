@@ -34,6 +34,14 @@ class Record(Struct, frozen=True, kw_only=True):
     state: str = "active"
     archived_at: datetime | None = None
 
+    def marks(self, *, builtin: bool = False) -> tuple[str, ...]:
+        """For people: whose it is, and what else is to be known about it."""
+        marks = ["built in"] if builtin else []
+        marks += ["by the agent"] if self.created_by == BY_AGENT else []
+        marks += ["installed"] if self.created_by == INSTALLED else []
+        marks += ["pinned"] if self.pinned else []
+        return (*marks, *([self.state] if self.state != "active" else []))
+
 
 class Usage:
     def __init__(self, folder: Path, clock: Clock) -> None:

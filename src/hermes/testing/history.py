@@ -238,6 +238,9 @@ async def judge_store(
     return wrong
 
 
+UNSETTLED = "is not settled"
+
+
 class Outbox(Struct):
     """What is wrong in an outbox, and the questions whose answers are parked there."""
 
@@ -270,7 +273,7 @@ def judge_outbox(database: Path, spoken: Sequence[Spoken] = ()) -> Outbox:
             text = msgspec.json.decode(body, type=Reply).text
             outbox.parked += [match[1] for match in _NAME.finditer(text)]
         elif state != _DONE:
-            outbox.wrong.append(f"outbox: {key} is not settled")
+            outbox.wrong.append(f"outbox: {key} {UNSETTLED}")
     outbox.wrong += [
         f"{chat}: {answered[chat]} answers in the outbox to {heard[chat]} messages"
         for chat in sorted(heard.keys() | answered.keys())

@@ -12,7 +12,7 @@ import anyio.abc
 import msgspec
 
 from hermes.testing.gateway_process import READY, Report, Spec
-from hermes.testing.history import Waiting, judge_outbox
+from hermes.testing.history import UNSETTLED, Waiting, judge_outbox
 from hermes.testing.platform.server import PlatformServer
 
 PATIENCE = 170.0
@@ -116,3 +116,10 @@ class Answers:
                 return
             if self._database is not None and self._database.exists():
                 self._waiting.give_up(judge_outbox(self._database).parked)
+
+    async def settled(self) -> None:
+        """Until the outbox has nothing open: a post whose receipt was lost is sent again."""
+        while self._database is not None and any(
+            wrong.endswith(UNSETTLED) for wrong in judge_outbox(self._database).wrong
+        ):
+            await anyio.sleep(LOOK)

@@ -56,6 +56,7 @@ async def live_to_the_end(answers: Answers, spec: Spec) -> Report:
     async def end(life: Life) -> None:
         await life.ready()
         await answers.all()
+        await answers.settled()
         life.end()
 
     life = await live(spec, end)

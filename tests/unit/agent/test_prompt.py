@@ -5,7 +5,14 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
-from hermes.agent.prompt import PromptFacts, build_prompt
+from hermes.agent.prompt import (
+    MEMORY,
+    PROJECT,
+    SKILLS,
+    PromptFacts,
+    build_prompt,
+    portions,
+)
 from hermes.agent.prompts import prompt_text
 
 FACTS = PromptFacts(
@@ -56,3 +63,30 @@ def test_extra_words_come_before_the_day() -> None:
 def test_it_is_short() -> None:
     """About four characters make a token; the first request should stay small."""
     assert len(build_prompt(FACTS)) < 4 * 800
+
+
+def test_skills_come_early_and_memory_late() -> None:
+    told = facts(
+        extra="Speak Latin.",
+        skills=f"{SKILLS}\n\nOpen them.",
+        project=f"{PROJECT}\n\nUse tabs.",
+        memory=f"{MEMORY}\nMEMORY\n{MEMORY}\nThey like tea.",
+    )
+    prompt = build_prompt(told)
+    order = [
+        "# How you work",
+        "Open them.",
+        "# Where you are",
+        "Speak Latin.",
+        "Use tabs.",
+        "They like tea.",
+    ]
+    places = [prompt.index(words) for words in [*order, "Conversation started"]]
+    assert places == sorted(places)
+    sizes = portions(prompt)
+    assert sum(sizes.values()) == len(prompt)
+    assert sizes["skills"] == len(told.skills) + 2
+    assert sizes["project"] == len(told.project) + 2
+    assert sizes["memory"] == len(told.memory) + 2
+    assert portions(build_prompt(FACTS))["skills"] == 0
+    assert portions("") == {"system": 0, "skills": 0, "project": 0, "memory": 0}

@@ -24,7 +24,7 @@ MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
 OWNERS_ONLY = {
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
-    "yolo", "approvals",
+    "yolo", "approvals", "memory", "skills", "changes", "learn",
 }  # fmt: skip
 
 

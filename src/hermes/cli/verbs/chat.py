@@ -32,6 +32,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     mind.add_argument("--source", metavar="TAG", default="cli", help=SUPPRESS)
     out = parser.add_argument_group("what to print")
     out.add_argument("-Q", "--quiet", action="store_true", help="only the answer on stdout")
+    out.add_argument(
+        "--plain", "--cli", action="store_true", help="chat line by line, no full screen"
+    )
     out.add_argument("--json", action="store_true", help="every event as a line of JSON")
     out.add_argument("--usage-file", metavar="PATH", help="write tokens and cost there as JSON")
     parser.epilog = (
@@ -44,12 +47,26 @@ def run(args: Namespace, context: CliContext) -> int:
     _check(args)
     prompt = _prompt(args, context)
     if prompt is None:
-        from hermes.cli.interactive import talk
-
+        if not args.plain and _fills_a_screen(context):
+            from hermes.cli.full_screen import talk
+        else:
+            from hermes.cli.interactive import talk
         return talk(args, context)
     from hermes.cli.oneshot import answer
 
     return answer(args, prompt, context)
+
+
+def _fills_a_screen(context: CliContext) -> bool:
+    """A terminal that can move its cursor, and the library that draws on it."""
+    drawn_on = (context.stdin, context.stdout, context.stderr)
+    if context.env.get("TERM") in {None, "", "dumb"}:
+        return False
+    if not all(stream.isatty() for stream in drawn_on):
+        return False
+    from importlib.util import find_spec
+
+    return find_spec("textual") is not None
 
 
 def _count(text: str) -> int:

@@ -49,6 +49,16 @@ class Model(Struct, Open, frozen=True, kw_only=True):
     auth_mode: str = ""
 
 
+class DeviceLogin(Struct, frozen=True, kw_only=True):
+    """Where `hermes auth add NAME --oauth` logs in by the OAuth device flow."""
+
+    device_url: str
+    token_url: str
+    client_id: str
+    scope: str = ""
+    pkce: bool = False
+
+
 class Provider(Struct, Open, frozen=True, kw_only=True):
     """A provider by name; `enabled: false` takes it out of every choice."""
 
@@ -65,6 +75,7 @@ class Provider(Struct, Open, frozen=True, kw_only=True):
     extra_body: Table = {}
     ssl_verify: bool = True
     ssl_ca_cert: str = ""
+    oauth: DeviceLogin | None = None
 
 
 class Fallback(Struct, Open, frozen=True, kw_only=True):

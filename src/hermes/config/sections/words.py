@@ -8,6 +8,7 @@ from msgspec import Meta
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Dollars: TypeAlias = Annotated[float, Meta(ge=0)]
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65535)]
 
 Names: TypeAlias = tuple[str, ...]

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hermes.config.sections.words import Auto, Count, Names, Open, Port, Seconds, Table
+from hermes.config.sections.words import Auto, Count, Dollars, Names, Open, Port, Seconds, Table
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -283,6 +283,17 @@ class McpServer(Struct, Open, frozen=True, kw_only=True):
     supports_parallel_tool_calls: bool = False
     skip_preflight: bool = False
     sampling: McpSampling = McpSampling()
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What may be spent, in dollars; None is no limit. A model of unknown price counts nothing.
+
+    A day begins at midnight UTC; `usd_per_principal` is for each person and day.
+    """
+
+    usd_per_session: Dollars | None = None
+    usd_per_day: Dollars | None = None
+    usd_per_principal: Dollars | None = None
 
 
 class Context(Struct, Open, frozen=True, kw_only=True):

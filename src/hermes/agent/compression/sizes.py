@@ -1,0 +1,123 @@
+"""How much of the window something takes, and from where on it is too much."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from hermes.schema.messages import Media, Message, ToolCall, Usage
+from hermes.schema.tools import ToolSpec
+
+_CHARACTERS = 4
+"""About so many to a token."""
+_EACH = 8
+"""Tokens of a message besides its text."""
+_PICTURE = 1_500
+
+LEAST_TRIGGER = 64_000
+_LARGE_WINDOW = 512_000
+_SMALL_WINDOW_SHARE = 0.75
+_CODEX_SHARE = 0.85
+_FULL = 0.85
+_CODEX_MODELS = ("gpt-5.4", "gpt-5.5", "gpt-5.6")
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What the settings say. `max_output` is kept free for the answer.
+
+    `threshold` is a share of the window, `target` the share of the trigger that stays as it
+    is; `first` and `last` are messages, `most` the number of them that is too many anyhow.
+    `stateful` are tools that find their state again in what they answered last.
+    """
+
+    threshold: float = 0.5
+    target: float = 0.2
+    first: int = 3
+    last: int = 20
+    most: int = 5_000
+    max_output: int = 0
+    codex_raise: bool = True
+    abort: bool = False
+    stateful: tuple[str, ...] = ()
+
+
+def trigger(limits: Limits, window: int, model: str = "", provider: str = "") -> int:
+    """From how many tokens on a conversation is compressed."""
+    room = max(window - limits.max_output, 1)
+    share = limits.threshold
+    if room < _LARGE_WINDOW:
+        share = max(share, _SMALL_WINDOW_SHARE)
+    if limits.codex_raise and "codex" in provider and model.startswith(_CODEX_MODELS):
+        share = max(share, _CODEX_SHARE)
+    wanted = max(int(room * share), LEAST_TRIGGER)
+    return wanted if wanted < room else int(room * _FULL)
+
+
+def tail_budget(limits: Limits, trigger: int) -> int:
+    return int(trigger * limits.target)
+
+
+def least_tail(limits: Limits) -> int:
+    """Messages at the end that stay, even when they are long."""
+    return min(max(limits.last, 3), 8)
+
+
+def summary_budget(content: int, window: int) -> int:
+    """Tokens for a summary of so many."""
+    return min(max(content // 5, 2_000), 10_000, max(window // 20, 256))
+
+
+def tokens_of_text(text: str) -> int:
+    return len(text) // _CHARACTERS
+
+
+def tokens_of(message: Message) -> int:
+    """A guess that needs no tokenizer."""
+    size = 0
+    for part in message.parts:
+        if isinstance(part, Media):
+            size += _PICTURE * _CHARACTERS
+        elif isinstance(part, ToolCall):
+            size += len(part.name) + len(bytes(part.args))
+        else:
+            size += len(part.text)
+    return _EACH + size // _CHARACTERS
+
+
+def tokens_in(messages: Iterable[Message]) -> int:
+    return sum(map(tokens_of, messages))
+
+
+def tokens_of_tools(specs: Sequence[ToolSpec]) -> int:
+    return sum(
+        _EACH
+        + (len(spec.name) + len(spec.description) + len(msgspec.json.encode(spec.schema)))
+        // _CHARACTERS
+        for spec in specs
+    )
+
+
+class Gauge:
+    """How full the window is: what the provider counted last, and a guess for what came since.
+
+    `size` is that of the history, in characters.
+    """
+
+    def __init__(self, fixed: int) -> None:
+        self._fixed = fixed
+        self._counted = fixed
+        self._size = 0
+
+    def heard(self, usage: Usage, size: int) -> None:
+        """The history has this size with the answer that was counted."""
+        if usage.input:
+            self._counted = usage.input + usage.output
+            self._size = size
+
+    def begin_again(self, fixed: int) -> None:
+        """What was counted is no more what is sent."""
+        self._fixed = self._counted = fixed
+        self._size = 0
+
+    def tokens(self, size: int) -> int:
+        return self._counted + max(size - self._size, 0) // _CHARACTERS

@@ -1,0 +1,121 @@
+"""What a text may come from: everything in the model's sight that the person did not write.
+
+Looked at only when something is about to be remembered. A name of a source is for people: the
+tool and what it was asked for, or the first words of a message.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from hermes.agent.compression.view import SUMMARY
+from hermes.kit.text import one_line
+from hermes.ports.tool import Sources, Tool
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
+
+OWN = frozenset({"memory", "skills", "todo", "clarify"})
+"""Toolsets whose results are the house's own words, or the person's."""
+RUN = 6
+"""So many words in a row, the same as in a source and not the person's, are a quotation."""
+FEWEST = 3
+MOST_NAMES = 8
+MOST_TEXT = 2_000_000
+"""Characters of sources that are compared, the newest first."""
+_WORD = re.compile(r"\w+")
+_NAMED = ("path", "url", "command", "query", "pattern", "goal", "name")
+
+
+class Source(Struct, frozen=True):
+    name: str
+    text: str
+    strange: bool = False
+
+
+def sources_for(
+    text: str, said: Sequence[Message], tools: Mapping[str, Tool], used: Sequence[Source] = ()
+) -> Sources:
+    """`said` is all that the model sees; `used` is what tools got from other tools."""
+    found = [*_sources(said, tools), *used]
+    own = " ".join(_words(text_of(one)) for one in said if _is_the_persons(one))
+    return Sources(
+        strangers=_names(one for one in found if one.strange),
+        read=_names(one for one in found if not one.strange),
+        repeated=_names(_repeated(text, found, own)),
+    )
+
+
+def source_of(call: ToolCall, tool: Tool | None, text: str) -> Source | None:
+    """None for words that are the house's own."""
+    if tool is not None and tool.spec.toolset in OWN and not tool.spec.foreign:
+        return None
+    return Source(_called(call), text, tool is not None and tool.spec.foreign)
+
+
+def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[Source]:
+    calls: dict[str, ToolCall] = {}
+    for message in said:
+        match message:
+            case Assistant():
+                calls |= {call.id: call for call in message.calls}
+            case Result(call=id):
+                call = calls.get(id)
+                if call is not None and (found := _of_result(call, message, tools)):
+                    yield found
+            case User(trust=Trust.GUEST | Trust.DATA):
+                text = text_of(message)
+                who = "a guest" if message.trust is Trust.GUEST else "brought in"
+                yield Source(f"{who}: “{one_line(text, 40)}”", text, strange=True)
+            case User(id=id) if id.startswith(SUMMARY):
+                yield Source("the summary of earlier messages", text_of(message))
+            case User():
+                pass
+
+
+def _of_result(call: ToolCall, result: Result, tools: Mapping[str, Tool]) -> Source | None:
+    return source_of(call, tools.get(call.name), text_of(result))
+
+
+def _called(call: ToolCall) -> str:
+    """`read_file notes.md`: the tool, and what of its arguments says the most."""
+    try:
+        args = msgspec.json.decode(call.args, type=dict[str, object])
+    except msgspec.DecodeError:
+        args = {}
+    given = [args[name] for name in _NAMED if isinstance(args.get(name), str)]
+    return f"{call.name} {one_line(str(given[0]), 60)}" if given else call.name
+
+
+def _is_the_persons(message: Message) -> bool:
+    return isinstance(message, User) and message.trust is Trust.OWNER
+
+
+def _repeated(text: str, found: Sequence[Source], own: str) -> Iterator[Source]:
+    runs = [run for run in _runs(text) if f" {run} " not in f" {own} "]
+    room = MOST_TEXT
+    for source in reversed(found):
+        if not runs or room <= 0:
+            return
+        room -= len(source.text)
+        words = f" {_words(source.text)} "
+        if any(f" {run} " in words for run in runs):
+            yield source
+
+
+def _runs(text: str) -> list[str]:
+    words = _words(text).split()
+    if len(words) < FEWEST:
+        return []
+    length = min(RUN, len(words))
+    return [" ".join(words[at : at + length]) for at in range(len(words) - length + 1)]
+
+
+def _words(text: str) -> str:
+    return " ".join(_WORD.findall(text.lower()))
+
+
+def _names(sources: Iterator[Source]) -> tuple[str, ...]:
+    names = list(dict.fromkeys(one.name for one in sources))
+    left = len(names) - MOST_NAMES
+    return (*names[-MOST_NAMES:], f"{left} more") if left > 0 else tuple(names)

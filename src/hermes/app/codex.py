@@ -1,0 +1,302 @@
+"""Whether turns of a profile are run by codex, and how it is started for that."""
+
+import re
+import shutil
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+from msgspec import Struct, structs
+
+from hermes.agent.plan import Entrusted, Plan
+from hermes.app.planner import StandardPlanner
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.schema import Config
+from hermes.config.sections.work import McpServer
+from hermes.config.variables import secret_values
+from hermes.kit.clock import Clock
+from hermes.kit.redact import Redactor
+from hermes.models.settings import Flags
+from hermes.ports.blobs import Blobs
+from hermes.ports.counsel import Counsel
+from hermes.ports.sandbox import Process
+from hermes.ports.store import Store
+from hermes.ports.tool import Restores, Tool
+from hermes.sandbox.child_env import FAMILIES, PLAIN
+from hermes.sandbox.door import Door, Start
+from hermes.schema.errors import SandboxError, UsageError
+from hermes.schema.messages import Message
+from hermes.schema.scope import Scope
+from hermes.schema.sessions import Session
+from hermes.session.runner import Planner
+
+if TYPE_CHECKING:
+    from hermes.runtimes.codex.runtime import CodexParts
+    from hermes.runtimes.codex.service import Command, ServiceParts
+
+AUTO, CODEX = "auto", "codex_app_server"
+PROVIDERS = frozenset({"", "auto", "openai", "openai-codex"})
+"""Those whose models codex can ask; a session with another one stays here."""
+OLDEST = (0, 125, 0)
+OWN_VARIABLES = ("CODEX_HOME", "CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
+LENT = frozenset(
+    {
+        "clarify",
+        "cronjob",
+        "delegate_task",
+        "image_generate",
+        "memory",
+        "send_message",
+        "session_search",
+        "skill_manage",
+        "skill_view",
+        "skills_list",
+        "text_to_speech",
+        "vision_analyze",
+        "web_extract",
+        "web_search",
+    }
+)
+"""Tools of ours that codex may call; for files and commands it has its own."""
+NEEDED = "terminal"
+"""Who may not run commands here may not let codex run them either."""
+
+
+class CodexNear(Struct, frozen=True, kw_only=True):
+    """What of this house codex needs."""
+
+    home: Home
+    config: Config
+    env: Env
+    flags: Flags
+    door: Door
+    store: Store
+    clock: Clock
+    blobs: Blobs
+    counsel: Counsel
+    proxied: bool
+
+
+def codex_program(env: Mapping[str, str]) -> str:
+    """The executable; where there is none its name, so that the failure to start it says so."""
+    named = env.get("CODEX_PATH", "").strip()
+    return named or shutil.which("codex", path=env.get("PATH")) or "codex"
+
+
+def codex_parts(home: Home, config: Config, env: Env, door: Door, program: str) -> "ServiceParts":
+    from hermes.runtimes.codex.service import ServiceParts  # noqa: PLC0415 - few homes have it
+
+    def launch(command: "Command") -> AbstractAsyncContextManager[Process]:
+        return door.open(
+            Start(argv=command.argv, cwd=command.cwd, env=command.env, talk=True, called="codex")
+        )
+
+    hidden = secret_values(env) if config.security.redact_secrets else ()
+    return ServiceParts(
+        launch=launch,
+        program=program,
+        env=codex_env(env),
+        cwd=str(home.path),
+        log=home.logs / "codex.log",
+        redactor=Redactor(hidden),
+    )
+
+
+def codex_env(env: Mapping[str, str]) -> dict[str, str]:
+    """What a program needs, and the keys of its own provider; none of our other secrets."""
+    return {
+        name: value
+        for name, value in env.items()
+        if name in PLAIN or name in OWN_VARIABLES or name.startswith(FAMILIES)
+    }
+
+
+def mcp_servers(servers: Mapping[str, McpServer]) -> dict[str, object]:
+    """In the words of codex's own settings."""
+    given: dict[str, object] = {}
+    for name, server in servers.items():
+        if not server.enabled:
+            continue
+        fields: dict[str, object] = (
+            {"url": server.url, "http_headers": dict(server.headers)}
+            if server.url
+            else {
+                "command": server.command,
+                "args": list(server.args),
+                "env": dict(server.env),
+            }
+        )
+        fields |= {
+            "tool_timeout_sec": server.timeout,
+            "startup_timeout_sec": server.connect_timeout,
+        }
+        given[name] = {key: value for key, value in fields.items() if value}
+    return given
+
+
+class Codex:
+    """The choice of the runtime, and what is open for it; nothing is, before the first turn."""
+
+    def __init__(self, near: CodexNear, group: TaskGroup) -> None:
+        self._near = near
+        self._group = group
+        self._opening = anyio.Lock()
+        self._parts: CodexParts | None = None
+        self.on = near.config.main_model.openai_runtime == CODEX
+
+    def current(self) -> str:
+        return CODEX if self.on else AUTO
+
+    async def choose(self, name: str) -> str:
+        """Counts from the next message on, and after a restart. Returns a sentence for people."""
+        near = self._near
+        if name not in {AUTO, CODEX}:
+            raise UsageError(f"/codex-runtime takes {AUTO} or {CODEX}, not {name!r}.")
+        found = await self.version() if name == CODEX else ""
+
+        def write() -> None:
+            from hermes.config.edit import set_setting  # noqa: PLC0415 - a turn never does
+
+            set_setting(near.home, near.env, "model.openai_runtime", name)
+
+        await run_sync(write)
+        self.on = name == CODEX
+        if self.on:
+            return f"Turns are run by codex {found} from the next message on."
+        return "Turns are run by our own loop from the next message on."
+
+    async def version(self) -> str:
+        """Raises `UsageError` when codex is not there, or too old."""
+        program = codex_program(self._near.env)
+        start = Start(
+            argv=(program, "--version"), cwd="/", env=codex_env(self._near.env), called="codex"
+        )
+        said = b""
+        try:
+            with anyio.fail_after(20):
+                async with self._near.door.open(start) as child:
+                    while data := await child.read():
+                        said += data[:10_000]
+                    await child.wait()
+        except (SandboxError, TimeoutError) as error:
+            raise UsageError(
+                f"Codex cannot be started: {error}",
+                hint="Install it (npm package @openai/codex) or name it in CODEX_PATH.",
+            ) from error
+        found = re.search(rb"codex-cli (\d+)\.(\d+)\.(\d+)", said)
+        if found is None or tuple(map(int, found.groups())) < OLDEST:
+            oldest = ".".join(map(str, OLDEST))
+            raise UsageError(f"Codex {oldest} or newer is needed.", hint="Install a newer one.")
+        return ".".join(part.decode() for part in found.groups())
+
+    def planner(self, standard: StandardPlanner, usual: Planner) -> "CodexPlanner":
+        return CodexPlanner(self, standard, usual, self._near)
+
+    async def parts(self) -> "CodexParts":
+        """Open it; the process itself starts with the first turn."""
+        async with self._opening:
+            if self._parts is None:
+                self._parts = self._open()
+            return self._parts
+
+    def _open(self) -> "CodexParts":
+        from hermes.runtimes.codex.runtime import CodexParts  # noqa: PLC0415 - as above
+        from hermes.runtimes.codex.service import Service  # noqa: PLC0415 - as above
+
+        near = self._near
+        program = codex_program(near.env)
+        parts = codex_parts(near.home, near.config, near.env, near.door, program)
+        return CodexParts(
+            service=Service(parts, self._group),
+            store=near.store,
+            clock=near.clock,
+            blobs=near.blobs,
+            counsel=near.counsel,
+        )
+
+
+class _Model(Struct, frozen=True):
+    """What is known of the model that codex will ask."""
+
+    name: str
+    provider: str = "openai"
+    window: int = 272_000
+
+
+class CodexPlanner:
+    """Entrusts turns to codex while it is chosen, and leaves all others to the `usual` planner."""
+
+    def __init__(
+        self, codex: Codex, standard: StandardPlanner, usual: Planner, near: CodexNear
+    ) -> None:
+        self._codex = codex
+        self._standard = standard
+        self._usual = usual
+        self._near = near
+
+    async def plan(
+        self, session: Session, scope: Scope, history: Sequence[Message]
+    ) -> Plan | Entrusted:
+        if self._is_meant(session, scope):
+            offered = self._standard.offered(scope)
+            if NEEDED in offered:
+                return await self._entrust(session, scope, history, offered)
+        return await self._usual.plan(session, scope, history)
+
+    def _is_meant(self, session: Session, scope: Scope) -> bool:
+        near = self._near
+        if not self._codex.on or (near.proxied and scope.address is not None):
+            return False
+        return not near.flags.base_url and self._provider(session) in PROVIDERS
+
+    def _provider(self, session: Session) -> str:
+        return (
+            session.provider or self._near.flags.provider or self._near.config.main_model.provider
+        )
+
+    async def _entrust(
+        self,
+        session: Session,
+        scope: Scope,
+        history: Sequence[Message],
+        offered: Mapping[str, Tool],
+    ) -> Entrusted:
+        from hermes.runtimes.codex.runtime import CodexRuntime  # noqa: PLC0415 - few homes have it
+        from hermes.runtimes.codex.threads import Settings  # noqa: PLC0415 - as above
+
+        near = self._near
+        model = session.model or near.flags.model or near.config.main_model.default
+        servers = mcp_servers(near.config.mcp_servers)
+        settings = Settings(
+            model=model.removeprefix("openai/"),
+            effort=session.effort or near.config.agent.reasoning_effort or "",
+            config={"mcp_servers": servers} if servers else {},
+        )
+        tools = {name: tool for name, tool in offered.items() if name in LENT}
+        for tool in tools.values():
+            if isinstance(tool, Restores):
+                tool.restore(session.id, history)
+        parts = structs.replace(await self._codex.parts(), settings=settings)
+        return Entrusted(
+            scope=scope,
+            runtime=CodexRuntime(parts),
+            system=self._standard.prompt(session, scope, _Model(model or "codex"), tools),
+            history=history,
+            tools=tools,
+            counsel=near.counsel,
+            clock=near.clock,
+        )
+
+
+@asynccontextmanager
+async def open_codex(near: CodexNear) -> AsyncGenerator[Codex]:
+    """For as long as a profile is open; leaving the block ends its process."""
+    async with anyio.create_task_group() as group:
+        try:
+            yield Codex(near, group)
+        finally:
+            group.cancel_scope.cancel()

@@ -1,0 +1,80 @@
+"""How long conversations are kept within the window: what the settings say, and who is asked."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from hermes.agent.compression.sizes import Limits
+from hermes.app.models import ModelDesk
+from hermes.config.schema import Config
+from hermes.config.sections.models import AuxiliarySlot
+from hermes.kit.clock import Clock
+from hermes.ports.model import Model
+from hermes.ports.store import Store
+from hermes.session.compressing import Compressing
+from hermes.session.recorder import Price
+from hermes.session.scribe import Scribe
+from hermes.session.views import Views
+
+ENGINE = "compressor"
+STATEFUL = ("todo", "terminal")
+"""The list of tasks, and where the shell stands."""
+
+
+class Means(Struct, frozen=True):
+    """What a profile has for it."""
+
+    store: Store
+    clock: Clock
+    price: Price
+    models: ModelDesk
+    redact: Callable[[str], str]
+
+
+def compressing_of(config: Config, means: Means) -> Compressing | None:
+    """None where the settings switch it off."""
+    settings = config.compression
+    if not settings.enabled or config.context.engine != ENGINE:
+        return None
+    limits = Limits(
+        threshold=settings.threshold,
+        target=settings.target_ratio,
+        first=settings.protect_first_n,
+        last=settings.protect_last_n,
+        most=settings.hygiene_hard_message_limit,
+        max_output=config.main_model.max_tokens or 0,
+        codex_raise=settings.codex_gpt55_autoraise,
+        abort=settings.abort_on_summary_failure,
+        stateful=STATEFUL,
+    )
+    slot = config.auxiliary.compression
+    scribe = Scribe(
+        models=_Asked(means.models, _named(config, slot)),
+        redact=means.redact,
+        timeout=slot.timeout or 120.0,
+        effort=slot.reasoning_effort or None,
+    )
+    views = Views(means.store, means.clock)
+    return Compressing(views, means.clock, means.price, limits, scribe)
+
+
+def _named(config: Config, slot: AuxiliarySlot) -> tuple[str, str]:
+    """The model for summaries, and its provider; empty where the turn's own is meant."""
+    settings = config.compression
+    name = slot.model or settings.summary_model
+    provider = slot.provider if slot.model else settings.summary_provider
+    return name, "" if provider == "auto" else provider
+
+
+class _Asked(Struct, frozen=True):
+    """The slot's model first, when it names one; then the one that the turn runs with."""
+
+    models: ModelDesk
+    named: tuple[str, str]
+
+    async def __call__(self, usual: Model) -> Sequence[Model]:
+        name, provider = self.named
+        if not name:
+            return [usual]
+        own = await self.models.choose(name, provider or None)
+        return [own, usual]

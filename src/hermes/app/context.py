@@ -1,0 +1,145 @@
+"""What a new session's prompt is told besides the usual: skills, the project's file, memory."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.agent.prompt import PROJECT
+from hermes.app.learning import Learning
+from hermes.config.home import Home
+from hermes.config.schema import Config
+from hermes.kit.files import read_ordinary
+from hermes.kit.text import head_and_tail
+from hermes.schema.scope import Role
+
+OWN = (".hermes.md", "HERMES.md")
+"""Looked for in the workspace and above it, up to the root of the repository."""
+OTHERS = ("AGENTS.md", "CLAUDE.md", ".cursorrules")
+RULES = Path(".cursor") / "rules"
+LEAST, MOST = 20_000, 500_000
+_SHARE = 0.06
+_CHARACTERS = 4
+_LARGEST = 4_000_000
+_HEAD = f"""{PROJECT}
+
+From {{name}}, which whoever works on it wrote. It says how things are done here; what the person \
+asks for comes first."""
+
+
+class Brief(Struct, frozen=True):
+    """Sections of a prompt; each is empty when there is nothing to say."""
+
+    skills: str = ""
+    project: str = ""
+    memory: str = ""
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """For whom and where a prompt is put together."""
+
+    workspace: str
+    role: Role
+    platform: str
+    tools: Sequence[str]
+    toolsets: Sequence[str]
+    window: int
+
+
+class Briefing:
+    def __init__(self, home: Home, config: Config, learning: Learning) -> None:
+        self._memories = home.memories
+        self._config = config
+        self._learning = learning
+
+    def brief(self, asked: Asked) -> Brief:
+        limit = self._config.context_file_max_chars or project_limit(asked.window)
+        return Brief(
+            skills=self._skills(asked) if "skill_view" in asked.tools else "",
+            project=project_section(Path(asked.workspace), limit) if asked.workspace else "",
+            memory=self._memory() if asked.role is Role.OWNER else "",
+        )
+
+    def _skills(self, asked: Asked) -> str:
+        from hermes.skills.gate import shown  # noqa: PLC0415 - who has no such tool needs none
+        from hermes.skills.index import index  # noqa: PLC0415 - as above
+
+        here = self._learning.here(asked.tools, asked.toolsets, asked.platform)
+        return index(shown(self._learning.shelf.skills(), here))
+
+    def _memory(self) -> str:
+        """What is remembered is the owner's: nobody else's session is told."""
+        if not any(path.suffix == ".md" for path in _entries(self._memories)):
+            return ""
+        from hermes.memory.block import blocks  # noqa: PLC0415 - only who remembers needs it
+
+        settings = self._config.memory
+        return blocks(
+            self._learning.notebook,
+            memory=settings.memory_enabled,
+            user=settings.user_profile_enabled,
+        )
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def project_limit(window: int) -> int:
+    """Characters of a project's file, more where the window is large."""
+    return min(max(int(window * _SHARE) * _CHARACTERS, LEAST), MOST)
+
+
+def project_section(workspace: Path, limit: int) -> str:
+    """The first file there is that tells how things are done in this project; else nothing."""
+    root = _repository(workspace)
+    for path in _candidates(workspace, root):
+        text = _read(path, root or workspace)
+        if text.strip():
+            shown = head_and_tail(_checked(text.strip()), limit)
+            return f"{_HEAD.format(name=path)}\n\n{shown}"
+    return ""
+
+
+def _candidates(workspace: Path, root: Path | None) -> Iterator[Path]:
+    folders = [workspace]
+    if root is not None:
+        folders += [one for one in workspace.parents if one.is_relative_to(root)]
+    yield from (folder / name for folder in folders for name in OWN)
+    yield from (
+        folder / name for name in OTHERS for folder in dict.fromkeys((workspace, folders[-1]))
+    )
+    yield from sorted((workspace / RULES).glob("*.mdc"))[:1]
+
+
+def _repository(folder: Path) -> Path | None:
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
+
+
+def _read(path: Path, within: Path) -> str:
+    """Nothing for what leads elsewhere: a project must not choose which of our files are sent."""
+    try:
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(os.path.realpath(within)):
+            return ""
+        return read_ordinary(real, _LARGEST).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=8)
+def _checked(text: str) -> str:
+    """A paragraph that tells the agent whom to obey is named, not shown."""
+    from hermes.changes.scan import suspicion  # noqa: PLC0415 - few folders have such a file
+
+    if not suspicion(text):
+        return text
+    return "\n\n".join(
+        f"[BLOCKED: this paragraph {why}]" if (why := suspicion(part)) else part
+        for part in text.split("\n\n")
+    )

@@ -1,0 +1,132 @@
+"""Where skills come from: a folder, an archive, or a repository that git fetches inside a wall."""
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.app.sandboxes import Sandboxes, SandboxParts
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.schema import Config
+from hermes.kit.clock import Clock
+from hermes.kit.files import read_ordinary
+from hermes.kit.text import one_line
+from hermes.ports.sandbox import Job, Reach, Sandbox
+from hermes.sandbox.door import Door
+from hermes.schema.errors import UsageError
+from hermes.skills.document import BadSkill
+from hermes.skills.packages import (
+    LARGEST_ARCHIVE,
+    Package,
+    packages_in,
+    read_archive,
+    read_folder,
+)
+
+TIMEOUT = 120.0
+_REMOTE = re.compile(r"(https?://|ssh://|git://|file://|[\w.-]+@[\w.-]+:)[^\s]+")
+_SETTINGS = (
+    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.symlinks=true", "gc.auto=0",
+    "protocol.ext.allow=never", "submodule.recurse=false", "core.protectNTFS=true",
+    "filter.lfs.smudge=", "filter.lfs.process=", "filter.lfs.required=false",
+)  # fmt: skip
+
+
+class Fetching(Struct, frozen=True, kw_only=True):
+    home: Home
+    env: Env
+    config: Config
+    clock: Clock
+
+
+def is_remote(source: str) -> bool:
+    return _REMOTE.fullmatch(source) is not None
+
+
+async def fetch(parts: Fetching, source: str, path: str = "") -> Package:
+    """One skill, in memory; `path` says which, where there are several. Raises `BadSkill`."""
+    files = await _cloned(parts, source) if is_remote(source) else _files_at(source)
+    return chosen(packages_in(files), path)
+
+
+def settled(source: str) -> str:
+    """As it is written down: found again from whatever folder."""
+    return source if is_remote(source) else str(Path(source).expanduser().absolute())
+
+
+def _files_at(source: str) -> dict[str, bytes]:
+    place = Path(source).expanduser()
+    if place.is_dir():
+        return read_folder(place)
+    if not place.is_file():
+        raise UsageError(
+            f"{source} is neither a folder, nor an archive, nor the address of a repository.",
+            hint="For example: hermes skills install ~/skills/tea",
+        )
+    try:
+        return read_archive(read_ordinary(place, LARGEST_ARCHIVE))
+    except OSError as error:
+        raise BadSkill(f"{source} cannot be read: {error.strerror}.") from error
+
+
+def chosen(found: dict[str, Package], path: str) -> Package:
+    wanted = path.strip("/")
+    meant = [
+        package
+        for folder, package in found.items()
+        if not wanted or wanted in {folder, package.name}
+    ]
+    if len(meant) == 1:
+        return meant[0]
+    if not found:
+        raise BadSkill("There is no SKILL.md in it.")
+    names = ", ".join(sorted(package.name for package in found.values()))
+    raise BadSkill(
+        f"There are {len(meant) or 'no such'} skills in it: {names}.",
+        hint="Say which one with --path NAME.",
+    )
+
+
+async def _cloned(parts: Fetching, address: str) -> dict[str, bytes]:
+    """Only fetched and read: no hook, filter or submodule of it is run."""
+    git = shutil.which("git", path=parts.env.get("PATH", ""))
+    if git is None:
+        raise UsageError(
+            "Fetching from a repository needs git, which is not installed.",
+            hint="Install git, or fetch an archive and install that.",
+        )
+    parts.home.cache.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(dir=parts.home.cache, prefix="skill-") as folder,
+        Door() as door,
+    ):
+        terminal = parts.config.terminal
+        near = Sandboxes(SandboxParts(parts.home, parts.env, terminal, door, parts.clock)).near
+        await _clone(near, git, address, Path(folder), parts.env)
+        return read_folder(Path(folder) / "repository")
+
+
+async def _clone(near: Sandbox, git: str, address: str, folder: Path, env: Env) -> None:
+    settings = [word for one in _SETTINGS for word in ("-c", one)]
+    flags = ("--depth=1", "--single-branch", "--no-tags", "--quiet", "--template=")
+    job = Job(
+        argv=(git, *settings, "clone", *flags, "--", address, "repository"),
+        cwd=str(folder),
+        env={
+            "PATH": env.get("PATH", ""),
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+        },
+        timeout=TIMEOUT,
+        reach=Reach(writable=(str(folder),), network=True),
+    )
+    done = await near.run(job)
+    if done.exit_code != 0:
+        said = one_line(done.output.decode("utf-8", "replace"), 300)
+        raise BadSkill(f"git could not fetch {address}: {said}")

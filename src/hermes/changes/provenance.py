@@ -1,0 +1,42 @@
+"""Whose words a change is made of, and whether a person must decide before it is made."""
+
+from msgspec import Struct
+
+from hermes.changes.change import Author, Origin
+from hermes.ports.tool import ToolContext
+from hermes.schema.scope import Role
+
+REVIEW = "review"
+"""The source of the sessions in which the agent looks back."""
+
+
+class Provenance(Struct, frozen=True, kw_only=True):
+    """`doubtful`: strangers may have led to it, or it repeats what the person did not write."""
+
+    author: Author
+    origin: Origin
+    doubtful: bool
+
+    @property
+    def said(self) -> str:
+        """For people, behind what was done; empty when nothing but the person was heard."""
+        words = self.origin.words
+        return f" Heard or read before: {', '.join(words)}." if words else ""
+
+
+def provenance(ctx: ToolContext, text: str) -> Provenance:
+    """`text` is what is to be kept."""
+    scope, sources = ctx.scope, ctx.sources(text)
+    asker = () if scope.role is Role.OWNER else (f"asked by {scope.asker.name or scope.principal}",)
+    strangers = sources.strangers or (("others in this turn",) if ctx.foreign else ())
+    names = dict.fromkeys((*asker, *strangers, *sources.repeated, *sources.read))
+    return Provenance(
+        author=Author.REVIEW if scope.source == REVIEW else Author.AGENT,
+        origin=Origin(
+            session=scope.session,
+            run=scope.run,
+            principal=scope.principal,
+            words=tuple(names),
+        ),
+        doubtful=bool(asker or strangers or sources.repeated),
+    )

@@ -1,0 +1,278 @@
+"""What `hermes skills` does."""
+
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from hermes.app.learning import SNAPSHOT, ages_of
+from hermes.app.skill_sources import Fetching, fetch, settled
+from hermes.changes.change import Author
+from hermes.changes.differences import diff, in_full, one_line, short
+from hermes.changes.ledger import Ledger
+from hermes.cli.context import CliContext
+from hermes.cli.export.plain import harmless
+from hermes.config.home import ensure_home
+from hermes.config.load import load_config
+from hermes.config.schema import Config
+from hermes.kit.clock import SystemClock
+from hermes.kit.errors import UsageError
+from hermes.kit.text import one_line as flat
+from hermes.skills.curating import Curator
+from hermes.skills.editing import KIND, By, Editor
+from hermes.skills.installing import Installer, Prepared
+from hermes.skills.packages import A_PROGRAM, Package, findings, read_folder
+from hermes.skills.shelf import Shelf, Skill
+from hermes.skills.usage import Record, Usage
+from hermes.store.sqlite import open_store
+
+MOST_LINES = 400
+"""Of what would be written; all of it is a matter of opening the source."""
+PERSON = By(author=Author.PERSON)
+
+
+class _Desk(Struct, frozen=True, kw_only=True):
+    shelf: Shelf
+    usage: Usage
+    ledger: Ledger
+    editor: Editor
+    installer: Installer
+    curator: Curator
+    fetching: Fetching
+    args: Namespace
+    context: CliContext
+
+    def say(self, text: str) -> None:
+        self.context.stdout.write(harmless(text) + "\n")
+
+    def skill(self, name: str) -> Skill:
+        found = self.shelf.find(name)
+        if found is None:
+            raise UsageError(f"There is no skill {name!r}.", hint="See `hermes skills list`.")
+        return found
+
+
+def perform(args: Namespace, context: CliContext) -> int:
+    return anyio.run(_perform, args, context)
+
+
+async def _perform(args: Namespace, context: CliContext) -> int:
+    home, clock = context.home(), SystemClock()
+    ensure_home(home)
+    config = load_config(home, context.env).config
+    async with open_store(home.state_db, clock) as store:
+        ledger = Ledger(store, home.path, clock)
+        shelf = Shelf(home.skills, _elsewhere(config), home.path / SNAPSHOT)
+        usage = Usage(home.skills, clock)
+        editor = Editor(home.path, shelf, usage, ledger, clock)
+        await ledger.settle()
+        desk = _Desk(
+            shelf=shelf,
+            usage=usage,
+            ledger=ledger,
+            editor=editor,
+            installer=Installer(home.path, shelf, usage, ledger, clock),
+            curator=Curator(home.skills, shelf, usage, editor, clock),
+            fetching=Fetching(home=home, env=context.env, config=config, clock=clock),
+            args=args,
+            context=context,
+        )
+        return await _ACTIONS[args.action](desk)
+
+
+def _elsewhere(config: Config) -> list[Path]:
+    return [Path(name).expanduser() for name in config.skills.external_dirs]
+
+
+async def _list(desk: _Desk) -> int:
+    records = desk.usage.records()
+    for skill in desk.shelf.skills():
+        marks = ", ".join(records.get(skill.name, Record()).marks(builtin=skill.builtin))
+        about = flat(skill.head.description, 90)
+        desk.say(f"{skill.name:<28} {f'({marks}) ' if marks else ''}{about}")
+    for file, trouble in desk.shelf.troubles().items():
+        desk.say(f"left out: {file}: {trouble}")
+    return 0
+
+
+async def _show(desk: _Desk) -> int:
+    skill = desk.skill(desk.args.name)
+    marks = ", ".join(desk.usage.of(skill.name).marks(builtin=skill.builtin)) or "yours"
+    desk.say(f"{skill.name}: {skill.head.description}\n{skill.folder}  ({marks})")
+    record = desk.installer.installed().get(skill.name)
+    if record is not None:
+        desk.say(f"from {record.source}, content {record.hash}")
+    others = [path for path in read_folder(Path(skill.folder)) if path != "SKILL.md"]
+    desk.say("\n".join(["", desk.shelf.read(skill).body, *(f"file: {path}" for path in others)]))
+    return 0
+
+
+async def _install(desk: _Desk) -> int:
+    args = desk.args
+    source = settled(args.source)
+    package = await fetch(desk.fetching, source, args.path)
+    prepared = desk.installer.prepare(package, source, args.path, args.category)
+    return await _let_in(desk, prepared)
+
+
+async def _update(desk: _Desk) -> int:
+    known = desk.installer.installed()
+    if desk.args.name and desk.args.name not in known:
+        raise UsageError(f"{desk.args.name} was not installed.", hint="See `hermes skills list`.")
+    code = 0
+    for name, record in known.items():
+        if desk.args.name not in {"", name}:
+            continue
+        if desk.shelf.find(name) is None:
+            desk.say(f"{name} is not there any more and was left alone.")
+            continue
+        package = await fetch(desk.fetching, record.source, record.path or name)
+        prepared = desk.installer.prepare(package, record.source, record.path)
+        code = max(code, await _let_in(desk, prepared))
+    if not known:
+        desk.say("No skill was installed from elsewhere.")
+    return code
+
+
+async def _let_in(desk: _Desk, prepared: Prepared) -> int:
+    """Show all of it, then ask; nothing of it is run, now or later, without its being asked for."""
+    package, record = prepared.package, prepared.record
+    if prepared.nothing_new:
+        desk.say(f"{package.name} is as it was there. Content {record.hash}")
+        return 0
+    _show_all(desk, prepared, findings(package))
+    if not _consents(desk, prepared):
+        desk.say("Nothing was changed.")
+        return 1
+    change = await desk.installer.install(prepared)
+    desk.say(f"{change.summary}, content {record.hash}")
+    desk.say(f"`hermes skills undo {short(change.id)}` takes it back.")
+    return 0
+
+
+def _show_all(desk: _Desk, prepared: Prepared, found: Sequence[str]) -> None:
+    package, record = prepared.package, prepared.record
+    desk.say(f"{package.name}: {package.head.description}")
+    desk.say(f"from {record.source}\nto   {record.folder}\ncontent {record.hash}\n")
+    lines = [line for edit in prepared.edits if edit.before != edit.after for line in diff(edit)]
+    desk.say("\n".join(lines[:MOST_LINES]))
+    if (more := len(lines) - MOST_LINES) > 0:
+        desk.say(f"[… {more:,} more lines …]")
+    for one in found:
+        desk.say(f"look at this: {one}")
+    for path in prepared.mine:
+        desk.say(f"you changed this, and it would be replaced: {path}")
+
+
+def _consents(desk: _Desk, prepared: Prepared) -> bool:
+    args, stdin = desk.args, desk.context.stdin
+    doubtful = prepared.mine or _doubts(prepared.package)
+    if args.yes and doubtful and not args.force:
+        raise UsageError(
+            "It is not let in unseen: see above what to look at.",
+            hint="Answer by hand, or add --force.",
+        )
+    if args.yes:
+        return True
+    if not stdin.isatty():
+        raise UsageError("Somebody must agree to this.", hint="Add --yes in a script.")
+    desk.context.stdout.write("Let it in? [y/N] ")
+    desk.context.stdout.flush()
+    return stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _doubts(package: Package) -> list[str]:
+    """Without what is only to be known: that it brings programs."""
+    return [one for one in findings(package) if not one.endswith(A_PROGRAM)]
+
+
+async def _audit(desk: _Desk) -> int:
+    known = desk.installer.installed()
+    trouble = False
+    for skill in desk.shelf.skills():
+        if not skill.own or desk.args.name not in {"", skill.name}:
+            continue
+        package = Package(head=skill.head, files=read_folder(Path(skill.folder)))
+        lines = [f"look at this: {one}" for one in _doubts(package)]
+        if (record := known.get(skill.name)) is not None:
+            found = desk.installer.deviation(record)
+            lines += [f"changed since it came: {path}" for path in found.changed]
+            lines += [f"missing since it came: {path}" for path in found.missing]
+            lines += [f"added since it came: {path}" for path in found.added]
+        trouble = trouble or bool(lines)
+        desk.say(f"{skill.name}: {'see below' if lines else 'fine'}, content {package.fingerprint}")
+        for line in lines:
+            desk.say(f"  {line}")
+    return 1 if trouble else 0
+
+
+async def _log(desk: _Desk) -> int:
+    entries = await desk.ledger.log(KIND, max(1, desk.args.number))
+    for entry in entries:
+        desk.say(one_line(entry))
+    if not entries:
+        desk.say("Nothing was ever changed.")
+    return 0
+
+
+async def _diff(desk: _Desk) -> int:
+    desk.say(in_full((await desk.ledger.get(desk.args.change)).change))
+    return 0
+
+
+async def _undo(desk: _Desk) -> int:
+    undone = await desk.ledger.undo(desk.args.change)
+    desk.say(f"{undone.summary}  ({short(undone.id)})")
+    return 0
+
+
+async def _pin(desk: _Desk) -> int:
+    skill, pinned = desk.skill(desk.args.name), desk.args.action == "pin"
+    desk.usage.pin(skill.name, pinned=pinned)
+    desk.say(f"{skill.name} is {'pinned' if pinned else 'not pinned'}.")
+    return 0
+
+
+async def _archive(desk: _Desk) -> int:
+    where = await desk.editor.archive(desk.args.name, PERSON)
+    desk.say(f"{desk.args.name} lies in {where} now.")
+    return 0
+
+
+async def _restore(desk: _Desk) -> int:
+    where = await desk.editor.restore(desk.args.name, PERSON)
+    desk.say(f"{desk.args.name} is back in {where}.")
+    return 0
+
+
+async def _curate(desk: _Desk) -> int:
+    settings = desk.fetching.config.curator
+    ages = ages_of(desk.fetching.config)
+    dry = desk.args.dry_run
+    found = await (desk.curator.judge(ages) if dry else desk.curator.curate(ages))
+    for one in found:
+        desk.say(
+            f"{one.name}: {'would become' if dry else 'is now'} {one.becomes} ({one.days} days)"
+        )
+    if not found:
+        desk.say(f"Nothing to do: {settings.stale_after_days} days without use are not over.")
+    return 0
+
+
+_ACTIONS: dict[str, Callable[[_Desk], Awaitable[int]]] = {
+    "list": _list,
+    "show": _show,
+    "install": _install,
+    "update": _update,
+    "audit": _audit,
+    "log": _log,
+    "diff": _diff,
+    "undo": _undo,
+    "pin": _pin,
+    "unpin": _pin,
+    "archive": _archive,
+    "restore": _restore,
+    "curate": _curate,
+}

@@ -1,0 +1,157 @@
+"""Commands about what the agent learns: memory, skills, and every change of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hermes.commands.command import Ask, Command, Context, Reply, Told
+from hermes.commands.services import Lessons
+from hermes.kit.text import one_line, plural
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import Text
+
+_NEWEST = 10
+_LEARN = Path(__file__).with_name("learn.md")
+
+
+async def _memory(context: Context, words: str) -> Reply:
+    lessons = _lessons(context)
+    match words.split():
+        case []:
+            return Told(await lessons.memory())
+        case ["pending"]:
+            waiting = await lessons.waiting("memory")
+            return Told("\n".join(waiting) or "Nothing waits for a decision.")
+        case ["approve", name]:
+            return Told("\n".join(await lessons.accept(name, "memory")))
+        case ["reject", name]:
+            count = await lessons.reject(name, "memory")
+            return Told(f"{plural(count, 'proposal')} rejected.")
+        case ["approval"]:
+            return Told(_asking(on=lessons.asks()))
+        case ["approval", "on" | "off" as how]:
+            await lessons.keep_asking(on=how == "on")
+            return Told(_asking(on=how == "on"))
+        case _:
+            raise UsageError(
+                "/memory takes pending, approve, reject or approval.",
+                hint="For example: /memory approve all, or /memory approval on",
+            )
+
+
+def _asking(*, on: bool) -> str:
+    if on:
+        return "Every change of memory waits for you: /memory pending shows them."
+    return "What you said is remembered at once; what others wrote waits for you."
+
+
+async def _skills(context: Context, words: str) -> Reply:
+    lessons = _lessons(context)
+    match words.split():
+        case [] | ["list"]:
+            return Told(await _listed(lessons))
+        case ["show", name]:
+            return Told(await lessons.skill(name))
+        case ["pin" | "unpin" as how, name]:
+            await lessons.pin(name, pinned=how == "pin")
+            told = "is pinned: only you change it" if how == "pin" else "is not pinned any more"
+            return Told(f"{name} {told}.")
+        case _:
+            raise UsageError(
+                "/skills takes list, show, pin or unpin.", hint="For example: /skills show tea"
+            )
+
+
+async def _listed(lessons: Lessons) -> str:
+    lines = [
+        f"/{one.name}{_marked(one.marks)}: {one_line(one.description, 120)}"
+        for one in await lessons.skills()
+    ]
+    return "\n".join(lines) or "There are no skills yet."
+
+
+def _marked(marks: Sequence[str]) -> str:
+    return f" ({', '.join(marks)})" if marks else ""
+
+
+async def _changes(context: Context, words: str) -> Reply:
+    lessons = _lessons(context)
+    match words.split():
+        case []:
+            return Told(await _newest(lessons))
+        case ["show", name]:
+            return Told(await lessons.shown(name))
+        case ["approve", name]:
+            return Told("\n".join(await lessons.accept(name)))
+        case ["reject", name]:
+            return Told(f"{plural(await lessons.reject(name), 'proposal')} rejected.")
+        case ["undo", name]:
+            return Told(await lessons.undo(name))
+        case _:
+            raise UsageError(
+                "/changes takes show, approve, reject or undo, and an id.",
+                hint="For example: /changes show 1a2b3c",
+            )
+
+
+async def _newest(lessons: Lessons) -> str:
+    waiting, changes = await lessons.waiting(), await lessons.changes(_NEWEST)
+    lines = ["Waiting for you:", *waiting, ""] if waiting else []
+    lines += changes or ["Nothing was ever changed."]
+    if waiting:
+        lines.append("/changes approve ID or reject ID decides; show ID tells all of it.")
+    if changes:
+        lines.append("/changes show ID tells all of it; undo ID puts it back as it was.")
+    return "\n".join(lines)
+
+
+async def _learn(context: Context, words: str) -> Reply:
+    if not words:
+        raise UsageError("What is to be learned?", hint="For example: /learn how we release")
+    return Ask((Text(_LEARN.read_text("utf-8").strip().replace("{what}", words)),))
+
+
+def _lessons(context: Context) -> Lessons:
+    lessons = context.services.lessons
+    if lessons is None:
+        raise UsageError("Nothing is learned here.")
+    return lessons
+
+
+def _learns(context: Context) -> bool:
+    return context.services.lessons is not None
+
+
+COMMANDS = (
+    Command(
+        name="memory",
+        usage="[pending | approve id | reject id | approval on|off]",
+        summary="Show what is remembered, and decide what shall be.",
+        owners=True,
+        needs=_learns,
+        run=_memory,
+    ),
+    Command(
+        name="skills",
+        usage="[list | show name | pin name | unpin name]",
+        summary="Show the skills; /<name> follows one.",
+        owners=True,
+        needs=_learns,
+        run=_skills,
+    ),
+    Command(
+        name="changes",
+        usage="[show id | approve id | reject id | undo id]",
+        summary="Show what the agent changed in memory and skills, and take it back.",
+        owners=True,
+        needs=_learns,
+        run=_changes,
+    ),
+    Command(
+        name="learn",
+        usage="<what>",
+        summary="Have a skill written about something.",
+        owners=True,
+        needs=_learns,
+        run=_learn,
+    ),
+)

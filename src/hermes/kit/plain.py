@@ -1,0 +1,55 @@
+"""Stored text made safe to look at: nothing in it can move a cursor, hide words or turn them."""
+
+import unicodedata
+
+_ELLIPSIS = "…"
+
+_PICTURES = {code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)}
+_REPLACED = dict.fromkeys(
+    [*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000)],
+    0xFFFD,
+)
+_LINE_ENDS = {0x2028: 0x0A, 0x2029: 0x0A}
+_HARMLESS = {**_PICTURES, 0x7F: 0x2421, **_REPLACED, **_LINE_ENDS}
+"""Control characters become their pictures; direction overrides and lone surrogates a mark."""
+
+
+def harmless(text: str) -> str:
+    """The text with its lines and tabs, and without the power of its control characters."""
+    return text.replace("\r\n", "\n").translate(_HARMLESS)
+
+
+def flat(text: str) -> str:
+    """The same on one line, with single spaces."""
+    return harmless(" ".join(text.split()))
+
+
+def width_of(text: str) -> int:
+    """How many columns a terminal gives to a line."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def fit(text: str, width: int) -> str:
+    """At most `width` columns; what does not fit ends in an ellipsis."""
+    if width_of(text) <= width:
+        return text
+    room = width - 1
+    kept: list[str] = []
+    for character in text:
+        room -= _columns(character)
+        if room < 0:
+            break
+        kept.append(character)
+    return ("".join(kept).rstrip() + _ELLIPSIS) if width > 0 else ""
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Filled up with spaces to `width` columns."""
+    space = " " * (width - width_of(text))
+    return space + text if right else text + space
+
+
+def _columns(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

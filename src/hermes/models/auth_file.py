@@ -1,0 +1,268 @@
+"""`auth.json`: keys and logins by provider, and which of them rest. Strangers' fields stay.
+
+    {"version": 1,
+     "credential_pool": {PROVIDER: [{"id", "label", "auth_type", "priority", "source",
+                                     "access_token", "last_status", ...}]},
+     "resting": {PROVIDER: {FINGERPRINT: {"until", "why"}}}}
+
+`resting` is for keys that live elsewhere, such as in the environment: only a fingerprint of
+them is kept.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.files import advice, read_ordinary, write_atomic
+from hermes.schema.errors import ConfigError, UsageError
+
+POOL = "credential_pool"
+RESTING = "resting"
+EXHAUSTED = "exhausted"
+OAUTH = "oauth"
+API_KEY = "api_key"
+UNTOLD_REST = 3600.0
+"""Seconds that a key marked as exhausted rests when nobody wrote until when."""
+
+Document = dict[str, Any]
+
+
+class Credential(Struct, frozen=True, kw_only=True):
+    """One key or login. Times are seconds since 1970."""
+
+    id: str = ""
+    label: str = ""
+    auth_type: str = API_KEY
+    priority: int = 0
+    source: str = "manual"
+    access_token: str = ""
+    refresh_token: str | None = None
+    expires_at: float | str | None = None
+    last_status: str | None = None
+    last_status_at: float | str | None = None
+    last_error_reason: str | None = None
+    last_error_reset_at: float | str | None = None
+
+    @property
+    def rests_until(self) -> float:
+        """Zero when it does not rest."""
+        if self.last_status != EXHAUSTED:
+            return 0.0
+        until = moment(self.last_error_reset_at)
+        return (moment(self.last_status_at) or 0.0) + UNTOLD_REST if until is None else until
+
+    @property
+    def expires(self) -> float | None:
+        return moment(self.expires_at) if self.expires_at else None
+
+
+class Rest(Struct, frozen=True):
+    until: float
+    why: str = ""
+
+
+class AuthFile:
+    """Reads without a lock, as the file is replaced whole; every change is made under one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def credentials(self, provider: str) -> list[Credential]:
+        """In the order in which they are used."""
+        return _credentials(self._read(), provider)
+
+    def providers(self) -> list[str]:
+        return sorted(_table(self._read(), POOL))
+
+    def rests(self, provider: str) -> dict[str, Rest]:
+        """By fingerprint, over or not."""
+        document = self._read()
+        found = {
+            fingerprint(one.access_token): Rest(one.rests_until, one.last_error_reason or "")
+            for one in _credentials(document, provider)
+            if one.rests_until
+        }
+        for name, told in _table(_table(document, RESTING), provider).items():
+            try:
+                found[name] = msgspec.convert(told, Rest, strict=False)
+            except msgspec.ValidationError:
+                continue
+        return found
+
+    def add(self, provider: str, credential: Credential, now: datetime) -> Credential:
+        """The same key again only changes what is said of it."""
+        with self._changing(now) as document:
+            rows = document.setdefault(POOL, {}).setdefault(provider, [])
+            same = [row for row in rows if row.get("access_token") == credential.access_token]
+            if same:
+                same[0].update({"label": credential.label or same[0].get("label", "")})
+                return _credential(same[0]) or credential
+            made = msgspec.structs.replace(
+                credential,
+                id=secrets.token_hex(3),
+                label=credential.label or f"key-{len(rows) + 1}",
+                priority=max((row.get("priority", 0) for row in rows), default=-1) + 1,
+            )
+            rows.append(_row(made))
+        return made
+
+    def remove(self, provider: str, which: str, now: datetime) -> Credential:
+        """By id, by label, or by its number in the list. Raises `UsageError` when it is none."""
+        with self._changing(now) as document:
+            found = _find(_credentials(document, provider), provider, which)
+            rows = document[POOL][provider]
+            document[POOL][provider] = [row for row in rows if row.get("id") != found.id]
+            if not document[POOL][provider]:
+                del document[POOL][provider]
+        return found
+
+    def update(self, provider: str, identity: str, now: datetime, **fields: object) -> None:
+        """Change some fields of one credential, if it is still there."""
+        with self._changing(now) as document:
+            for row in _table(document, POOL).get(provider, ()):
+                if row.get("id") == identity:
+                    row.update(fields)
+
+    def rest(self, provider: str, key: str, rest: Rest, now: datetime) -> None:
+        with self._changing(now) as document:
+            rows = _table(document, POOL).get(provider, ())
+            own = [row for row in rows if row.get("access_token") == key]
+            for row in own:
+                row["last_status"] = EXHAUSTED
+                row["last_status_at"] = now.timestamp()
+                row["last_error_reason"] = rest.why
+                row["last_error_reset_at"] = rest.until
+            if not own:
+                resting = document.setdefault(RESTING, {})
+                over = now.timestamp()
+                resting[provider] = {
+                    name: told
+                    for name, told in _table(resting, provider).items()
+                    if (moment(_table({"": told}, "").get("until")) or 0.0) > over
+                } | {fingerprint(key): msgspec.to_builtins(rest)}
+
+    def wake(self, provider: str, now: datetime) -> int:
+        """No key of this provider rests any longer; says how many did."""
+        with self._changing(now) as document:
+            woken = len(_table(document, RESTING).pop(provider, {}))
+            for row in _table(document, POOL).get(provider, ()):
+                if row.get("last_status") == EXHAUSTED:
+                    row |= {"last_status": None, "last_error_reset_at": None}
+                    woken += 1
+        return woken
+
+    def _read(self) -> Document:
+        try:
+            text = read_ordinary(self.path)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from error
+        try:
+            return msgspec.json.decode(text, type=dict[str, Any]) if text.strip() else {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(
+                f"{self.path} is damaged: {error}",
+                hint="Mend it, or move it away and add the keys again: hermes auth add PROVIDER",
+            ) from error
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """One at a time, over all processes. Waits; hold it only for moments."""
+        lock = self.path.with_name("auth.lock")
+        try:
+            lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"{lock} cannot be written: {error.strerror}", hint=advice(error)
+            ) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _changing(self, now: datetime) -> Generator[Document]:
+        with self.locked():
+            document = self._read()
+            yield document
+            document.setdefault("version", 1)
+            document["updated_at"] = now.isoformat()
+            text = msgspec.json.format(msgspec.json.encode(document), indent=2)
+            try:
+                write_atomic(self.path, text + b"\n", mode=0o600)
+            except OSError as error:
+                raise ConfigError(
+                    f"{self.path} cannot be written: {error.strerror}", hint=advice(error)
+                ) from error
+
+
+def fingerprint(key: str) -> str:
+    return sha256(key.encode()).hexdigest()[:16]
+
+
+def moment(told: float | str | None) -> float | None:
+    """Seconds since 1970, however the time was written."""
+    if told is None:
+        return None
+    try:
+        return float(told)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(str(told)).timestamp()
+    except ValueError:
+        return None
+
+
+def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = document.get(name)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _credentials(document: Document, provider: str) -> list[Credential]:
+    found = [one for row in _rows(document, provider) if (one := _credential(row))]
+    return sorted(found, key=lambda one: one.priority)
+
+
+def _rows(document: Document, provider: str) -> Iterator[object]:
+    rows = _table(document, POOL).get(provider)
+    if isinstance(rows, list):
+        yield from cast("list[object]", rows)
+
+
+def _credential(row: object) -> Credential | None:
+    """None for what is no credential of a kind we know."""
+    try:
+        one = msgspec.convert(row, Credential, strict=False)
+    except msgspec.ValidationError:
+        return None
+    return one if one.access_token else None
+
+
+def _row(one: Credential) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(one).items() if value is not None}
+
+
+def _find(known: list[Credential], provider: str, which: str) -> Credential:
+    matching = [one for one in known if which in {one.id, one.label}]
+    if not matching and which.isdecimal() and 0 < int(which) <= len(known):
+        matching = [known[int(which) - 1]]
+    if len(matching) == 1:
+        return matching[0]
+    what = "several keys are" if matching else "no key is"
+    raise UsageError(
+        f"{what} called {which!r} at {provider}",
+        hint=f"See them with: hermes auth list {provider}",
+    )

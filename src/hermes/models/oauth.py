@@ -1,0 +1,217 @@
+"""Logins by the OAuth device flow (RFC 8628): a code to type elsewhere, then tokens that renew.
+
+One broker holds them. A refresh token often works only once, so whoever renews holds a lock
+over all processes, and looks first whether somebody else has done it meanwhile.
+"""
+
+import fcntl
+import os
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import aiohttp
+import msgspec
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from hermes.kit.clock import Clock
+from hermes.models.auth_file import OAUTH, AuthFile, Credential
+from hermes.models.endpoint import TooLarge, whole_of
+from hermes.models.error_body import shown
+from hermes.models.logins import DeviceLogin
+from hermes.schema.errors import Unauthorized, Unreachable
+
+EARLY = 120.0
+"""Seconds before its end at which a token is renewed."""
+LONGEST_LOGIN = 1800.0
+PATIENCE = 30.0
+_LARGEST = 256 * 1024
+_DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
+
+
+class Asked(Struct, kw_only=True):
+    """What the person must be told, and what the broker needs meanwhile."""
+
+    device_code: str
+    user_code: str
+    verification_uri: str = ""
+    verification_uri_complete: str = ""
+    expires_in: float = 600.0
+    interval: float = 5.0
+    verifier: str = ""
+
+
+class Tokens(Struct, kw_only=True):
+    access_token: str = ""
+    refresh_token: str | None = None
+    expires_in: float | None = None
+    error: str = ""
+    error_description: str = ""
+
+
+class Broker:
+    def __init__(self, file: AuthFile, clock: Clock, patience: float = PATIENCE) -> None:
+        self._file = file
+        self._clock = clock
+        self._patience = patience
+
+    async def begin(self, login: DeviceLogin) -> Asked:
+        form = {"client_id": login.client_id, "scope": login.scope}
+        verifier = ""
+        if login.pkce:
+            verifier = secrets.token_urlsafe(48)
+            digest = urlsafe_b64encode(sha256(verifier.encode()).digest())
+            form |= {
+                "code_challenge": digest.rstrip(b"=").decode(),
+                "code_challenge_method": "S256",
+            }
+        body = await self._post(login.device_url, form)
+        try:
+            asked = msgspec.json.decode(body, type=Asked, strict=False)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unauthorized(_refusal(login.device_url, body)) from error
+        asked.verifier = verifier
+        return asked
+
+    async def wait(self, login: DeviceLogin, asked: Asked) -> Tokens:
+        """Until the person has agreed. Raises `Unauthorized` when that does not happen."""
+        form = {
+            "grant_type": _DEVICE,
+            "device_code": asked.device_code,
+            "client_id": login.client_id,
+        }
+        if asked.verifier:
+            form["code_verifier"] = asked.verifier
+        interval = max(asked.interval, 1.0)
+        end = self._clock.monotonic() + min(asked.expires_in, LONGEST_LOGIN)
+        while self._clock.monotonic() + interval <= end:
+            await self._clock.sleep(interval)
+            tokens = await self._tokens(login, form)
+            match tokens.error:
+                case "":
+                    return tokens
+                case "authorization_pending":
+                    continue
+                case "slow_down":
+                    interval += 5.0
+                case _:
+                    raise _declined(tokens)
+        raise Unauthorized("nobody agreed to the login in time", hint="Begin it again.")
+
+    async def keep(self, provider: str, tokens: Tokens, label: str = "") -> Credential:
+        now = self._clock.now()
+        made = Credential(
+            label=label,
+            auth_type=OAUTH,
+            source="device_code",
+            access_token=tokens.access_token,
+            refresh_token=tokens.refresh_token,
+            expires_at=now.timestamp() + tokens.expires_in if tokens.expires_in else None,
+        )
+        return await run_sync(partial(self._file.add, provider, made, now))
+
+    async def fresh(self, provider: str, credential: Credential, login: DeviceLogin) -> Credential:
+        """The same login with a token that is good for a while. Raises `ModelError`."""
+        if not self._is_ending(credential):
+            return credential
+        async with self._alone():
+            known = await run_sync(self._file.credentials, provider)
+            current = next((one for one in known if one.id == credential.id), credential)
+            if not self._is_ending(current):
+                return current
+            return await self._renewed(provider, current, login)
+
+    async def _renewed(self, provider: str, old: Credential, login: DeviceLogin) -> Credential:
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": old.refresh_token or "",
+            "client_id": login.client_id,
+        }
+        tokens = await self._tokens(login, form)
+        if tokens.error:
+            raise _declined(tokens, f"Log in again: hermes auth add {provider} --oauth")
+        now = self._clock.now()
+        fields: Mapping[str, object] = {
+            "access_token": tokens.access_token,
+            "refresh_token": tokens.refresh_token or old.refresh_token,
+            "expires_at": now.timestamp() + tokens.expires_in if tokens.expires_in else None,
+            "last_refresh": now.isoformat(),
+        }
+        await run_sync(partial(self._file.update, provider, old.id, now, **fields))
+        return msgspec.convert(msgspec.structs.asdict(old) | dict(fields), Credential)
+
+    def _is_ending(self, credential: Credential) -> bool:
+        ends = credential.expires
+        if ends is None or not credential.refresh_token:
+            return False
+        return ends - EARLY <= self._clock.now().timestamp()
+
+    async def _tokens(self, login: DeviceLogin, form: Mapping[str, str]) -> Tokens:
+        body = await self._post(login.token_url, form)
+        try:
+            tokens = msgspec.json.decode(body, type=Tokens, strict=False)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unauthorized(_refusal(login.token_url, body)) from error
+        if not tokens.access_token and not tokens.error:
+            raise Unauthorized(_refusal(login.token_url, body))
+        return tokens
+
+    async def _post(self, url: str, form: Mapping[str, str]) -> bytes:
+        """Refusals come with a status of their own and are read all the same."""
+        limit = aiohttp.ClientTimeout(total=self._patience)
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    timeout=limit, cookie_jar=aiohttp.DummyCookieJar()
+                ) as session,
+                session.post(
+                    url,
+                    data={name: value for name, value in form.items() if value},
+                    headers={"accept": "application/json"},
+                    allow_redirects=False,
+                ) as response,
+            ):
+                return await whole_of(response.content, _LARGEST)
+        except (aiohttp.ClientError, TimeoutError, OSError, TooLarge, ValueError) as error:
+            raise Unreachable(f"no login at {url}: {error}") from error
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        """One renewal at a time on this machine."""
+        handle = _opened(self._file.path.with_name("auth-renewal.lock"))
+        try:
+            end = self._clock.monotonic() + 2 * self._patience
+            while not _taken(handle):
+                if self._clock.monotonic() >= end:
+                    raise Unreachable("another process is renewing the login and does not end")
+                await self._clock.sleep(0.05)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _opened(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _refusal(url: str, body: bytes) -> str:
+    return f"{url} answered without tokens: {shown(body[:2000].decode('utf-8', 'replace'))}"
+
+
+def _declined(tokens: Tokens, hint: str = "Begin the login again.") -> Unauthorized:
+    said = shown(tokens.error_description or tokens.error)
+    return Unauthorized(f"the login was declined: {said}", hint=hint)

@@ -1,0 +1,67 @@
+"""The keys and logins of a profile, as the choice of a model needs them."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import structs
+
+from hermes.kit.clock import Clock
+from hermes.models.auth_file import OAUTH, AuthFile, Credential
+from hermes.models.key_memory import AuthMemory
+from hermes.models.logins import DeviceLogin
+from hermes.models.settings import ModelSettings
+
+_EARLY = 60.0
+
+
+class KeyPool:
+    """Reads `auth.json` when there is one, and renews the logins in it that are about to end."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._file = AuthFile(path)
+        self._clock = clock
+        self._ends = math.inf
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a token that was given out is no good much longer."""
+        return self._clock.now().timestamp() >= self._ends - _EARLY
+
+    def memory(self, provider: str) -> AuthMemory:
+        return AuthMemory(self._file, provider, self._clock)
+
+    def under(self, settings: ModelSettings) -> ModelSettings:
+        """The settings with the keys of the pool, as they are."""
+        held = self._held()
+        return structs.replace(settings, pools=_keys(held)) if held else settings
+
+    async def renewed(self, settings: ModelSettings) -> ModelSettings:
+        """The same, with no login that is about to end. Raises `ModelError`."""
+        held = self._held()
+        if not held:
+            return settings
+        self._ends = math.inf
+        for provider, login in settings.logins.items():
+            held[provider] = [
+                await self._fresh(provider, one, login) for one in held.get(provider, ())
+            ]
+        return structs.replace(settings, pools=_keys(held))
+
+    async def _fresh(self, provider: str, one: Credential, login: DeviceLogin) -> Credential:
+        if one.auth_type != OAUTH:
+            return one
+        from hermes.models.oauth import Broker  # noqa: PLC0415 - few have a login
+
+        fresh = await Broker(self._file, self._clock).fresh(provider, one, login)
+        self._ends = min(self._ends, fresh.expires or math.inf)
+        return fresh
+
+    def _held(self) -> dict[str, list[Credential]]:
+        if not self._file.path.exists():
+            return {}
+        return {name: self._file.credentials(name) for name in self._file.providers()}
+
+
+def _keys(held: Mapping[str, list[Credential]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(one.access_token for one in known) for name, known in held.items()}

@@ -1,0 +1,249 @@
+"""A request in the words of Anthropic's messages API."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from hermes.models.profile import EffortForm, Profile, nearest_effort
+from hermes.models.wire.anthropic_stream import REDACTED, THINKING, Sealed
+from hermes.models.wire.call_ids import plain_call_id
+from hermes.models.wire.offered import Offered
+from hermes.models.wire.pictures import Inline, Link, as_text, is_image, picture
+from hermes.models.wire.stream import Urls
+from hermes.ports.model import Calling, Request
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Reasoning,
+    Result,
+    Text,
+    ToolCall,
+    User,
+)
+from hermes.schema.tools import ToolSpec
+
+Block: TypeAlias = dict[str, Any]
+
+MARKED = 3
+"""So many of the last messages end with a mark for the cache; the system prompt has the fourth."""
+ROOM = 4096
+"""Tokens for the answer itself, beside what may be thought."""
+
+_UNMARKED = frozenset({THINKING, REDACTED})
+
+
+class Turn(Struct):
+    role: str
+    content: list[Block]
+
+
+class AnthropicRequestCodec:
+    """Writes the bodies for one model of one provider."""
+
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        profile: Profile,
+        max_output: int | None = None,
+        extra: Mapping[str, Any] | None = None,
+        cache_ttl: str = "5m",
+    ) -> None:
+        self._model = model
+        self._provider = provider
+        self._profile = profile
+        self._max_output = max_output
+        self._extra = dict(extra or {})
+        self._mark: Block = {"type": "ephemeral"}
+        if cache_ttl != "5m":
+            self._mark["ttl"] = cache_ttl
+        self._offered = Offered(_tool)
+        self._encoder = msgspec.json.Encoder()
+
+    def body(self, request: Request, images: Urls | None = None) -> bytes:
+        return self._encoder.encode(
+            self._head(request) | {"messages": self._turns(request, images)}
+        )
+
+    def images_in(self, messages: Sequence[Message]) -> list[Media]:
+        return [
+            part
+            for message in messages
+            if not isinstance(message, Assistant)
+            for part in message.parts
+            if isinstance(part, Media) and self._shows(part)
+        ]
+
+    def _shows(self, media: Media) -> bool:
+        return self._profile.images and is_image(media)
+
+    def _head(self, request: Request) -> Block:
+        limit = request.max_output or self._max_output or self._profile.most_output
+        head: Block = {"model": self._model, "max_tokens": limit, "stream": True}
+        if request.effort and self._may_think(request):
+            head |= _effort(request.effort, limit, self._profile)
+        if request.system.strip():
+            head["system"] = [{"type": "text", "text": request.system, "cache_control": self._mark}]
+        if request.tools:
+            head["tools"] = self._offered(request.tools)
+            head |= _calling(request.calling)
+        return head | self._extra
+
+    def _may_think(self, request: Request) -> bool:
+        """A forced call excludes thoughts; so do steps of this turn that were made without any.
+
+        Whoever thinks wants the thoughts before every call since the person last spoke.
+        """
+        if request.calling.must or request.calling.name:
+            return False
+        for message in reversed(request.messages):
+            if isinstance(message, User):
+                return True
+            if isinstance(message, Assistant) and message.calls and not self._thoughts(message):
+                return False
+        return True
+
+    def _thoughts(self, message: Assistant) -> list[Block]:
+        return [
+            block
+            for part in message.parts
+            if isinstance(part, Reasoning) and (block := self._thought(part, message))
+        ]
+
+    def _turns(self, request: Request, images: Urls | None) -> list[Turn]:
+        turns: list[Turn] = []
+        for message in request.messages:
+            role = "assistant" if isinstance(message, Assistant) else "user"
+            blocks = self._blocks(message, images or {})
+            if not blocks:
+                continue
+            if turns and turns[-1].role == role:
+                turns[-1].content += blocks
+            else:
+                turns.append(Turn(role, blocks))
+        if turns and turns[0].role == "assistant":
+            turns.insert(0, Turn("user", [_text("[The conversation goes on.]")]))
+        self._mark_last(turns)
+        return turns
+
+    def _mark_last(self, turns: Sequence[Turn]) -> None:
+        left = MARKED
+        for turn in reversed(turns):
+            block = next((b for b in reversed(turn.content) if b["type"] not in _UNMARKED), None)
+            if block is not None:
+                block["cache_control"] = self._mark
+                left -= 1
+            if not left:
+                return
+
+    def _blocks(self, message: Message, images: Urls) -> list[Block]:
+        match message:
+            case User():
+                return self._seen(message.parts, images)
+            case Assistant():
+                return [block for part in message.parts if (block := self._said(part, message))]
+            case Result():
+                return [self._result(message, images)]
+            case _:
+                assert_never(message)
+
+    def _seen(self, parts: Sequence[Text | Media], images: Urls) -> list[Block]:
+        blocks: list[Block] = []
+        for part in parts:
+            if isinstance(part, Media) and self._shows(part):
+                blocks.append(_image(part, images))
+            elif (words := as_text(part)).strip():
+                blocks.append(_text(words))
+        return blocks
+
+    def _said(self, part: Text | Reasoning | ToolCall, message: Assistant) -> Block | None:
+        match part:
+            case Text():
+                return _text(part.text) if part.text.strip() else None
+            case Reasoning():
+                return self._thought(part, message)
+            case ToolCall():
+                return {
+                    "type": "tool_use",
+                    "id": plain_call_id(part.id),
+                    "name": part.name,
+                    "input": part.args,
+                }
+            case _:
+                assert_never(part)
+
+    def _thought(self, part: Reasoning, message: Assistant) -> Block | None:
+        """Only the very model that sealed a thought can read it again."""
+        if (message.provider, message.model) != (self._provider, self._model):
+            return None
+        sealed = _sealed(part.signature)
+        if sealed is None:
+            return None
+        if sealed.type == REDACTED:
+            return {"type": REDACTED, "data": sealed.data}
+        return {"type": THINKING, "thinking": part.text, "signature": sealed.signature}
+
+    def _result(self, result: Result, images: Urls) -> Block:
+        block: Block = {"type": "tool_result", "tool_use_id": plain_call_id(result.call)}
+        if blocks := self._seen(result.parts, images):
+            only = blocks[0] if len(blocks) == 1 else {}
+            block["content"] = only.get("text") or blocks
+        if result.failed:
+            block["is_error"] = True
+        return block
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _image(media: Media, images: Urls) -> Block:
+    match picture(media, images):
+        case Inline(media_type, data):
+            source = {"type": "base64", "media_type": media_type, "data": data}
+            return {"type": "image", "source": source}
+        case Link(url):
+            return {"type": "image", "source": {"type": "url", "url": url}}
+        case words:
+            return _text(words)
+
+
+def _sealed(signature: str | None) -> Sealed | None:
+    """None for no seal, or another provider's."""
+    try:
+        sealed = msgspec.json.decode(signature or "", type=Sealed)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return sealed if sealed.type in _UNMARKED and (sealed.signature or sealed.data) else None
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {"name": spec.name, "description": spec.description, "input_schema": spec.schema}
+
+
+def _calling(wanted: Calling) -> Block:
+    choice: Block = {"type": "auto"}
+    if wanted.name:
+        choice = {"type": "tool", "name": wanted.name}
+    elif wanted.must:
+        choice = {"type": "any"}
+    if wanted.one:
+        choice["disable_parallel_tool_use"] = True
+    return {} if choice == {"type": "auto"} else {"tool_choice": choice}
+
+
+def _effort(wanted: str, limit: int, profile: Profile) -> Block:
+    if wanted == "none":
+        return {}
+    if profile.effort is EffortForm.BUDGET:
+        budget = profile.budget(wanted)
+        thinking = {"type": "enabled", "budget_tokens": budget}
+        return {"thinking": thinking, "max_tokens": max(limit, budget + ROOM)}
+    if profile.effort is EffortForm.ADAPTIVE:
+        thinking = {"type": "adaptive", "display": "summarized"}
+        nearest = nearest_effort(wanted, profile.efforts)
+        return {"thinking": thinking} | ({"output_config": {"effort": nearest}} if nearest else {})
+    return {}

@@ -1,0 +1,231 @@
+"""Anthropic's stream of message events to deltas and one answer."""
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.models.wire.chat_usage import sane
+from hermes.models.wire.parts import Block, Kind, Parts, whole
+from hermes.models.wire.stream import ErrorInStream, NotAChunk
+from hermes.models.wire.told import StreamDelta
+from hermes.schema.messages import Assistant, Stop, Usage
+
+THINKING = "thinking"
+REDACTED = "redacted_thinking"
+
+_STOPS = {
+    "end_turn": Stop.END,
+    "stop_sequence": Stop.END,
+    "pause_turn": Stop.END,
+    "tool_use": Stop.TOOLS,
+    "max_tokens": Stop.LENGTH,
+    "model_context_window_exceeded": Stop.LENGTH,
+    "refusal": Stop.REFUSED,
+}
+
+
+class Details(Struct):
+    thinking_tokens: int | None = None
+
+
+class WireUsage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: Details | None = None
+
+
+class WireBlock(Struct):
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+    id: str = ""
+    name: str = ""
+    input: Raw = Raw(b"{}")
+
+
+class WireDelta(Struct):
+    """Of a block or of the whole message; which, the event's type says."""
+
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    signature: str | None = None
+    stop_reason: str | None = None
+
+
+class WireMessage(Struct):
+    usage: WireUsage | None = None
+
+
+class Event(Struct):
+    """Any event; also a whole message, from a server that does not stream."""
+
+    type: str = ""
+    index: int = 0
+    delta: WireDelta | None = None
+    content_block: WireBlock | None = None
+    message: WireMessage | None = None
+    usage: WireUsage | None = None
+    content: list[WireBlock] | None = None
+    stop_reason: str | None = None
+
+
+class Sealed(Struct, omit_defaults=True):
+    """What must go back with a thought: its signature, or all of it where it is hidden."""
+
+    type: str
+    signature: str = ""
+    data: str = ""
+
+
+class AnthropicStream:
+    """Implements `wire.stream.AnswerStream`."""
+
+    def __init__(self, decoder: msgspec.json.Decoder[Event]) -> None:
+        self._decoder = decoder
+        self._parts = Parts()
+        self._open: dict[int, Block] = {}
+        self._signatures: dict[int, str] = {}
+        self._usage = WireUsage()
+        self.finish_reason = ""
+        self.ended = False
+
+    @property
+    def size(self) -> int:
+        return self._parts.size
+
+    @property
+    def runaway(self) -> str:
+        return self._parts.runaway
+
+    def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
+        for data in batch:
+            try:
+                event = self._decoder.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise NotAChunk(str(error)) from error
+            self._take(event, data)
+        return self._parts.take()
+
+    def _take(self, event: Event, data: bytes) -> None:
+        match event.type:
+            case "content_block_delta":
+                if event.delta is not None:
+                    self._grow(event.index, event.delta)
+            case "content_block_start":
+                self._begin(event.index, event.content_block or WireBlock())
+            case "content_block_stop":
+                self._seal(event.index)
+            case "message_start":
+                self._count(event.message and event.message.usage)
+            case "message_delta":
+                self._count(event.usage)
+                self._stop(event.delta and event.delta.stop_reason)
+            case "message_stop":
+                self.finish_reason = self.finish_reason or "end_turn"
+                self.ended = True
+            case "message":
+                self._message(event)
+            case "error":
+                raise ErrorInStream(data)
+            case _:
+                return
+
+    def _begin(self, index: int, started: WireBlock) -> None:
+        self._seal(index)
+        match started.type:
+            case "text":
+                block = self._parts.begin(Kind.TEXT)
+                self._parts.grow(block, started.text)
+            case "thinking":
+                block = self._parts.begin(Kind.THOUGHT)
+                self._parts.grow(block, started.thinking)
+                self._signatures[index] = started.signature
+            case "redacted_thinking":
+                block = self._parts.begin(Kind.THOUGHT)
+                self._parts.seal(block, _json(Sealed(REDACTED, data=started.data)))
+            case "tool_use":
+                block = self._parts.begin(Kind.CALL, started.id, started.name)
+                self._parts.grow(block, _given(started.input))
+            case _:
+                return
+        self._open[index] = block
+
+    def _grow(self, index: int, delta: WireDelta) -> None:
+        if delta.text is not None:
+            self._parts.grow(self._block(index, Kind.TEXT), delta.text)
+        elif delta.partial_json is not None:
+            self._parts.grow(self._block(index, Kind.CALL), delta.partial_json)
+        elif delta.thinking is not None:
+            self._parts.grow(self._block(index, Kind.THOUGHT), delta.thinking)
+        elif delta.signature is not None:
+            self._block(index, Kind.THOUGHT)
+            self._signatures[index] = self._signatures.get(index, "") + delta.signature
+
+    def _block(self, index: int, kind: Kind) -> Block:
+        """The open one; a piece whose beginning was lost, or is of another kind, begins anew."""
+        block = self._open.get(index)
+        if block is None or block.kind is not kind:
+            block = self._open[index] = self._parts.begin(kind)
+        return block
+
+    def _seal(self, index: int) -> None:
+        block = self._open.pop(index, None)
+        signature = self._signatures.pop(index, "")
+        if block is not None and signature:
+            self._parts.seal(block, _json(Sealed(THINKING, signature=signature)))
+
+    def _stop(self, reason: str | None) -> None:
+        self.finish_reason = reason or self.finish_reason
+
+    def _count(self, usage: WireUsage | None) -> None:
+        """Counts are totals so far; what an event does not tell stays as it was."""
+        for name in WireUsage.__struct_fields__ if usage else ():
+            told = getattr(usage, name)
+            if told is not None:
+                setattr(self._usage, name, told)
+
+    def _message(self, event: Event) -> None:
+        for index, block in enumerate(event.content or ()):
+            self._begin(index, block)
+            self._seal(index)
+        self._count(event.usage)
+        self._stop(event.stop_reason or "end_turn")
+        self.ended = True
+
+    def close(self) -> list[StreamDelta]:
+        for index in list(self._open):
+            self._seal(index)
+        return self._parts.take()
+
+    def answer(self, model: str, provider: str) -> Assistant:
+        told = _STOPS.get(self.finish_reason, Stop.END)
+        return whole(self._parts, told, usage_of(self._usage), model, provider)
+
+
+def usage_of(wire: WireUsage) -> Usage:
+    """They count what came from the cache, or went there, beside the input."""
+    read = sane(wire.cache_read_input_tokens or 0)
+    written = sane(wire.cache_creation_input_tokens or 0)
+    return Usage(
+        input=sane(wire.input_tokens or 0) + read + written,
+        output=sane(wire.output_tokens or 0),
+        cache_read=read,
+        cache_write=written,
+        reasoning=sane((wire.output_tokens_details or Details()).thinking_tokens or 0),
+    )
+
+
+def _given(arguments: Raw) -> str:
+    """Arguments that came at once; in a stream they begin empty and follow in pieces."""
+    text = bytes(arguments).decode()
+    return "" if text in {"{}", "null"} else text
+
+
+def _json(sealed: Sealed) -> str:
+    return msgspec.json.encode(sealed).decode()

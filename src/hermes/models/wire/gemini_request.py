@@ -1,0 +1,214 @@
+"""A request in the words of Gemini's generateContent."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from hermes.models.profile import EffortForm, Profile, nearest_effort
+from hermes.models.wire.gemini_stream import Sealed
+from hermes.models.wire.offered import Offered
+from hermes.models.wire.pictures import Inline, Link, as_text, is_image, picture
+from hermes.models.wire.stream import Urls
+from hermes.ports.model import Calling, Request
+from hermes.schema.messages import (
+    Assistant,
+    Media,
+    Message,
+    Reasoning,
+    Result,
+    Text,
+    ToolCall,
+    User,
+)
+from hermes.schema.tools import ToolSpec
+
+Part: TypeAlias = dict[str, Any]
+
+UNSIGNED = "skip_thought_signature_validator"
+"""Instead of the seal of a call that another model made; without any, it would be refused."""
+
+
+class Content(Struct):
+    role: str
+    parts: list[Part]
+
+
+class GeminiRequestCodec:
+    """Writes the bodies for one model of one provider."""
+
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        profile: Profile,
+        max_output: int | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._model = model
+        self._provider = provider
+        self._profile = profile
+        self._max_output = max_output
+        self._extra = dict(extra or {})
+        self._offered = Offered(_tool)
+        self._encoder = msgspec.json.Encoder()
+
+    def body(self, request: Request, images: Urls | None = None) -> bytes:
+        head: Part = {"contents": self._contents(request.messages, images or {})}
+        if request.system:
+            head["systemInstruction"] = {"parts": [{"text": request.system}], "role": "user"}
+        if request.tools:
+            head["tools"] = [{"functionDeclarations": self._offered(request.tools)}]
+            head |= _calling(request.calling)
+        if generation := self._generation(request):
+            head["generationConfig"] = generation
+        return self._encoder.encode(head | self._extra)
+
+    def images_in(self, messages: Sequence[Message]) -> list[Media]:
+        return [
+            part
+            for message in messages
+            if not isinstance(message, Assistant)
+            for part in message.parts
+            if isinstance(part, Media) and self._shows(part)
+        ]
+
+    def _shows(self, media: Media) -> bool:
+        return self._profile.images and is_image(media)
+
+    def _generation(self, request: Request) -> Part:
+        generation: Part = {}
+        if limit := request.max_output or self._max_output:
+            generation["maxOutputTokens"] = limit
+        if request.effort and (thinking := _effort(request.effort, self._profile)):
+            generation["thinkingConfig"] = thinking
+        return generation
+
+    def _contents(self, messages: Sequence[Message], images: Urls) -> list[Content]:
+        names = {
+            call.id: call.name
+            for message in messages
+            if isinstance(message, Assistant)
+            for call in message.calls
+        }
+        contents: list[Content] = []
+        for message in messages:
+            role = "model" if isinstance(message, Assistant) else "user"
+            parts = self._parts(message, images, names)
+            if not parts:
+                continue
+            if contents and contents[-1].role == role:
+                contents[-1].parts += parts
+            else:
+                contents.append(Content(role, parts))
+        return contents
+
+    def _parts(self, message: Message, images: Urls, names: Mapping[str, str]) -> list[Part]:
+        match message:
+            case User():
+                return self._seen(message.parts, images)
+            case Assistant():
+                return self._answer(message)
+            case Result():
+                return self._result(message, images, names.get(message.call, "unnamed"))
+            case _:
+                assert_never(message)
+
+    def _seen(self, parts: Sequence[Text | Media], images: Urls) -> list[Part]:
+        return [
+            _image(part, images)
+            if isinstance(part, Media) and self._shows(part)
+            else {"text": as_text(part)}
+            for part in parts
+            if part != Text("")
+        ]
+
+    def _result(self, result: Result, images: Urls, name: str) -> list[Part]:
+        """The pictures of a result follow it as parts of their own."""
+        shown = [one for one in result.parts if isinstance(one, Media) and self._shows(one)]
+        words = "\n".join(
+            f"[the image {part.name or part.media_type} follows]"
+            if isinstance(part, Media) and part in shown
+            else as_text(part)
+            for part in result.parts
+        )
+        told = {"error" if result.failed else "output": words}
+        answer: Part = {"id": result.call, "name": name, "response": told}
+        return [{"functionResponse": answer}, *(_image(one, images) for one in shown)]
+
+    def _answer(self, message: Assistant) -> list[Part]:
+        parts: list[Part] = []
+        seal = ""
+        own = (message.provider, message.model) == (self._provider, self._model)
+        for part in message.parts:
+            match part:
+                case Reasoning():
+                    seal = _unsealed(part.signature) if own and not part.text else ""
+                    continue
+                case Text():
+                    written: Part = {"text": part.text}
+                case ToolCall():
+                    call: Part = {"id": part.id, "name": part.name, "args": part.args}
+                    written = {"functionCall": call}
+                case _:
+                    assert_never(part)
+            if seal:
+                written["thoughtSignature"] = seal
+                seal = ""
+            parts.append(written)
+        if self._profile.effort is EffortForm.LEVEL and not own:
+            _vouch(parts)
+        return parts
+
+
+def _vouch(parts: Sequence[Part]) -> None:
+    """The first call of a step must be sealed, also when another model made it."""
+    for part in parts:
+        if "functionCall" in part:
+            part["thoughtSignature"] = UNSIGNED
+            return
+
+
+def _image(media: Media, images: Urls) -> Part:
+    match picture(media, images):
+        case Inline(media_type, data):
+            return {"inlineData": {"data": data, "mimeType": media_type}}
+        case Link(url):
+            return {"fileData": {"fileUri": url, "mimeType": "image/*"}}
+        case words:
+            return {"text": words}
+
+
+def _unsealed(signature: str | None) -> str:
+    """Empty for no seal, or another provider's."""
+    try:
+        return msgspec.json.decode(signature or "", type=Sealed).thought_signature
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "parametersJsonSchema": spec.schema,
+    }
+
+
+def _calling(wanted: Calling) -> Part:
+    if not (wanted.must or wanted.name):
+        return {}
+    config: Part = {"mode": "ANY"}
+    if wanted.name:
+        config["allowedFunctionNames"] = [wanted.name]
+    return {"toolConfig": {"functionCallingConfig": config}}
+
+
+def _effort(wanted: str, profile: Profile) -> Part:
+    if profile.effort is EffortForm.BUDGET:
+        budget = profile.budget(wanted)
+        return {"includeThoughts": budget > 0, "thinkingBudget": budget}
+    if profile.effort is EffortForm.LEVEL and (near := nearest_effort(wanted, profile.efforts)):
+        return {"includeThoughts": True, "thinkingLevel": near.upper()}
+    return {}

@@ -1,0 +1,172 @@
+"""Gemini's stream of responses to deltas and one answer."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from hermes.kit.ids import new_id
+from hermes.models.wire.chat_usage import sane
+from hermes.models.wire.parts import Block, Kind, Parts, whole
+from hermes.models.wire.stream import ErrorInStream, NotAChunk
+from hermes.models.wire.told import StreamDelta
+from hermes.schema.messages import Assistant, Stop, Usage
+
+_STOPS = {
+    "STOP": Stop.END,
+    "FINISH_REASON_UNSPECIFIED": Stop.END,
+    "MAX_TOKENS": Stop.LENGTH,
+    "SAFETY": Stop.REFUSED,
+    "RECITATION": Stop.REFUSED,
+    "LANGUAGE": Stop.REFUSED,
+    "BLOCKLIST": Stop.REFUSED,
+    "PROHIBITED_CONTENT": Stop.REFUSED,
+    "SPII": Stop.REFUSED,
+    "IMAGE_SAFETY": Stop.REFUSED,
+}
+_GAVE_UP = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE", "OTHER"}
+)
+
+
+class WireCall(Struct):
+    name: str = ""
+    id: str | None = None
+    args: Raw = Raw(b"{}")
+
+
+class WirePart(Struct):
+    text: str | None = None
+    thought: bool = False
+    seal: str | None = field(default=None, name="thoughtSignature")
+    call: WireCall | None = field(default=None, name="functionCall")
+
+
+class WireContent(Struct):
+    parts: list[WirePart] | None = None
+
+
+class Candidate(Struct, rename="camel"):
+    content: WireContent | None = None
+    finish_reason: str | None = None
+
+
+class WireUsage(Struct, rename="camel"):
+    prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+
+
+class Feedback(Struct, rename="camel"):
+    block_reason: str | None = None
+
+
+class Event(Struct, rename="camel"):
+    candidates: list[Candidate] | None = None
+    usage_metadata: WireUsage | None = None
+    prompt_feedback: Feedback | None = None
+    error: dict[str, Any] | None = None
+
+
+class Sealed(Struct):
+    """The seal of the part that follows, or of the thought it stands with."""
+
+    thought_signature: str
+
+
+class GeminiStream:
+    """Implements `wire.stream.AnswerStream`.
+
+    A seal on words or a call becomes an empty thought before them, so that it can go back to
+    the very same place.
+    """
+
+    def __init__(self, decoder: msgspec.json.Decoder[Event]) -> None:
+        self._decoder = decoder
+        self._parts = Parts()
+        self._usage = Usage()
+        self.finish_reason = ""
+        self.ended = False
+
+    @property
+    def size(self) -> int:
+        return self._parts.size
+
+    @property
+    def runaway(self) -> str:
+        return self._parts.runaway
+
+    def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
+        for data in batch:
+            try:
+                event = self._decoder.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise NotAChunk(str(error)) from error
+            if event.error:
+                raise ErrorInStream(data)
+            self._take(event)
+        return self._parts.take()
+
+    def _take(self, event: Event) -> None:
+        if event.usage_metadata is not None:
+            self._usage = usage_of(event.usage_metadata)
+        if event.prompt_feedback is not None and event.prompt_feedback.block_reason:
+            self.finish_reason = "SAFETY"
+        for candidate in (event.candidates or ())[:1]:
+            for part in (candidate.content and candidate.content.parts) or ():
+                self._part(part)
+            reason = candidate.finish_reason or self.finish_reason
+            self.finish_reason = "error" if reason in _GAVE_UP else reason
+
+    def _part(self, part: WirePart) -> None:
+        if part.call is not None:
+            self._seal(part.seal)
+            call = part.call
+            block = self._parts.begin(Kind.CALL, call.id or new_id("call"), call.name)
+            self._parts.grow(block, bytes(call.args).decode())
+        elif part.thought:
+            block = self._growing(Kind.THOUGHT)
+            self._parts.grow(block, part.text or "")
+            if part.seal:
+                self._parts.seal(block, _json(part.seal))
+        elif part.seal:
+            # What is sealed must go back as the part it was, joined with nothing.
+            self._seal(part.seal)
+            self._parts.grow(self._parts.begin(Kind.TEXT), part.text or "")
+        elif part.text:
+            self._parts.grow(self._growing(Kind.TEXT), part.text)
+
+    def _growing(self, kind: Kind) -> Block:
+        last = self._parts.last
+        if last is None or last.kind is not kind or last.seal:
+            return self._parts.begin(kind)
+        return last
+
+    def _seal(self, seal: str | None) -> None:
+        if seal:
+            self._parts.seal(self._parts.begin(Kind.THOUGHT), _json(seal))
+
+    def close(self) -> list[StreamDelta]:
+        return self._parts.take()
+
+    def answer(self, model: str, provider: str) -> Assistant:
+        told = _STOPS.get(self.finish_reason, Stop.END)
+        return whole(self._parts, told, self._usage, model, provider)
+
+
+def usage_of(wire: WireUsage) -> Usage:
+    """They count thoughts beside the answer."""
+    thought = sane(wire.thoughts_token_count or 0)
+    return Usage(
+        input=sane(wire.prompt_token_count or 0) + sane(wire.tool_use_prompt_token_count or 0),
+        output=sane(wire.candidates_token_count or 0) + thought,
+        cache_read=sane(wire.cached_content_token_count or 0),
+        reasoning=thought,
+    )
+
+
+def _json(seal: str) -> str:
+    return msgspec.json.encode(Sealed(seal)).decode()

@@ -1,0 +1,1 @@
+"""Looking back after a turn: what of it is worth remembering."""

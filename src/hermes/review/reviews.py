@@ -1,0 +1,115 @@
+"""When a turn has ended: count, and look back in the background when it is time to."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from hermes.changes.provenance import REVIEW
+from hermes.kit.tasks import beside
+from hermes.review.reviewer import Occasion, Reviewer, ReviewParts
+from hermes.review.telling import Notifying, told
+from hermes.schema.events import Outcome
+from hermes.schema.scope import OWNER, Role
+from hermes.session.nudges import Due, Intervals, Nudges, replayed
+from hermes.session.runner import Turn
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 2
+SESSIONS = 256
+NOT_OF = frozenset({REVIEW, "subagent", "cron"})
+"""Sessions in which no person speaks."""
+
+Tell = Callable[[Occasion, str], Awaitable[None]]
+
+
+class ReviewRules(Struct, frozen=True, kw_only=True):
+    """`memory` and `skills` say what there is to be looked at; `timeout` is for a whole review."""
+
+    intervals: Intervals = Intervals()
+    memory: bool = True
+    skills: bool = True
+    timeout: float = 600.0
+    notifying: Notifying = Notifying.ON
+
+
+class _Counted(Struct):
+    nudges: Nudges
+    seq: int = 0
+
+
+class Reviews:
+    """One at a time for a session, few at a time for all; nothing here ever holds up a turn."""
+
+    def __init__(
+        self, parts: ReviewParts, rules: ReviewRules, tell: Tell, group: TaskGroup
+    ) -> None:
+        self._parts = parts
+        self._rules = rules
+        self._tell = tell
+        self._group = group
+        self._reviewer = Reviewer(parts)
+        self._limit = anyio.CapacityLimiter(AT_ONCE)
+        self._at_work: set[str] = set()
+        self._counted: OrderedDict[str, _Counted] = OrderedDict()
+
+    def ended(self, turn: Turn, outcome: Outcome) -> None:
+        """Called when the answer is on its way. Only the owner's turns are looked back on."""
+        source = turn.source or turn.session.source
+        if outcome is not Outcome.DONE or turn.bare or turn.role is not Role.OWNER:
+            return
+        if source in NOT_OF or turn.session.id in self._at_work:
+            return
+        occasion = Occasion(
+            session=turn.session.id,
+            principal=turn.principal or turn.session.principal,
+            source=source,
+            address=turn.address,
+        )
+        self._at_work.add(occasion.session)
+        self._group.start_soon(self._consider, occasion)
+
+    async def _consider(self, occasion: Occasion) -> None:
+        try:
+            with anyio.move_on_after(self._rules.timeout) as limit:
+                async with self._limit:
+                    if due := await self._due(occasion.session):
+                        await self._review(occasion, due)
+            if limit.cancelled_caught:
+                log.warning("the review of session %s took too long", occasion.session)
+        except Exception:
+            log.exception("the review of session %s failed", occasion.session)
+        finally:
+            self._at_work.discard(occasion.session)
+
+    async def _review(self, occasion: Occasion, due: Due) -> None:
+        findings = await self._reviewer.review(occasion, due)
+        if text := told(findings, self._rules.notifying):
+            await self._tell(occasion, text)
+
+    async def _due(self, session: str) -> Due:
+        """Counted on from where it was left; of turns before this process only the last counts."""
+        known = self._counted.pop(session, None)
+        counted = known or _Counted(Nudges(self._rules.intervals))
+        rows = await self._parts.store.seen_by(OWNER).messages(session, counted.seq)
+        found = replayed(counted.nudges, rows, memory=self._rules.memory, skills=self._rules.skills)
+        counted.seq = rows[-1].seq if rows else counted.seq
+        self._counted[session] = counted
+        while len(self._counted) > SESSIONS:
+            self._counted.popitem(last=False)
+        meant = found if known is not None else found[-1:]
+        return Due(memory=any(d.memory for d in meant), skills=any(d.skills for d in meant))
+
+
+@asynccontextmanager
+async def open_reviews(
+    parts: ReviewParts, rules: ReviewRules, tell: Tell
+) -> AsyncGenerator[Reviews]:
+    """For as long as the profile is open; leaving it ends what still looks back."""
+    async with beside() as group:
+        yield Reviews(parts, rules, tell, group)

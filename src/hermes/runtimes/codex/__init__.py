@@ -1,0 +1,1 @@
+"""Turns that are run by `codex app-server`, a coding agent in a process of its own."""

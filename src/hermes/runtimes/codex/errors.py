@@ -1,0 +1,125 @@
+"""Why codex gave no answer, in one sentence that says what to do next."""
+
+import re
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.text import one_line
+from hermes.schema.errors import (
+    BadRequest,
+    ContextTooLong,
+    ModelError,
+    OutOfCredit,
+    Overloaded,
+    PolicyRefused,
+    RateLimited,
+    Unauthorized,
+    Unreachable,
+)
+
+WIDTH = 400
+"""How much of codex's own words is worth showing."""
+BACK = "`/codex-runtime auto` goes back to our own loop"
+LOGIN = f"Run `codex login` on this machine, then ask again; {BACK}."
+AGAIN = f"Ask again; {BACK}."
+
+_LOGIN_WORDS = re.compile(
+    r"""invalid_grant | invalid[_ ]token | token_expired | token\ (?:has\ )?expired
+    | refresh[_ ]token | token\ refresh | failed\ to\ refresh\ (?:the\ )?(?:access\ )?token
+    | not\ (?:logged\ in|authenticated) | (?:please|must)\ (?:log|sign)\ in
+    | log\ ?in\ (?:is\ )?(?:again|required) | codex\ login
+    | \b401\b[\ :,]*unauthorized | unauthorized[\ :,]*\b401\b | status\ 401\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Words that only a login mends. What is not surely one of them is shown as it is."""
+
+
+class Told(Struct, frozen=True, rename="camel"):
+    """An error in a turn, as the app-server tells it."""
+
+    message: str = ""
+    codex_error_info: Raw = Raw(b"null")
+    additional_details: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """The one word, or the name of the one member that there is."""
+        given = bytes(self.codex_error_info).lstrip()
+        try:
+            if given.startswith(b"{"):
+                return next(iter(msgspec.json.decode(given, type=dict[str, object])), "")
+            return msgspec.json.decode(given, type=str | None) or ""
+        except (msgspec.DecodeError, RecursionError):
+            return ""
+
+
+_KINDS: dict[str, type[ModelError]] = {
+    "contextWindowExceeded": ContextTooLong,
+    "usageLimitExceeded": OutOfCredit,
+    "sessionBudgetExceeded": OutOfCredit,
+    "rateLimitExceeded": RateLimited,
+    "serverOverloaded": Overloaded,
+    "internalServerError": Overloaded,
+    "cyberPolicy": PolicyRefused,
+    "badRequest": BadRequest,
+    "httpConnectionFailed": Unreachable,
+    "responseStreamConnectionFailed": Unreachable,
+    "responseStreamDisconnected": Unreachable,
+    "responseTooManyFailedAttempts": Unreachable,
+}
+
+
+def is_login(text: str) -> bool:
+    """Whether it says that codex has to be let in anew."""
+    return _LOGIN_WORDS.search(text) is not None
+
+
+def failed(told: Told, said: str = "") -> ModelError:
+    """The turn ended with an error; `said` is what codex wrote to its log meanwhile."""
+    words = told.message or told.additional_details or "it did not say why"
+    if told.kind == "unauthorized" or is_login(f"{words}\n{told.additional_details or ''}\n{said}"):
+        return login(words)
+    kind = _KINDS.get(told.kind, ModelError)
+    return kind(f"⚠️ Codex could not answer: {shown(words)}", hint=AGAIN)
+
+
+def login(words: str) -> ModelError:
+    return Unauthorized(
+        f"⚠️ Codex is not logged in, or its login has expired ({shown(words)}).", hint=LOGIN
+    )
+
+
+def died(said: str) -> ModelError:
+    if is_login(said):
+        return login(_last_line(said))
+    why = f" Its last words: {shown(_last_line(said))}" if said.strip() else ""
+    return Unreachable(f"⚠️ The codex process ended in the middle of the work.{why}", hint=AGAIN)
+
+
+def refused(what: str, message: str, said: str = "") -> ModelError:
+    """It answered a request with an error."""
+    if is_login(f"{message}\n{said}"):
+        return login(message)
+    return ModelError(f"⚠️ Codex refused {what}: {shown(message)}", hint=AGAIN)
+
+
+def silent(what: str, seconds: float) -> ModelError:
+    return Overloaded(f"⚠️ Codex did not answer {what} in {seconds:g} s.", hint=AGAIN)
+
+
+def no_start(why: str) -> ModelError:
+    return Unreachable(
+        f"⚠️ Codex could not be started: {shown(why)}",
+        hint=f"Install it (npm package @openai/codex) or name it in CODEX_PATH; {BACK}.",
+    )
+
+
+def shown(words: str) -> str:
+    line = one_line(words, WIDTH)
+    return line if line.endswith((".", "!", "?", "…")) else f"{line}."
+
+
+def _last_line(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

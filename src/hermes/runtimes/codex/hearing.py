@@ -1,0 +1,359 @@
+"""One turn as codex tells it, turned into our events; it knows at any moment what was heard."""
+
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.ids import new_id
+from hermes.kit.text import one_line
+from hermes.ports.runtime import Heard
+from hermes.runtimes.codex import names
+from hermes.runtimes.codex.errors import Told
+from hermes.runtimes.codex.items import Came, Item, Work, came_of, thoughts_of, work_of
+from hermes.runtimes.codex.wire import Incoming
+from hermes.schema.events import (
+    Notice,
+    ReasoningDelta,
+    Said,
+    TextDelta,
+    ToolProgress,
+    ToolStarted,
+)
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    Usage,
+    User,
+)
+
+ABORTED = re.compile(r"<turn_aborted\s*/?>.*", re.DOTALL)
+"""Some versions end a turn with these words instead of saying that it has ended."""
+INTERRUPTED = "Interrupted while running; the outcome is unknown."
+_MARKS = {"completed": "[x]", "inProgress": "[>]"}
+
+
+class _ItemNote(Struct, rename="camel"):
+    item: Item = msgspec.field(default_factory=Item)
+    turn_id: str = ""
+
+
+class _DeltaNote(Struct, rename="camel"):
+    item_id: str = ""
+    delta: str = ""
+    message: str = ""
+    turn_id: str = ""
+
+
+class _Tokens(Struct, rename="camel"):
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_output_tokens: int = 0
+
+    def usage(self) -> Usage:
+        return Usage(
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_input_tokens,
+            self.cache_write_input_tokens,
+            self.reasoning_output_tokens,
+        )
+
+
+class _TokenUsage(Struct):
+    last: _Tokens = msgspec.field(default_factory=_Tokens)
+
+
+class _UsageNote(Struct, rename="camel"):
+    token_usage: _TokenUsage = msgspec.field(default_factory=_TokenUsage)
+    turn_id: str = ""
+
+
+class _Step(Struct):
+    step: str = ""
+    status: str = ""
+
+
+class _PlanNote(Struct):
+    plan: list[_Step] = []
+    explanation: str | None = None
+
+
+class _DiffNote(Struct):
+    diff: str = ""
+
+
+class _ErrorNote(Struct, rename="camel"):
+    error: Told = Told()
+    will_retry: bool = False
+    message: str = ""
+
+
+class End(Struct):
+    """How the turn ended: completed, interrupted or failed."""
+
+    id: str = ""
+    status: str = ""
+    error: Told | None = None
+
+
+class _EndNote(Struct):
+    turn: End = msgspec.field(default_factory=End)
+
+
+class _Open:
+    """A call that has begun; it is told when no other one before it is still open."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.told = False
+        self.came: Came | None = None
+
+
+class Hearing:
+    """`model` and `provider` are those of the thread. Feed it what comes, tell what it gives."""
+
+    def __init__(self, model: str = "", provider: str = "") -> None:
+        self._model = model
+        self._provider = provider
+        self._open: dict[str, _Open] = {}
+        self._thoughts: list[str] = []
+        self._text = ""
+        self._partial: dict[str, str] = {}
+        self._usage = Usage()
+        self._steered: dict[str, User] = {}
+        self._shown_diff = ""
+        self._trouble = Told()
+        self.turn = ""
+        self.end: End | None = None
+        self.aborted = False
+        self.answered = False
+        """Whether a message of codex's came to its end."""
+        self.tool_ended = False
+        """Whether the last thing that happened was the end of a tool."""
+        self.last = ""
+        """The id of the last message that was told and that codex knows, too."""
+        self.changes: dict[str, Item] = {}
+        """Changes of files by their items, for whoever is asked about them."""
+        self.iterations = 0
+        self._ways: Mapping[str, Callable[[Raw], list[Heard]]] = {
+            names.ITEM_STARTED: self._begin,
+            names.ITEM_COMPLETED: self._complete,
+            names.USAGE_UPDATED: self._spend,
+            names.PLAN_UPDATED: _plan,
+            names.DIFF_UPDATED: self._diff,
+            names.ERROR: self._hear_trouble,
+            names.WARNING: self._hear_trouble,
+            names.TURN_COMPLETED: self._finish,
+        }
+
+    def steered(self, message: User) -> None:
+        """It was given to codex; it is told when codex has read it."""
+        self._steered[message.id] = message
+
+    def unsteered(self, message: User) -> None:
+        self._steered.pop(message.id, None)
+
+    @property
+    def unheard(self) -> tuple[User, ...]:
+        return tuple(self._steered.values())
+
+    @property
+    def trouble(self) -> Told:
+        """The last error that was told in the turn."""
+        return self._trouble
+
+    def feed(self, note: Incoming) -> list[Heard]:
+        """Raises nothing: what cannot be read says nothing."""
+        try:
+            return self._feed(note)
+        except (msgspec.DecodeError, RecursionError):
+            return []
+
+    def _feed(self, note: Incoming) -> list[Heard]:
+        if note.method in names.DELTAS:
+            return self._delta(note.method, msgspec.json.decode(note.params, type=_DeltaNote))
+        hear = self._ways.get(note.method)
+        return hear(note.params) if hear is not None else []
+
+    def _delta(self, method: str, note: _DeltaNote) -> list[Heard]:
+        self.tool_ended = False
+        match method:
+            case names.TEXT_DELTA:
+                self._partial[note.item_id] = self._partial.get(note.item_id, "") + note.delta
+                return [TextDelta(note.delta)]
+            case names.OUTPUT_DELTA | names.MCP_PROGRESS:
+                found = self._open.get(note.item_id)
+                text = note.delta or note.message
+                return [ToolProgress(found.work.id, text)] if found and found.told and text else []
+            case _:
+                return [ReasoningDelta(note.delta)]
+
+    def _begin(self, params: Raw) -> list[Heard]:
+        item = msgspec.json.decode(params, type=_ItemNote).item
+        self.tool_ended = False
+        if item.type == "fileChange":
+            self.changes[item.id] = item
+        work = work_of(item)
+        if work is None or item.id in self._open:
+            return []
+        self._open[item.id] = _Open(work)
+        return self._tell_open()
+
+    def _complete(self, params: Raw) -> list[Heard]:
+        item = msgspec.json.decode(params, type=_ItemNote).item
+        self.tool_ended = False
+        match item.type:
+            case "agentMessage":
+                return self._speak(item)
+            case "reasoning":
+                self._thoughts.append(thoughts_of(item))
+                return []
+            case "userMessage":
+                return self._hear_user(item)
+            case "contextCompaction":
+                return [Notice("Codex has shortened what it remembers of this conversation.")]
+            case _:
+                return self._end_work(item)
+
+    def _end_work(self, item: Item) -> list[Heard]:
+        work = work_of(item)
+        self.tool_ended = work is not None or item.type == "dynamicToolCall"
+        if work is None:
+            return [Notice(f"Codex: {item.type}.")] if item.type in names.ITEMS - _QUIET else []
+        self.iterations += 1
+        found = self._open.setdefault(item.id, _Open(work))
+        found.came = came_of(item)
+        return self._tell_open()
+
+    def _tell_open(self) -> list[Heard]:
+        """Calls one after the other, each with its result, in the order in which they began."""
+        heard: list[Heard] = []
+        for key, one in list(self._open.items()):
+            if not one.told:
+                one.told = True
+                work = one.work
+                call = ToolCall(work.id, work.name, work.args)
+                heard += [self._said((call,), Stop.TOOLS), ToolStarted(call, work.effect)]
+            if one.came is None:
+                break
+            heard.append(self._result(one.work, one.came))
+            del self._open[key]
+        return heard
+
+    def _result(self, work: Work, came: Came) -> Said:
+        self.last = new_id("msg")
+        return Said(Result(self.last, work.id, (Text(came.text),), came.failed, came.shown))
+
+    def _speak(self, item: Item) -> list[Heard]:
+        self._partial.pop(item.id, None)
+        text = item.text or ""
+        if ABORTED.search(text):
+            self.aborted = True
+            text = ABORTED.sub("", text)
+        heard = self.flush()
+        if text.strip():
+            self._text = text
+            self.answered = True
+        return heard
+
+    def _hear_user(self, item: Item) -> list[Heard]:
+        message = self._steered.pop(item.client_id or "", None)
+        if message is None:
+            return []
+        heard = [*self._close_partial(Stop.END), Said(message)]
+        self.last = message.id
+        return heard
+
+    def _spend(self, params: Raw) -> list[Heard]:
+        note = msgspec.json.decode(params, type=_UsageNote)
+        if not self.turn or note.turn_id == self.turn:
+            self._usage += note.token_usage.last.usage()
+        return []
+
+    def _diff(self, params: Raw) -> list[Heard]:
+        lines = msgspec.json.decode(params, type=_DiffNote).diff.splitlines()
+        files = sum(line.startswith("diff --git") for line in lines)
+        more = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
+        less = sum(line.startswith("-") and not line.startswith("---") for line in lines)
+        words = f"Changes so far: {files} file(s), +{more} -{less}."
+        if not files or words == self._shown_diff:
+            return []
+        self._shown_diff = words
+        return [Notice(words)]
+
+    def _hear_trouble(self, params: Raw) -> list[Heard]:
+        note = msgspec.json.decode(params, type=_ErrorNote)
+        words = note.error.message or note.message
+        if note.error.message:
+            self._trouble = note.error
+        return [Notice(f"Codex: {one_line(words, 300)}")] if words else []
+
+    def _finish(self, params: Raw) -> list[Heard]:
+        end = msgspec.json.decode(params, type=_EndNote).turn
+        if self.turn and end.id and end.id != self.turn:
+            return []
+        self.end = end
+        return []
+
+    def flush(self) -> list[Heard]:
+        """What was said and not yet told."""
+        return [self._said((), Stop.END)] if self._text else []
+
+    def close(self) -> list[Heard]:
+        """The turn is over: whatever is open is closed, half an answer is kept as one."""
+        cut = self.end is None or self.end.status != "completed"
+        heard: list[Heard] = []
+        for one in self._open.values():
+            if one.came is None:
+                one.came = Came(INTERRUPTED, failed=True)
+        heard += self._tell_open()
+        heard += self._close_partial(Stop.CANCELLED if cut else Stop.END)
+        return heard
+
+    def _close_partial(self, stop: Stop) -> list[Heard]:
+        """Codex says no more about an answer that was broken off: neither at a steer nor an end."""
+        heard = self.flush()
+        known = self.last
+        partial = "".join(self._partial.values())
+        self._partial.clear()
+        if partial.strip():
+            self._text = partial
+            heard.append(self._said((), stop))
+            if stop is Stop.CANCELLED:
+                self.last = known
+        return heard
+
+    def _said(self, calls: tuple[ToolCall, ...], stop: Stop) -> Said:
+        thoughts = tuple(Reasoning(text) for text in self._thoughts if text.strip())
+        words = (Text(self._text),) if self._text else ()
+        message: Message = Assistant(
+            new_id("msg"),
+            (*thoughts, *words, *calls),
+            stop,
+            self._usage,
+            self._model,
+            self._provider,
+        )
+        self._thoughts, self._text, self._usage = [], "", Usage()
+        self.last = message.id
+        return Said(message)
+
+
+_QUIET = frozenset({"dynamicToolCall", "plan", "imageView", "agentMessage", "userMessage"})
+
+
+def _plan(params: Raw) -> list[Heard]:
+    note = msgspec.json.decode(params, type=_PlanNote)
+    lines = [f"{_MARKS.get(one.status, '[ ]')} {one.step}" for one in note.plan]
+    if not lines:
+        return []
+    return [Notice("Plan: " + "; ".join(lines))]

@@ -1,0 +1,194 @@
+"""The codex process of a profile: started when it is needed, replaced when it is not well."""
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from hermes import __version__
+from hermes.kit.redact import Redactor
+from hermes.ports.sandbox import Process
+from hermes.runtimes.codex import names
+from hermes.runtimes.codex.errors import no_start
+from hermes.runtimes.codex.server import AppServer
+from hermes.runtimes.codex.wire import Json
+from hermes.schema.errors import ModelError, SandboxError
+
+log = logging.getLogger(__name__)
+
+TAIL = 16_384
+"""Bytes of its log that are looked at when something went wrong."""
+TAIL_LINES = 12
+LARGEST_LOG = 2_000_000
+_LOGGED = 'log=$1; shift; exec "$@" 2>>"$log"'
+"""What it writes to stderr must not come between the halves of a message."""
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+
+
+Launch = Callable[[Command], AbstractAsyncContextManager[Process]]
+"""Starts a process with an open standard input; leaving the block ends all of it."""
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """Seconds. `quiet` is how long nothing may come after a tool has ended.
+
+    After `idle` without a turn the process is ended; the next turn starts another one.
+    """
+
+    start: float = 20.0
+    thread: float = 30.0
+    turn: float = 15.0
+    interrupt: float = 5.0
+    deadline: float = 600.0
+    quiet: float = 90.0
+    idle: float = 900.0
+
+
+class ServiceParts(Struct, frozen=True, kw_only=True):
+    """`program` is the executable; `log` the file for what it writes beside the protocol."""
+
+    launch: Launch
+    program: str
+    env: Mapping[str, str]
+    cwd: str
+    log: Path
+    redactor: Redactor
+    patience: Patience = Patience()
+
+
+class Service:
+    """One process for all threads of a profile."""
+
+    def __init__(self, parts: ServiceParts, group: TaskGroup) -> None:
+        self._parts = parts
+        self._group = group
+        self._server: AppServer | None = None
+        self._starting = anyio.Lock()
+        self.started = 0
+        """How many processes there were."""
+
+    @property
+    def patience(self) -> Patience:
+        return self._parts.patience
+
+    @asynccontextmanager
+    async def server(self) -> AsyncGenerator[AppServer]:
+        """The running one, or a new one. Raises `ModelError` when there can be none."""
+        with ExitStack() as stack:
+            async with self._starting:
+                server = self._server
+                if server is None or not server.usable:
+                    server = await self._start()
+                stack.enter_context(server.used())
+            yield server
+
+    async def _start(self) -> AppServer:
+        begin = await run_sync(self._make_room)
+        ready = _Ready()
+        self.started += 1
+        self._group.start_soon(self._keep, ready, begin)
+        await ready.done.wait()
+        if ready.server is None or ready.failure is not None:
+            raise ready.failure or no_start("it ended at once")
+        return ready.server
+
+    async def _keep(self, ready: "_Ready", begin: int) -> None:
+        """From the start of a process to its end."""
+        try:
+            async with self._parts.launch(self._command()) as process:
+                server = AppServer(process, lambda: self._said(begin))
+                async with anyio.create_task_group() as group:
+                    group.start_soon(server.serve)
+                    await self._greet(server, ready)
+                    await self._outlive(server)
+                    group.cancel_scope.cancel()
+        except SandboxError as error:
+            ready.failure = no_start(str(error))
+        except ModelError as error:
+            ready.failure = error
+        except Exception as error:  # The boundary of the background: nobody else would hear of it.
+            log.exception("the codex process was lost")
+            ready.failure = no_start(str(error))
+        finally:
+            ready.done.set()
+
+    async def _greet(self, server: AppServer, ready: "_Ready") -> None:
+        hello: Json = {
+            "clientInfo": {"name": "hermes", "title": "Hermes", "version": __version__},
+            "capabilities": {"experimentalApi": True},
+        }
+        try:
+            await server.call(names.INITIALIZE, hello, self.patience.start)
+        except ModelError as error:
+            ready.failure = no_start(str(error)) if server.dead else error
+            server.retire()
+        else:
+            await server.initialized()
+            # Whoever wanted it may have gone meanwhile: then it is there for the next.
+            ready.server = self._server = server
+        ready.done.set()
+
+    async def _outlive(self, server: AppServer) -> None:
+        """200 MB are not kept for a talk that may never go on; its thread is on disk."""
+        while not server.over.is_set():
+            with anyio.move_on_after(max(0.01, self.patience.idle - server.idle)):
+                await server.over.wait()
+            if server.idle >= self.patience.idle:
+                server.retire()
+
+    def _command(self) -> Command:
+        parts = self._parts
+        argv = ("/bin/sh", "-c", _LOGGED, "sh", str(parts.log), parts.program, "app-server")
+        return Command(argv=argv, cwd=parts.cwd, env={**parts.env, "RUST_LOG": "warn"})
+
+    def _make_room(self) -> int:
+        """Where its log begins."""
+        path = self._parts.log
+        path.parent.mkdir(parents=True, exist_ok=True)
+        size = path.stat().st_size if path.exists() else 0
+        if size > LARGEST_LOG:
+            os.truncate(path, 0)
+            return 0
+        return size
+
+    async def _said(self, begin: int) -> str:
+        """The last lines that this process wrote to its log, without secrets."""
+        return await run_sync(self._tail, begin)
+
+    def _tail(self, begin: int) -> str:
+        try:
+            with self._parts.log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(begin, size - TAIL) if begin <= size else max(0, size - TAIL))
+                text = file.read(TAIL).decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return self._parts.redactor.redact("\n".join(text.splitlines()[-TAIL_LINES:]))
+
+
+class _Ready:
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.server: AppServer | None = None
+        self.failure: ModelError | None = None
+
+
+@asynccontextmanager
+async def open_service(parts: ServiceParts) -> AsyncGenerator[Service]:
+    """No process yet; whatever was started ends with the block."""
+    async with anyio.create_task_group() as group:
+        try:
+            yield Service(parts, group)
+        finally:
+            group.cancel_scope.cancel()

@@ -1,0 +1,285 @@
+"""Which thread of codex belongs to which session, and what of the session it has not heard."""
+
+import logging
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.kit.clock import Clock
+from hermes.kit.pictures import picture_kind
+from hermes.ports.blobs import Blobs
+from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.runtime import Errand
+from hermes.ports.store import Store
+from hermes.runtimes.codex import names
+from hermes.runtimes.codex.errors import refused
+from hermes.runtimes.codex.server import AppServer
+from hermes.runtimes.codex.service import Patience
+from hermes.runtimes.codex.wire import Json
+from hermes.schema.errors import ModelError, StoreError
+from hermes.schema.messages import Assistant, Media, Message, Text, User, text_of
+from hermes.schema.tools import ToolSpec
+
+log = logging.getLogger(__name__)
+
+KIND = "codex_thread"
+ON_REQUEST = "on-request"
+MOST = 32
+"""Threads that are open at once, those with the newest turns."""
+USUAL_SANDBOX = "workspace-write"
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """`model` and `effort` are codex's own when they are empty.
+
+    `sandbox` is said when the person's own settings of codex say nothing. `config` is given to
+    each thread, MCP servers among it, and nothing is written to files of codex.
+    """
+
+    model: str = ""
+    effort: str = ""
+    sandbox: str = USUAL_SANDBOX
+    config: Mapping[str, object] = {}
+
+
+class Kept(Struct, frozen=True):
+    """`seen` is the last message of the session that the thread knows."""
+
+    thread: str
+    seen: str = ""
+
+
+class Opened(Struct, frozen=True):
+    """A thread, ready for a turn."""
+
+    id: str
+    model: str = ""
+    provider: str = ""
+
+
+class _Named(Struct, rename="camel"):
+    id: str | None = None
+    session_id: str | None = None
+
+
+class _Given(Struct, rename="camel"):
+    """Versions differ in where they say what the thread is called."""
+
+    thread: _Named | None = None
+    thread_id: str | None = None
+    session_id: str | None = None
+    model: str | None = None
+    model_provider: str | None = None
+
+    @property
+    def id(self) -> str:
+        named = self.thread or _Named()
+        return named.id or named.session_id or self.thread_id or self.session_id or ""
+
+
+class _CodexConfig(Struct):
+    sandbox_mode: str | None = None
+
+
+class _ConfigRead(Struct):
+    config: _CodexConfig = msgspec.field(default_factory=_CodexConfig)
+
+
+class Threads:
+    """Remembers on disk, so that a thread outlives our process and codex's."""
+
+    def __init__(
+        self, store: Store | None, clock: Clock, settings: Settings, patience: Patience
+    ) -> None:
+        """Without a store it remembers for as long as it lives."""
+        self._store = store
+        self._known: dict[str, Kept] = {}
+        self._clock = clock
+        self._settings = settings
+        self._patience = patience
+
+    async def open(self, server: AppServer, errand: Errand) -> Opened:
+        """The session's own thread, or a new one that is told what was said so far."""
+        kept = await self._kept(errand.scope.session)
+        said, _ = apart(errand.messages)
+        behind = _behind(said, kept.seen) if kept is not None else None
+        opened = None
+        if kept is not None and behind is not None:
+            opened = await self._go_on(server, errand, kept.thread)
+        if opened is None:
+            opened, behind = await self._begin(server, errand), said
+        await self._tell_the_rest(server, opened.id, behind or ())
+        await self._let_go(server)
+        return opened
+
+    async def _let_go(self, server: AppServer) -> None:
+        """Codex keeps every thread in memory that somebody may still listen to."""
+        quiet = [thread for thread in server.threads if not server.is_heard(thread)]
+        for thread in quiet[: max(0, len(server.threads) - MOST)]:
+            del server.threads[thread]
+            try:
+                params: Json = {"threadId": thread}
+                await server.call(names.THREAD_UNSUBSCRIBE, params, self._patience.thread)
+            except ModelError as error:
+                log.info("codex did not let go of thread %s: %s", thread, error)
+
+    async def keep(self, session: str, thread: str, seen: str) -> None:
+        kept = Kept(thread, seen)
+        if self._store is None:
+            self._known[session] = kept
+            return
+        body = Raw(msgspec.json.encode(kept))
+        now = self._clock.now()
+        matter = Matter(
+            kind=KIND, id=session, session=session, state="kept", at=now, body=body, open=False
+        )
+        try:
+            await self._store.commit(PutMatter(matter))
+        except StoreError as error:
+            log.warning("which thread of codex belongs to %s was not kept: %s", session, error)
+
+    async def _kept(self, session: str) -> Kept | None:
+        if self._store is None:
+            return self._known.get(session)
+        try:
+            matter = await self._store.matters.get(KIND, session)
+            return None if matter is None else msgspec.json.decode(matter.body, type=Kept)
+        except (StoreError, msgspec.DecodeError) as error:
+            log.warning("which thread of codex belongs to %s is not known: %s", session, error)
+            return None
+
+    async def _go_on(self, server: AppServer, errand: Errand, thread: str) -> Opened | None:
+        """None when codex no longer has it."""
+        if (known := server.threads.pop(thread, None)) is not None:
+            server.threads[thread] = known
+            return Opened(thread, *known)
+        params = await self._params(server, errand)
+        params |= {"threadId": thread, "excludeTurns": True}
+        try:
+            given = await server.call(names.THREAD_RESUME, params, self._patience.thread)
+        except ModelError as error:
+            if server.dead:
+                raise
+            log.info("codex has no thread %s any more: %s", thread, error)
+            return None
+        return _opened(given, server)
+
+    async def _begin(self, server: AppServer, errand: Errand) -> Opened:
+        params = await self._params(server, errand)
+        if errand.tools:
+            params["dynamicTools"] = [_offered(spec) for spec in errand.tools]
+        given = await server.call(names.THREAD_START, params, self._patience.thread)
+        return _opened(given, server)
+
+    async def _params(self, server: AppServer, errand: Errand) -> Json:
+        settings = self._settings
+        params: Json = {"cwd": errand.scope.workspace, "approvalPolicy": ON_REQUEST}
+        if not await self._has_sandbox(server, errand.scope.workspace):
+            params["sandbox"] = settings.sandbox
+        if errand.system:
+            params["developerInstructions"] = errand.system
+        if settings.model:
+            params["model"] = settings.model
+        if settings.config:
+            params["config"] = dict(settings.config)
+        return params
+
+    async def _has_sandbox(self, server: AppServer, cwd: str) -> bool:
+        """Whether the person chose one in codex's own settings."""
+        try:
+            given = await server.call(names.CONFIG_READ, {"cwd": cwd}, self._patience.thread)
+            return msgspec.json.decode(given, type=_ConfigRead).config.sandbox_mode is not None
+        except (ModelError, msgspec.DecodeError) as error:
+            log.info("the settings of codex could not be read: %s", error)
+            return False
+
+    async def _tell_the_rest(
+        self, server: AppServer, thread: str, behind: Sequence[Message]
+    ) -> None:
+        items = [item for message in behind if (item := _as_item(message)) is not None]
+        if items:
+            params: Json = {"threadId": thread, "items": items}
+            await server.call(names.THREAD_INJECT, params, self._patience.thread)
+
+
+def apart(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[User]]:
+    """What was said before, and what is to be answered now."""
+    place = len(messages)
+    while place and isinstance(messages[place - 1], User):
+        place -= 1
+    asked = [message for message in messages[place:] if isinstance(message, User)]
+    return messages[:place], asked
+
+
+def _behind(said: Sequence[Message], seen: str) -> Sequence[Message] | None:
+    """What came after the last message that it knows; None when that was taken back."""
+    if not seen:
+        return said
+    for place in range(len(said) - 1, -1, -1):
+        if said[place].id == seen:
+            return said[place + 1 :]
+    return None
+
+
+def _as_item(message: Message) -> Json | None:
+    """Words only: what tools did elsewhere is in the words about it."""
+    text = text_of(message)
+    if not text.strip():
+        return None
+    if isinstance(message, User):
+        return _item("user", "input_text", text)
+    if isinstance(message, Assistant):
+        return _item("assistant", "output_text", text)
+    return None
+
+
+def _item(role: str, kind: str, text: str) -> Json:
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+def _offered(spec: ToolSpec) -> Json:
+    return {
+        "type": "function",
+        "name": spec.name,
+        "description": spec.description,
+        "inputSchema": spec.schema,
+    }
+
+
+def _opened(given: Raw, server: AppServer) -> Opened:
+    try:
+        read = msgspec.json.decode(given, type=_Given)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise refused("a thread", f"its answer cannot be read ({error})") from error
+    if not read.id:
+        raise refused("a thread", "its answer names none")
+    names_of_model = (read.model or "", read.model_provider or "")
+    server.threads[read.id] = names_of_model
+    return Opened(read.id, *names_of_model)
+
+
+async def input_of(messages: Sequence[User], blobs: Blobs | None) -> list[Json]:
+    """What people said, with pictures; of other files the names."""
+    given: list[Json] = []
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, Text) and part.text:
+                given.append({"type": "text", "text": part.text})
+            elif isinstance(part, Media):
+                given.append(await _picture(part, blobs))
+    return given
+
+
+async def _picture(media: Media, blobs: Blobs | None) -> Json:
+    try:
+        data = await blobs.read(media.digest) if blobs is not None else b""
+    except (StoreError, OSError) as error:
+        log.warning("%s cannot be read and stays behind: %s", media.name or media.digest, error)
+        data = b""
+    if (kind := picture_kind(data)) is None:
+        name = f"[attached: {media.name or 'a file'} ({media.media_type}), which stayed behind]"
+        return {"type": "text", "text": name}
+    url = f"data:{kind};base64,{b64encode(data).decode()}"
+    return {"type": "image", "url": url}

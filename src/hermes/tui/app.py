@@ -1,0 +1,110 @@
+"""The terminal UI as a program: its looks, its threads, its end."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import ClassVar
+
+from msgspec import Struct
+from textual import on
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from hermes.kit.clock import Clock
+from hermes.schema.errors import HermesError
+from hermes.tui.companion import Companion
+from hermes.tui.errands import Errands
+from hermes.tui.history import History
+from hermes.tui.look import DARK, THEMES, other
+from hermes.tui.screens.chat import Chat, Going, House
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """`history` is the file of what was typed; `look` is dark or light.
+
+    With `signals` the process listens to them, as a program in a terminal should.
+    """
+
+    history: Path
+    clock: Clock
+    look: str = "dark"
+    signals: bool = False
+
+
+class Farewell(Struct, frozen=True):
+    """How it ended, and what stood on the screen, for the terminal that comes back."""
+
+    code: int
+    text: str
+    trouble: HermesError | None = None
+
+
+class Ui(App[int]):
+    TITLE = "hermes"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+t", "other_look", show=False, priority=True)
+    ]
+
+    def __init__(self, companion: Companion, setting: Setting) -> None:
+        super().__init__()
+        self._companion = companion
+        self._setting = setting
+        self._errands = Errands("tui-talk")
+        self._aside = Errands("tui-aside")
+        history = History(setting.history)
+        house = House(companion, self._errands, self._aside, history, setting.clock)
+        self.chat = Chat(house)
+        self.text = ""
+        self.trouble: HermesError | None = None
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self.theme = THEMES.get(setting.look, DARK).name
+
+    def on_mount(self) -> None:
+        self._errands.start()
+        self._aside.start()
+        if self._setting.signals:
+            loop = asyncio.get_running_loop()
+            for number in _ENDING:
+                loop.add_signal_handler(number, self._end, 128 + number)
+        self.push_screen(self.chat)
+
+    @on(Going)
+    def _leave(self, event: Going) -> None:
+        self.trouble = event.trouble
+        self._end(event.code)
+
+    def _end(self, code: int) -> None:
+        """What is going on is not wanted any more; all that matters is on disk."""
+        if self.chat.talk.busy:
+            self._companion.interrupt()
+        self.text = self.chat.transcript.plain()
+        self._errands.close()
+        self._aside.close()
+        self.exit(code)
+
+    def action_other_look(self) -> None:
+        self.theme = other(self.theme)
+
+    def check(self) -> None:
+        """Raises what went wrong in the program itself, if anything did."""
+        if self._exception is not None:
+            raise self._exception
+
+    def _fatal_error(self) -> None:
+        """No pages of source code: whoever runs this tells of it in a sentence, and logs it."""
+        self._close_messages_no_wait()
+
+    async def action_quit(self) -> None:
+        self._end(0)
+
+
+def show(companion: Companion, setting: Setting) -> Farewell:
+    """Until the person leaves."""
+    ui = Ui(companion, setting)
+    code = ui.run()
+    ui.check()
+    return Farewell(code or 0, ui.text, ui.trouble)

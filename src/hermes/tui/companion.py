@@ -1,0 +1,121 @@
+"""What the terminal UI asks of whoever brings it together with an agent."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.messages import Media, Text
+
+GONE = "gateway"
+"""The code of the error after which there is nobody to talk to any more."""
+CANCELLED = "cancelled"
+"""The code of the error for what somebody did not want any more."""
+
+Parts: TypeAlias = tuple[Text | Media, ...]
+
+
+class Hello(Struct, frozen=True, kw_only=True):
+    """What there is to know at the beginning; `recap` has who spoke, and the words."""
+
+    model: str
+    folder: str
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    trouble: str = ""
+    hint: str = ""
+    recap: tuple[tuple[str, str], ...] = ()
+
+
+class Now(Struct, frozen=True, kw_only=True):
+    """The session as it is: its model, that model's room in tokens, what holds commands back."""
+
+    session: str
+    started: bool = False
+    model: str = ""
+    window: int = 0
+    wall: str = ""
+
+
+class Shown(Struct, frozen=True):
+    """Something to read; first the screen is emptied, or the clipboard filled, if it says so."""
+
+    text: str
+    clear: bool = False
+    clip: str = ""
+
+
+class Speak(Struct, frozen=True):
+    """Something to say to the agent in the person's name; `told` is for the person."""
+
+    parts: Parts
+    told: str = ""
+
+
+class Bye(Struct, frozen=True):
+    """The person wants to go."""
+
+
+class Words(Struct, frozen=True):
+    """It was no command: it is to be said as it stands."""
+
+
+Done: TypeAlias = Shown | Speak | Bye | Words
+
+
+class Past(Struct, frozen=True, kw_only=True):
+    """A session to go back to."""
+
+    id: str
+    about: str
+    messages: int
+    last_at: datetime
+
+
+class Offered(Struct, frozen=True, kw_only=True):
+    """A model to choose; without a name, what is wrong with its provider."""
+
+    provider: str
+    model: str = ""
+    trouble: str = ""
+
+
+class Companion(Protocol):
+    """Every method waits for its end and raises a `HermesError` when it cannot be done.
+
+    One thing at a time, except `answer`, `interrupt`, `sessions` and `models`, which may be
+    called from another thread while a turn goes on.
+    """
+
+    @property
+    def hello(self) -> Hello: ...
+
+    @property
+    def now(self) -> Now: ...
+
+    def say(self, parts: Parts, show: Callable[[Event], None]) -> Outcome:
+        """One turn; `show` is called by the thread that waits here."""
+        ...
+
+    def answer(self, question: str, words: str) -> None: ...
+
+    def news(self) -> bool:
+        """Whether something came in by itself; no parts at all ask about it."""
+        ...
+
+    def command(self, line: str) -> Done: ...
+
+    def cost(self, ended: RunEnded) -> float | None:
+        """What a run cost in dollars; None when nobody knows."""
+        ...
+
+    def interrupt(self) -> None: ...
+
+    def sessions(self, words: str) -> Sequence[Past]:
+        """Those that were active last, or those that fit the words."""
+        ...
+
+    def models(self) -> Sequence[Offered]: ...

@@ -1,0 +1,70 @@
+"""Markdown, while it is being written, cut where nothing before the cut can change any more."""
+
+import re
+
+from msgspec import Struct
+
+LONG = 1_500
+"""Characters from which on a piece ends at the next paragraph."""
+VERY_LONG = 20_000
+"""Characters from which on it ends at the next empty line, even within a list."""
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_GOES_ON = re.compile(r"[ \t]|[-*+>|]|\d+[.)]")
+"""How a line begins that may belong to the list, quote or table before an empty line."""
+
+
+class Piece(Struct, frozen=True):
+    """Text to add to the piece that is open, or to begin one with; `last` closes it."""
+
+    text: str
+    last: bool = False
+
+
+class Pieces:
+    def __init__(self) -> None:
+        self._line = ""
+        self._fence = ""
+        self._after_blank = False
+        self._size = 0
+
+    def feed(self, text: str) -> list[Piece]:
+        """What to add where. Every character comes out once, in order."""
+        pieces: list[Piece] = []
+        held: list[str] = []
+        for part in _lines(text):
+            if not self._line and self._ends_before(part):
+                pieces.append(Piece("".join(held), last=True))
+                held, self._size = [], 0
+            held.append(part)
+            self._size += len(part)
+            self._read(part)
+        if held:
+            pieces.append(Piece("".join(held)))
+        return pieces
+
+    def _ends_before(self, part: str) -> bool:
+        if self._fence or not self._after_blank or self._size < LONG or not part.strip():
+            return False
+        return self._size >= VERY_LONG or not _GOES_ON.match(part)
+
+    def _read(self, part: str) -> None:
+        self._line += part
+        if not part.endswith("\n"):
+            return
+        line, self._line = self._line, ""
+        self._after_blank = not line.strip()
+        if (found := _FENCE.match(line)) is None:
+            return
+        marks = found[1]
+        if not self._fence:
+            self._fence = marks
+        elif marks.startswith(self._fence) and not line.strip(" \t\n" + marks[0]):
+            self._fence = ""
+
+
+def _lines(text: str) -> list[str]:
+    """Cut at line feeds only: other ends of lines mean nothing in Markdown."""
+    *whole, rest = text.split("\n")
+    lines = [line + "\n" for line in whole]
+    return [*lines, rest] if rest else lines

@@ -1,0 +1,113 @@
+"""A list to choose from by typing a part of it, by arrows, or with the mouse."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from hermes.schema.errors import HermesError
+
+
+class Row(Struct, frozen=True):
+    """`key` is what is chosen; without one it can only be read."""
+
+    key: str
+    label: str
+    detail: str = ""
+
+
+Find = Callable[[str], Awaitable[Sequence[Row]]]
+
+
+class Picker(ModalScreen[str | None]):
+    CSS = """
+    Picker { align: center middle; }
+    Picker > Vertical {
+        width: 90%; max-width: 90; height: auto; max-height: 90%;
+        border: round $primary; background: $surface; padding: 0 1;
+    }
+    Picker Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
+    Picker OptionList {
+        height: auto; max-height: 14; border: none; padding: 0; background: $surface;
+        scrollbar-size-vertical: 1;
+    }
+    Picker OptionList > .option-list--option-highlighted { text-style: bold reverse; }
+    Picker .told { color: $foreground 60%; height: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+c", "dismiss(None)", show=False)]
+
+    def __init__(self, title: str, find: Find, empty: str) -> None:
+        """`find` gets what is typed; `empty` is told when nothing fits."""
+        super().__init__()
+        self._title = title
+        self._find = find
+        self._empty = empty
+        self._rows: list[Row] = []
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as frame:
+            frame.border_title = self._title
+            yield Input(placeholder="Type to search")
+            yield OptionList(markup=False)
+            yield Static("Looking…", markup=False, classes="told")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).cursor_blink = False
+        self._look("")
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self._look(event.value)
+
+    def _look(self, words: str) -> None:
+        self.run_worker(self._search(words), exclusive=True)
+
+    async def _search(self, words: str) -> None:
+        told = self.query_one(".told", Static)
+        try:
+            self._rows = list(await self._find(words))
+        except HermesError as error:
+            told.update(Content(error.sentence))
+            return
+        rows = self.query_one(OptionList)
+        rows.clear_options()
+        rows.add_options([_option(row) for row in self._rows])
+        chosen = [place for place, row in enumerate(self._rows) if row.key]
+        rows.highlighted = chosen[0] if chosen else None
+        told.update(Content("Enter chooses, Esc goes back." if chosen else self._empty))
+
+    def on_key(self, event: events.Key) -> None:
+        rows = self.query_one(OptionList)
+        moves = {
+            "up": rows.action_cursor_up,
+            "down": rows.action_cursor_down,
+            "pageup": rows.action_page_up,
+            "pagedown": rows.action_page_down,
+        }
+        if event.key in moves:
+            event.stop()
+            event.prevent_default()
+            moves[event.key]()
+
+    @on(Input.Submitted)
+    def _entered(self) -> None:
+        place = self.query_one(OptionList).highlighted
+        if place is not None and self._rows:
+            self.dismiss(self._rows[place].key or None)
+
+    @on(OptionList.OptionSelected)
+    def _clicked(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._rows[event.option_index].key or None)
+
+
+def _option(row: Row) -> Option:
+    text = Content.assemble(row.label, (f"  {row.detail}" if row.detail else "", "dim"))
+    return Option(text, disabled=not row.key)

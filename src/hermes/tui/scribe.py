@@ -1,0 +1,174 @@
+"""Writes down what a turn tells, as things on the screen."""
+
+from typing import assert_never
+
+from hermes.kit.clock import Clock
+from hermes.kit.plain import flat
+from hermes.schema.events import (
+    Answered,
+    Asked,
+    Event,
+    Notice,
+    ReasoningDelta,
+    RunEnded,
+    RunStarted,
+    Said,
+    StreamReset,
+    TextDelta,
+    ToolProgress,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Message, Result
+from hermes.schema.questions import Question
+from hermes.tui.widgets.cards import Thinking, ToolCard
+from hermes.tui.widgets.question import QuestionCard
+from hermes.tui.widgets.transcript import Transcript
+from hermes.tui.widgets.words import Answer, Note
+
+
+class Scribe:
+    def __init__(self, transcript: Transcript, clock: Clock) -> None:
+        self._transcript = transcript
+        self._clock = clock
+        self._answer: Answer | None = None
+        self._thinking: Thinking | None = None
+        self._cards: dict[str, tuple[ToolCard, float]] = {}
+        self._questions: dict[str, QuestionCard] = {}
+        self.ended: RunEnded | None = None
+        self.used = 0
+        """Tokens in the model's view after its last answer."""
+        self.doing = ""
+
+    @property
+    def question(self) -> QuestionCard | None:
+        """The one that waits for an answer."""
+        return next((card for card in self._questions.values() if card.open), None)
+
+    def begin(self) -> None:
+        self.ended = None
+        self.doing = "working"
+
+    async def write(self, event: Event) -> None:
+        match event:
+            case TextDelta(text=text):
+                await self._speak(text)
+            case ReasoningDelta(text=text):
+                await self._think(text)
+            case ToolStarted(call=call):
+                await self._pause()
+                card = ToolCard(call)
+                self._cards[call.id] = (card, self._clock.monotonic())
+                self.doing = flat(call.name)
+                await self._transcript.add(card)
+            case ToolProgress(call=call, text=text):
+                if call in self._cards:
+                    self._cards[call][0].go_on(text)
+            case Said(message=message):
+                await self._said(message)
+            case Asked() | Answered():
+                await self._asked(event)
+            case StreamReset() | Notice() | RunStarted() | RunEnded():
+                await self._note(event)
+            case _:
+                assert_never(event)
+
+    async def end(self) -> None:
+        """Nothing more comes: what is open is closed."""
+        await self._pause()
+        for card, _ in self._cards.values():
+            card.give_up()
+        self._cards.clear()
+        for question in self._questions.values():
+            if question.open:
+                await question.settle("")
+        self._questions.clear()
+        self.doing = ""
+
+    async def _speak(self, text: str) -> None:
+        self._end_thought()
+        if self._answer is None:
+            text = text.lstrip("\n")
+            if not text:
+                return
+            self._answer = Answer()
+            self.doing = "answering"
+            await self._transcript.add(self._answer)
+        await self._answer.add(text)
+
+    async def _think(self, text: str) -> None:
+        if self._thinking is None:
+            if not text.strip():
+                return
+            await self._pause()
+            self._thinking = Thinking()
+            self.doing = "thinking"
+            await self._transcript.add(self._thinking)
+        self._thinking.add(text)
+
+    def _end_thought(self) -> None:
+        if self._thinking is not None:
+            self._thinking.end()
+            self._thinking = None
+
+    async def _pause(self) -> None:
+        """What is said next begins anew."""
+        self._end_thought()
+        self._answer = None
+
+    async def _said(self, message: Message) -> None:
+        if isinstance(message, Assistant):
+            await self._check(message)
+            await self._pause()
+            if message.usage.input:
+                self.used = message.usage.input + message.usage.output
+        elif isinstance(message, Result) and message.call in self._cards:
+            card, began = self._cards.pop(message.call)
+            await card.end(message, self._clock.monotonic() - began)
+            self.doing = "working"
+
+    async def _check(self, message: Assistant) -> None:
+        """Words on the way may get lost, the message does not."""
+        shown = self._answer.text.strip() if self._answer is not None else ""
+        said = message.text
+        if shown == said.strip():
+            return
+        if self._answer is not None:
+            await self._answer.remove()
+            self._answer = None
+        await self._speak(said)
+
+    async def _asked(self, event: Asked | Answered) -> None:
+        if isinstance(event, Asked):
+            await self._ask(event.question)
+            return
+        self.doing = "working"
+        card = self._questions.pop(event.question, None)
+        if card is not None:
+            await card.settle(event.answer)
+
+    async def _ask(self, question: Question) -> None:
+        await self._pause()
+        card = QuestionCard(question, self._clock)
+        self._questions[question.id] = card
+        self.doing = "waiting for you"
+        await self._transcript.add(card)
+
+    async def _note(self, event: StreamReset | Notice | RunStarted | RunEnded) -> None:
+        match event:
+            case StreamReset(reason=reason):
+                if self._answer is not None:
+                    await self._answer.remove()
+                await self._pause()
+                await self._remark(f"{reason}; the answer starts again.")
+            case Notice(text=text):
+                await self._remark(text)
+            case RunEnded(reason=reason):
+                self.ended = event
+                await self._pause()
+                if reason:
+                    await self._remark(reason)
+            case RunStarted():
+                self.doing = "thinking"
+
+    async def _remark(self, text: str) -> None:
+        await self._transcript.add(Note(flat(text), "warning"))

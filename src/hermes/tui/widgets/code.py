@@ -1,0 +1,87 @@
+"""Markdown of the agent, with code that can be copied by a key or a click."""
+
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownBlock, MarkdownFence
+
+from hermes.kit.plain import fit, flat, width_of
+
+COPY = "[copy]"
+
+
+class Copied(Message):
+    """Somebody wants this in the clipboard."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class CodeHead(Widget):
+    """Which language it is, and a place to click."""
+
+    DEFAULT_CSS = """
+    CodeHead { height: 1; width: 1fr; color: $foreground 60%; padding: 0 1; }
+    CodeHead:hover { color: $foreground; text-style: bold; }
+    """
+
+    def __init__(self, fence: "Code") -> None:
+        super().__init__()
+        self._fence = fence
+
+    def render(self) -> Content:
+        room = self.size.width - width_of(COPY)
+        language = fit(flat(self._fence.lexer), max(room - 1, 0))
+        return Content(language + " " * (room - width_of(language)) + COPY)
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self._fence.action_copy()
+
+
+class Code(MarkdownFence, can_focus=True):
+    DEFAULT_CSS = """
+    Code { margin: 0 0 1 0; background: $surface; border-left: blank; }
+    Code:focus { border-left: outer $primary; }
+    Code > Label { padding: 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,c,y", "copy", "copy", show=False)]
+
+    def compose(self) -> ComposeResult:
+        yield CodeHead(self)
+        yield from super().compose()
+
+    def action_copy(self) -> None:
+        self.post_message(Copied(self.code.rstrip("\n")))
+
+
+def _parser() -> MarkdownIt:
+    """Tags stay what they are, words: most of them are no HTML but a part of what is said."""
+    return MarkdownIt("gfm-like", {"html": False})
+
+
+class Prose(Markdown):
+    DEFAULT_CSS = """
+    Prose { padding: 0; margin: 0; }
+    Prose MarkdownH1, Prose MarkdownH2, Prose MarkdownH3 {
+        margin: 0 0 1 0; content-align: left middle; text-style: bold; color: $primary;
+    }
+    """
+    # Not a ClassVar, because the library says so.
+    BLOCKS: dict[str, type[MarkdownBlock]] = Markdown.BLOCKS | {"fence": Code, "code_block": Code}
+
+    def __init__(self) -> None:
+        super().__init__(open_links=False, parser_factory=_parser)
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        """Nobody is sent anywhere by words of a model: the address can be looked at first."""
+        event.stop()
+        self.post_message(Copied(event.href))

@@ -1,0 +1,186 @@
+"""Where one types: several lines, history, completion, and pasted texts kept short."""
+
+from collections.abc import Callable, Sequence
+
+from textual import events
+from textual.message import Message
+from textual.widgets import TextArea
+
+from hermes.tui.completion import Suggestion, suggestions
+from hermes.tui.history import History
+from hermes.tui.pastes import Pastes
+from hermes.tui.widgets.suggest import Suggestions
+
+_NEWLINE = ("shift+enter", "ctrl+j", "alt+enter")
+
+
+class Prompt(TextArea):
+    DEFAULT_CSS = """
+    Prompt {
+        height: auto; min-height: 2; max-height: 40%; width: 1fr;
+        border: none; border-top: solid $panel; padding: 0 1; background: $background;
+        scrollbar-size-vertical: 1;
+    }
+    Prompt:focus { border: none; border-top: solid $primary; }
+    Prompt .text-area--cursor-line { background: transparent; }
+    """
+
+    class Sent(Message):
+        """`at_once` means: not after what is going on, but instead of it."""
+
+        def __init__(self, text: str, *, at_once: bool) -> None:
+            super().__init__()
+            self.text = text
+            self.at_once = at_once
+
+    class Left(Message):
+        """Ctrl+D, and nothing is typed."""
+
+    def __init__(
+        self,
+        history: History,
+        offered: Suggestions,
+        surroundings: tuple[Sequence[str], str],
+        recall: Callable[[], str | None],
+    ) -> None:
+        """`surroundings` are the names of commands, and the folder that files are meant from.
+
+        `recall` takes back the last thing that waits to be said.
+        """
+        super().__init__(
+            soft_wrap=True,
+            tab_behavior="focus",
+            highlight_cursor_line=False,
+            placeholder="Ask anything. / for commands, @ for files",
+        )
+        # A cursor that blinks would redraw an idle screen for ever.
+        self.cursor_blink = False
+        self._history = history
+        self._offered = offered
+        self._commands, self._folder = surroundings
+        self._recall = recall
+        self._pastes = Pastes()
+        self._settled = ""
+        """The text for which nothing is suggested, because that was declined."""
+
+    @property
+    def whole(self) -> str:
+        return self._pastes.whole(self.text)
+
+    def fill(self, text: str) -> None:
+        """Put something there to be edited, the cursor behind it."""
+        self.load_text(text)
+        self.move_cursor(self.document.end)
+
+    def empty(self) -> None:
+        self._pastes.forget()
+        self.load_text("")
+
+    def submit(self, *, at_once: bool = False) -> None:
+        text = self.whole
+        self._decline()
+        if not text.strip():
+            return
+        self._history.keep(text)
+        self.empty()
+        self.post_message(self.Sent(text, at_once=at_once))
+
+    def take(self, suggestion: Suggestion) -> None:
+        row, column = self.cursor_location
+        start = (row, max(column - suggestion.replaces, 0))
+        self.replace(suggestion.text, start, (row, column))
+        self.focus()
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        self._complete()
+
+    def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
+        self._complete()
+
+    def _complete(self) -> None:
+        row, column = self.cursor_location
+        before = self.document.get_line(row)[:column]
+        if self.text == self._settled or (row > 0 and before.startswith("/")):
+            self._offered.offer([])
+            return
+        self._settled = ""
+        self._offered.offer(suggestions(before, self._commands, self._folder))
+
+    def _decline(self) -> None:
+        self._settled = self.text
+        self._offered.offer([])
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        event.prevent_default()
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        self.insert(self._pastes.shortened(text))
+
+    async def _on_key(self, event: events.Key) -> None:
+        if self._key_of_list(event.key) or self._key_of_line(event.key):
+            event.stop()
+            event.prevent_default()
+            return
+        await super()._on_key(event)
+
+    def _key_of_list(self, key: str) -> bool:
+        """Whether the key was for the suggestions."""
+        # Keys may come faster than the news that the text has changed.
+        self._complete()
+        if not self._offered.shown:
+            return False
+        marked = self._offered.marked
+        match key:
+            case "up" | "down":
+                self._offered.move(-1 if key == "up" else 1)
+            case "escape":
+                self._decline()
+            case "tab" if marked is not None:
+                self.take(marked)
+            case "enter" if marked is not None and marked.label != self.text.strip():
+                self.take(marked)
+            case _:
+                return False
+        return True
+
+    def _key_of_line(self, key: str) -> bool:
+        if key in _NEWLINE:
+            self.insert("\n")
+        elif key == "enter":
+            self._enter()
+        elif key == "ctrl+d" and not self.text:
+            self.post_message(self.Left())
+        elif key == "up":
+            return self._go_back()
+        elif key == "down":
+            return self._go_forth()
+        else:
+            return False
+        return True
+
+    def _enter(self) -> None:
+        row, column = self.cursor_location
+        if column and self.document.get_line(row)[column - 1] == "\\":
+            self.replace("\n", (row, column - 1), (row, column))
+        else:
+            self.submit()
+
+    def _go_back(self) -> bool:
+        if not self.cursor_at_first_line:
+            return False
+        if not self.text and (waiting := self._recall()) is not None:
+            self.fill(waiting)
+        elif (line := self._history.back(self.text)) is not None:
+            self._show_past(line)
+        return True
+
+    def _go_forth(self) -> bool:
+        if not self.cursor_at_last_line:
+            return False
+        if (line := self._history.forth()) is not None:
+            self._show_past(line)
+        return True
+
+    def _show_past(self, line: str) -> None:
+        self.fill(line)
+        self._decline()

@@ -1,0 +1,147 @@
+"""Something that the turn has to ask: all that is needed to decide, and the choices."""
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from hermes.kit.clock import Clock
+from hermes.kit.plain import flat, harmless
+from hermes.kit.text import head_and_tail
+from hermes.schema.questions import Asking, Choice, Question
+from hermes.tui.stand import app_of
+
+CALM = 0.4
+"""Seconds after which a key is meant for the question, and not for what was typed before."""
+_MOST = 4_000
+_LABELS = {
+    Choice.ONCE: "Allow once",
+    Choice.SESSION: "Allow for this session",
+    Choice.ALWAYS: "Allow always",
+    Choice.DENY: "Deny",
+}
+
+
+class Choices(OptionList):
+    """A letter or a number chooses at once, Enter what is marked; nothing does at first."""
+
+    DEFAULT_CSS = """
+    Choices { height: auto; max-height: 8; border: none; padding: 0; background: transparent; }
+    Choices:focus { border: none; background: transparent; }
+    Choices > .option-list--option-highlighted { text-style: bold; }
+    Choices:focus > .option-list--option-highlighted { text-style: bold reverse; }
+    """
+
+    def __init__(self, question: Question, clock: Clock) -> None:
+        self._keys = _keys(question)
+        labels = [_label(question, key, word) for key, word in self._keys.items()]
+        super().__init__(*(Option(one, id=str(place)) for place, one in enumerate(labels)))
+        self._clock = clock
+        self._since = clock.monotonic()
+        # Enter in a hurry must not allow anything.
+        wary = question.kind is Asking.APPROVAL and Choice.DENY in question.choices
+        self.highlighted = question.choices.index(Choice.DENY) if wary else 0
+
+    def on_key(self, event: events.Key) -> None:
+        known = event.character or ""
+        if known not in self._keys and event.key != "enter":
+            return
+        if self._clock.monotonic() - self._since < CALM:
+            event.stop()
+            event.prevent_default()
+            return
+        if known in self._keys:
+            event.stop()
+            event.prevent_default()
+            self.highlighted = list(self._keys).index(known)
+            self.action_select()
+
+
+class QuestionCard(Vertical):
+    DEFAULT_CSS = """
+    QuestionCard {
+        height: auto; margin: 0 0 1 0; padding: 0 1;
+        border-left: outer $warning; background: $surface;
+    }
+    QuestionCard.settled { border-left: outer $panel; }
+    QuestionCard > .subject { padding: 0 2; color: $accent; }
+    QuestionCard > .why { color: $foreground 70%; }
+    """
+
+    class Decided(Message):
+        def __init__(self, question: str, words: str) -> None:
+            super().__init__()
+            self.question = question
+            self.words = words
+
+    def __init__(self, question: Question, clock: Clock) -> None:
+        super().__init__()
+        self.question = question
+        self._choices = Choices(question, clock) if question.choices else None
+        self._clock = clock
+        self._answer = ""
+        self.open = True
+
+    @property
+    def plain(self) -> str:
+        subject = f": {self.question.subject}" if self.question.subject else ""
+        return harmless(f"? {self.question.text}{subject} -> {self._answer or 'no answer'}")
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether what is typed below answers it."""
+        return self.open and self.question.kind is Asking.CLARIFY
+
+    def compose(self) -> ComposeResult:
+        question = self.question
+        yield Static(Content.styled(flat(question.text), "bold $warning"), markup=False)
+        if question.subject:
+            subject = head_and_tail(harmless(question.subject), _MOST).expandtabs()
+            yield Static(Content(subject), markup=False, classes="subject")
+        whys = [(question.reason, "why"), (question.origin, "for")]
+        lines = [f"{name}: {flat(words)}" for words, name in whys if words]
+        if lines:
+            yield Static(Content("\n".join(lines)), markup=False, classes="why")
+        if self._choices is not None:
+            yield self._choices
+        if self.takes_words:
+            hint = "or type an answer below" if question.choices else "type your answer below"
+            yield Static(Content.styled(hint, "dim"), markup=False, classes="hint")
+
+    def take_focus(self) -> None:
+        if self._choices is not None:
+            self._choices.focus()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if self.open:
+            self.decide(self.question.choices[event.option_index])
+
+    def decide(self, words: str) -> None:
+        self.open = False
+        self.post_message(self.Decided(self.question.id, words))
+
+    async def settle(self, answer: str) -> None:
+        """It was answered, here or elsewhere, or the time is over."""
+        self.open = False
+        self._answer = answer
+        self.add_class("settled")
+        with app_of(self).batch_update():
+            await self.query("Choices, .hint").remove()
+            told = f"→ {flat(answer)}" if answer else "→ nobody answered in time"
+            await self.mount(Static(Content.styled(told, "bold"), markup=False))
+
+
+def _keys(question: Question) -> dict[str, str]:
+    if question.kind is Asking.APPROVAL:
+        return {word[0]: word for word in question.choices}
+    return {str(place): word for place, word in enumerate(question.choices, 1)}
+
+
+def _label(question: Question, key: str, word: str) -> Content:
+    known = {choice.value: label for choice, label in _LABELS.items()}
+    label = known.get(word, word) if question.kind is Asking.APPROVAL else word
+    return Content.assemble((f" {key} ", "bold"), " ", flat(label), " ")

@@ -1,0 +1,93 @@
+"""The last line: what is going on, the model, how full it is, the cost, what holds it back."""
+
+from msgspec import Struct
+from textual.content import Content
+from textual.widget import Widget
+
+from hermes.kit.plain import fit, width_of
+
+_BAR = 8
+_FULL = 0.8
+"""The share from which on the bar warns."""
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """`used` and `window` are tokens, `cost` dollars, `seconds` since the turn began."""
+
+    doing: str = ""
+    model: str = ""
+    used: int = 0
+    window: int = 0
+    cost: float | None = None
+    seconds: float | None = None
+    wall: str = ""
+    queued: int = 0
+    below: bool = False
+
+
+class Status(Widget):
+    DEFAULT_CSS = "Status { height: 1; width: 1fr; background: $panel; padding: 0 1; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._facts = Facts()
+
+    def tell(self, facts: Facts) -> None:
+        if facts != self._facts:
+            self._facts = facts
+            self.refresh()
+
+    def render(self) -> Content:
+        return status_line(self._facts, self.size.width)
+
+
+def status_line(facts: Facts, width: int) -> Content:
+    """What fits, the more important first; shown in an order that does not jump about."""
+    parts = _parts(facts)
+    kept: list[int] = []
+    room = width
+    for place in sorted(range(len(parts)), key=lambda place: parts[place][0]):
+        need = width_of(parts[place][1]) + (3 if kept else 0)
+        if need <= room:
+            kept.append(place)
+            room -= need
+    shown = [Content.styled(parts[place][1], parts[place][2]) for place in sorted(kept)]
+    if not shown and parts:
+        return Content(fit(parts[0][1], width))
+    return Content.styled(" · ", "dim").join(shown)
+
+
+def _parts(facts: Facts) -> list[tuple[int, str, str]]:
+    """Each with its rank and its style."""
+    parts: list[tuple[int, str, str]] = []
+    if facts.doing:
+        time = "" if facts.seconds is None else f" {duration(facts.seconds)}"
+        parts.append((0, facts.doing + time, "bold $accent"))
+    if facts.queued:
+        parts.append((1, f"{facts.queued} queued", "$warning"))
+    if facts.below:
+        parts.append((1, "↓ more below", "$warning"))
+    parts.append((2, facts.model.rpartition("/")[2] or "no model", "bold"))
+    if facts.window and facts.used:
+        share = min(facts.used / facts.window, 1.0)
+        filled = round(share * _BAR)
+        text = f"{'█' * filled}{'░' * (_BAR - filled)} {share:.0%}"
+        parts.append((3, text, "$warning" if share >= _FULL else "$success"))
+    if facts.cost is not None:
+        parts.append((4, money(facts.cost), ""))
+    wall = facts.wall or "no sandbox"
+    parts.append((5, wall, "" if facts.wall else "$warning"))
+    parts.append((6, "F1 help", "dim"))
+    return parts
+
+
+def duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
+
+
+def money(dollars: float) -> str:
+    return f"${dollars:.4f}" if 0 < dollars < 0.01 else f"${dollars:.2f}"

@@ -1,0 +1,70 @@
+"""Everything that was said and done, from the top down; it follows the end until one scrolls up."""
+
+from typing import Protocol, runtime_checkable
+
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widget import Widget
+
+from hermes.tui.stand import app_of
+from hermes.tui.widgets.words import Earlier
+
+MOST = 240
+"""Things shown in full; when there are more, the older half becomes plain text."""
+
+
+@runtime_checkable
+class Told(Protocol):
+    """Something that can also be told without a screen."""
+
+    @property
+    def plain(self) -> str: ...
+
+
+class Transcript(VerticalScroll, can_focus=False):
+    DEFAULT_CSS = """
+    Transcript { height: 1fr; scrollbar-size-vertical: 1; background: $background; }
+    """
+
+    class Moved(Message):
+        pass
+
+    def on_mount(self) -> None:
+        self.anchor()
+
+    @property
+    def is_at_end(self) -> bool:
+        # While all of it fits, it stands at the bottom: then the place is below zero.
+        return self.max_scroll_y - max(self.scroll_y, 0) <= 1
+
+    async def add(self, *things: Widget) -> None:
+        await self.mount_all(things)
+
+    async def tidy(self) -> None:
+        """Make old things light. What is looked at just now stays as it is."""
+        things = [one for one in self.children if not isinstance(one, Earlier)]
+        if len(things) <= MOST or not self.is_at_end:
+            return
+        old = things[: MOST // 2]
+        text = "\n".join(one.plain for one in old if isinstance(one, Told) and one.plain)
+        with app_of(self).batch_update():
+            await self.mount(Earlier(text), before=old[0])
+            for one in old:
+                await one.remove()
+
+    async def empty(self) -> None:
+        await self.remove_children()
+        self.anchor()
+
+    def plain(self) -> str:
+        """All of it without a screen."""
+        said = [one.plain for one in self.children if isinstance(one, Told) and one.plain]
+        return "\n".join(said)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.post_message(self.Moved())
+
+    def go_to_end(self) -> None:
+        self.anchor()
+        self.post_message(self.Moved())

@@ -1,0 +1,108 @@
+"""What is said: by the person, by the agent, and by the program itself."""
+
+from collections.abc import Sequence
+
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from hermes.kit.plain import flat, harmless
+from hermes.kit.text import head_and_tail
+from hermes.tui.pieces import Pieces
+from hermes.tui.widgets.code import Prose
+
+_MOST = 4_000
+"""Characters of a question that are shown; it is sent whole."""
+
+
+class Said(Static):
+    """What the person said."""
+
+    DEFAULT_CSS = """
+    Said { margin: 1 0 1 0; padding: 0 1; border-left: outer $primary; background: $surface; }
+    """
+
+    def __init__(self, text: str) -> None:
+        self.plain = "> " + harmless(text)
+        super().__init__(Content(head_and_tail(harmless(text), _MOST)), markup=False)
+
+
+class Note(Static):
+    """A line of the program: a warning, an error, the reply to a command."""
+
+    DEFAULT_CSS = """
+    Note { margin: 0 1; color: $foreground 70%; }
+    Note.warning { color: $warning; }
+    Note.error { color: $error; }
+    Note.reply { margin: 0 1 1 1; color: $foreground; }
+    """
+
+    def __init__(self, text: str, kind: str = "") -> None:
+        self.plain = harmless(text)
+        super().__init__(Content(self.plain), markup=False, classes=kind)
+
+
+class Recap(Static):
+    """What was said before somebody came back."""
+
+    DEFAULT_CSS = "Recap { margin: 0 1 1 1; color: $foreground 60%; }"
+
+    def __init__(self, recap: Sequence[tuple[str, str]]) -> None:
+        self.plain = ""
+        lines = [
+            Content.assemble((f"{who}: ", "bold"), head_and_tail(flat(words), 400))
+            for who, words in recap
+        ]
+        super().__init__(Content("\n").join(lines), markup=False)
+
+
+class Earlier(Static):
+    """A part of the talk that is long past, as plain text: light, and still there to read."""
+
+    DEFAULT_CSS = "Earlier { margin: 0 1; color: $foreground 70%; }"
+
+    def __init__(self, text: str) -> None:
+        self.plain = text
+        super().__init__(Content(text), markup=False)
+
+
+class Answer(Vertical):
+    """Grows as it is said. Only the last piece of it is ever read again."""
+
+    DEFAULT_CSS = "Answer { height: auto; margin: 1 1 0 1; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces = Pieces()
+        self._open: Prose | None = None
+        self._rest = ""
+        self._said: list[str] = []
+        self.readings = 0
+        """How often the parser was asked; the longest text it was given is one piece."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self._said)
+
+    @property
+    def plain(self) -> str:
+        return harmless(self.text)
+
+    async def add(self, text: str) -> None:
+        # A line end of two characters may come in two parts.
+        text, self._rest = self._rest + text, ""
+        if text.endswith("\r"):
+            text, self._rest = text[:-1], "\r"
+        self._said.append(text)
+        for piece in self._pieces.feed(harmless(text)):
+            if piece.text:
+                await self._extend(piece.text)
+            if piece.last:
+                self._open = None
+
+    async def _extend(self, text: str) -> None:
+        if self._open is None:
+            self._open = Prose()
+            await self.mount(self._open)
+        self.readings += 1
+        await self._open.append(text)

@@ -1,0 +1,220 @@
+"""A real codex for tests: installed once, against the mock model, as the runtime of a house."""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from hermes.agent.plan import Entrusted
+from hermes.agent.turn import run_turn
+from hermes.kit.clock import SystemClock
+from hermes.kit.ids import new_id
+from hermes.kit.redact import Redactor
+from hermes.ports.counsel import Counsel, Ruling, Wish
+from hermes.ports.runtime import Meanwhile, nothing_meanwhile
+from hermes.ports.sandbox import Process
+from hermes.ports.sink import Emit
+from hermes.ports.tool import Tool
+from hermes.runtimes.codex.runtime import CodexParts, CodexRuntime
+from hermes.runtimes.codex.service import Command, Patience, Service, ServiceParts, open_service
+from hermes.runtimes.codex.threads import Settings
+from hermes.sandbox.door import Door, Start
+from hermes.schema.events import Event, Outcome, RunEnded, Said
+from hermes.schema.messages import Media, Message, Text, User
+from hermes.schema.scope import Scope
+from hermes.store.blobs import FileBlobs
+from hermes.store.sqlite import SqliteStore, open_store
+
+ROOT = Path(__file__).resolve().parents[1]
+PINNED = ROOT / "requirements" / "codex.txt"
+INSTALLING = 240.0
+"""Seconds for a download of 142 MB."""
+
+
+def codex_program() -> str:
+    """The pinned version, installed beside the tools of the tests; fails loudly if it cannot be."""
+    venv = Path(sys.prefix)
+    mark = hashlib.sha256(PINNED.read_bytes()).hexdigest()[:12]
+    folder = venv / f"codex-{mark}"
+    program = folder / "codex_cli_bin" / "bin" / "codex"
+    with (venv / ".codex.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            _install(folder)
+    return str(program)
+
+
+def _install(folder: Path) -> None:
+    for old in folder.parent.glob("codex-*"):
+        shutil.rmtree(old)
+    fresh = folder.with_name(f".{folder.name}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", str(fresh)]
+    done = subprocess.run(
+        [*pip, "-r", str(PINNED)], check=False, capture_output=True, text=True, timeout=INSTALLING
+    )
+    if done.returncode:
+        raise RuntimeError(f"codex for tests could not be installed:\n{done.stderr[-2000:]}")
+    fresh.rename(folder)
+
+
+CONFIG = """
+model = "mock-model"
+model_provider = "mock"
+sandbox_mode = "{sandbox}"
+check_for_update_on_startup = false
+[model_providers.mock]
+name = "Mock"
+base_url = "{url}"
+wire_api = "responses"
+requires_openai_auth = false
+request_max_retries = 0
+stream_max_retries = 0
+stream_idle_timeout_ms = 60000
+[analytics]
+enabled = false
+[features]
+plugins = false
+remote_plugin = false
+apps = false
+"""
+
+
+class Bench(Struct, kw_only=True):
+    """What one codex house of a test is made of."""
+
+    url: str
+    path: Path
+    program: str
+    sandbox: str = "danger-full-access"
+    config: str = ""
+    patience: Patience = Patience()
+    settings: Settings = Settings()
+    counsel: Counsel | None = None
+    tools: Mapping[str, Tool] = {}
+
+
+class Rules:
+    """Answers every question in one way, and remembers what it was asked."""
+
+    def __init__(self, *, allowed: bool, words: str | None = None) -> None:
+        self.wishes: list[Wish] = []
+        self.questions: list[tuple[str, Sequence[str]]] = []
+        self._allowed = allowed
+        self._words = words
+
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        self.wishes.append(wish)
+        return Ruling(self._allowed)
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        self.questions.append((text, choices))
+        return self._words
+
+
+class CodexHouse:
+    """One session; `said` is its history over all turns, `events` what was told last."""
+
+    def __init__(self, runtime: CodexRuntime, service: Service, bench: Bench, door: Door) -> None:
+        self.runtime = runtime
+        self.service = service
+        self.bench = bench
+        self.door = door
+        self.said: list[Message] = []
+        self.events: list[Event] = []
+        self.ended: RunEnded | None = None
+        self.session = "ses_1"
+
+    def choose(self, settings: Settings) -> None:
+        """From the next turn on."""
+        parts = structs.replace(self.runtime.parts, settings=settings)
+        self.runtime = CodexRuntime(parts)
+
+    async def ask(
+        self,
+        text: str,
+        *media: Media,
+        system: str = "",
+        meanwhile: Meanwhile = nothing_meanwhile,
+        listen: Emit | None = None,
+    ) -> Outcome:
+        self.events, self.ended = [], None
+        workspace = self.bench.path / "work"
+        scope = Scope("default", self.session, new_id("run"), str(workspace))
+        plan = Entrusted(
+            scope=scope,
+            runtime=self.runtime,
+            system=system,
+            history=list(self.said),
+            steer=meanwhile,
+            tools=self.bench.tools,
+            counsel=self.bench.counsel,
+        )
+
+        async def hear(event: Event) -> None:
+            self.events.append(event)
+            if isinstance(event, Said):
+                self.said.append(event.message)
+            elif isinstance(event, RunEnded):
+                self.ended = event
+            if listen is not None:
+                await listen(event)
+
+        return await run_turn(plan, [User(new_id("msg"), (Text(text), *media))], hear)
+
+
+@asynccontextmanager
+async def codex_house(bench: Bench) -> AsyncGenerator[CodexHouse]:
+    """A house in a folder; opened again in the same one, it goes on where it was."""
+    home = bench.path / "codex"
+    for folder in (home, bench.path / "work"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text(
+        CONFIG.format(url=bench.url, sandbox=bench.sandbox) + bench.config
+    )
+    clock = SystemClock()
+    async with open_store(bench.path / "state.db", clock) as store:
+        with Door() as door:
+            async with _opened(bench, home, door, store) as house:
+                yield house
+
+
+@asynccontextmanager
+async def _opened(
+    bench: Bench, home: Path, door: Door, store: SqliteStore
+) -> AsyncGenerator[CodexHouse]:
+    def launch(command: Command) -> AbstractAsyncContextManager[Process]:
+        start = Start(argv=command.argv, cwd=command.cwd, env=command.env, talk=True)
+        return door.open(start)
+
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(bench.path), "CODEX_HOME": str(home)}
+    parts = ServiceParts(
+        launch=launch,
+        program=bench.program,
+        env=env,
+        cwd=str(bench.path),
+        log=bench.path / "codex.log",
+        redactor=Redactor(),
+        patience=bench.patience,
+    )
+    async with open_service(parts) as service:
+        runtime = CodexRuntime(
+            CodexParts(
+                service=service,
+                store=store,
+                clock=SystemClock(),
+                settings=bench.settings,
+                blobs=FileBlobs(bench.path / "blobs"),
+                counsel=bench.counsel,
+            )
+        )
+        yield CodexHouse(runtime, service, bench, door)

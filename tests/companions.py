@@ -1,0 +1,166 @@
+"""Somebody to talk to whose every word is written down before: for the terminal UI."""
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Raw
+
+from hermes.schema.errors import HermesError
+from hermes.schema.events import (
+    Answered,
+    Asked,
+    Event,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Said,
+    TextDelta,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Usage
+from hermes.schema.questions import Asking, Choice, Question
+from hermes.schema.tools import Effect
+from hermes.tui.companion import Bye, Done, Hello, Now, Offered, Parts, Past, Shown, Speak, Words
+
+PATIENCE = 30.0
+LATER = datetime(2040, 1, 1, tzinfo=UTC)
+Step = Event | Callable[[], object]
+
+
+def answered(text: str, *, used: int = 12_000) -> list[Event]:
+    """The words of one answer, and the message they make."""
+    said = Assistant("m1", (Text(text),), Stop.END, Usage(input=used, output=10))
+    words = [text[place : place + 7] for place in range(0, len(text), 7)]
+    return [*(TextDelta(word) for word in words), Said(said)]
+
+
+def called(
+    name: str, args: str, shown: str, *, call: str = "c1", failed: bool = False, text: str = ""
+) -> list[Event]:
+    return [
+        ToolStarted(ToolCall(call, name, Raw(args.encode())), Effect.WRITE),
+        Said(Result(f"r{call}", call, (Text(text or shown),), failed=failed, shown=shown)),
+    ]
+
+
+def leave_asked(id_: str = "q1", **given: str) -> Asked:
+    return Asked(
+        Question(
+            id=id_,
+            kind=Asking.APPROVAL,
+            session="s1",
+            run="r1",
+            text="May this command run outside of the sandbox?",
+            subject=given.get("subject", "rm -rf build"),
+            reason="to build anew",
+            choices=tuple(Choice),
+            until=LATER,
+        )
+    )
+
+
+def clarified(*choices: str) -> Asked:
+    return Asked(
+        Question(
+            id="q2",
+            kind=Asking.CLARIFY,
+            session="s1",
+            run="r1",
+            text="Which colour?",
+            choices=choices,
+            until=LATER,
+        )
+    )
+
+
+class Scripted:
+    """Plays its steps, one list for each turn; a step that can be called is waited for."""
+
+    def __init__(self, *turns: Sequence[Step], hello: Hello | None = None) -> None:
+        self.turns = list(turns)
+        self.hello = hello or Hello(
+            model="openai/gpt-5-mini",
+            folder="/srv/garden",
+            commands=("clear", "help", "model", "new", "quit", "resume", "retry", "sessions"),
+        )
+        self.now = Now(session="s1", model="openai/gpt-5-mini", window=128_000, wall="bubblewrap")
+        self.heard: list[str] = []
+        self.answers: list[tuple[str, str]] = []
+        self.commands: list[str] = []
+        self.fresh = False
+        self.failure: HermesError | None = None
+        self._stopped = threading.Event()
+        self._decided = threading.Event()
+        self._show: Callable[[Event], None] | None = None
+
+    def say(self, parts: Parts, show: Callable[[Event], None]) -> Outcome:
+        self.heard.append(" ".join(part.text for part in parts if isinstance(part, Text)))
+        if self.failure is not None:
+            raise self.failure
+        self._stopped.clear()
+        self._show = show
+        show(RunStarted("r1", "s1"))
+        for step in self.turns.pop(0) if self.turns else answered("Plain answer."):
+            if callable(step):
+                step()
+            else:
+                show(step)
+            if self._stopped.is_set():
+                show(RunEnded("r1", Outcome.CANCELLED, "Interrupted.", "cancelled"))
+                return Outcome.CANCELLED
+        show(RunEnded("r1", Outcome.DONE))
+        return Outcome.DONE
+
+    def until_stopped(self) -> None:
+        assert self._stopped.wait(PATIENCE)
+
+    def until_decided(self) -> None:
+        assert self._decided.wait(PATIENCE)
+        self._decided.clear()
+
+    def answer(self, question: str, words: str) -> None:
+        self.answers.append((question, words))
+        assert self._show is not None
+        self._show(Answered(question, words))
+        self._decided.set()
+
+    def news(self) -> bool:
+        fresh, self.fresh = self.fresh, False
+        return fresh
+
+    def command(self, line: str) -> Done:
+        self.commands.append(line)
+        match line.split(maxsplit=1)[0]:
+            case "/quit":
+                return Bye()
+            case "/clear":
+                return Shown("New session s2.", clear=True)
+            case "/retry":
+                return Speak((Text("the same again"),))
+            case "/path":
+                return Words()
+            case _:
+                return Shown(f"Did {line}.")
+
+    def cost(self, ended: RunEnded) -> float | None:
+        return 0.0123
+
+    def interrupt(self) -> None:
+        self._stopped.set()
+        self._decided.set()
+
+    def sessions(self, words: str) -> Sequence[Past]:
+        at = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+        all_ = [
+            Past(id="s7", about="Plan the garden", messages=12, last_at=at),
+            Past(id="s8", about="Fix the fence", messages=3, last_at=at - timedelta(days=2)),
+        ]
+        return [one for one in all_ if words.lower() in one.about.lower()]
+
+    def models(self) -> Sequence[Offered]:
+        return [
+            Offered(provider="openai", model="gpt-5"),
+            Offered(provider="openai", model="gpt-5-mini"),
+            Offered(provider="ollama", trouble="nobody listens there"),
+        ]

@@ -1,0 +1,9 @@
+import pytest
+
+from codexes import codex_program
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    """The real binary."""
+    return codex_program()

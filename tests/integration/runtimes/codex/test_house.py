@@ -1,0 +1,127 @@
+"""Codex in an open profile: chosen by a setting or a command, its turns in the session's store."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from codexes import CONFIG
+from hermes.app.build import App, Choices, open_app
+from hermes.app.command_services import command_services
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.library import collect
+from hermes.schema.errors import UsageError
+from hermes.schema.events import Outcome
+from hermes.schema.messages import Result, Text, Usage, text_of
+from hermes.schema.scope import OWNER
+from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = """
+model:
+  default: mock-model
+  provider: openai
+  base_url: {url}
+  api_key: sk-test
+  openai_runtime: {runtime}
+approvals:
+  mode: "off"
+"""
+
+
+@asynccontextmanager
+async def profile(
+    path: Path, url: str, program: str, runtime: str = "codex_app_server"
+) -> AsyncGenerator[App]:
+    codex = path / "codex"
+    for folder in (codex, path / "work"):
+        folder.mkdir(exist_ok=True)
+    (codex / "config.toml").write_text(CONFIG.format(url=url, sandbox="danger-full-access"))
+    home = Home(root=path, path=path)
+    if not home.config.exists():
+        home.config.write_text(SETTINGS.format(url=url, runtime=runtime))
+    env = Env(
+        {
+            "HOME": str(path),
+            "PATH": "/usr/bin:/bin",
+            "CODEX_HOME": str(codex),
+            "CODEX_PATH": program,
+        }
+    )
+    async with open_app(home, env, Choices(workspace=str(path / "work"))) as app:
+        yield app
+
+
+def script() -> Script:
+    run = Reply(calls=[Call("exec_command", {"cmd": "echo hi"})])
+    return Script(
+        rules=[Rule(contains="go", steps=[run, Reply(text="It says hi.")])],
+        default=Reply(text="Hello."),
+    )
+
+
+async def test_a_turn_of_codex_is_a_turn_of_the_session(tmp_path: Path, program: str) -> None:
+    async with serve(script()) as model, profile(tmp_path, model.url, program) as app:
+        answer = await collect(app, [Text("go")])
+        assert answer.ended.outcome is Outcome.DONE, answer.ended
+        assert answer.text == "It says hi."
+        assert answer.ended.usage == Usage(20, 10)
+        session = app.conversation.session.id
+        rows = await app.store.seen_by(OWNER).messages(session)
+        kept = [row.message for row in rows]
+        assert [type(one).__name__ for one in kept] == ["User", "Assistant", "Result", "Assistant"]
+        result = kept[2]
+        assert isinstance(result, Result)
+        assert text_of(result) == "hi\n"
+        assert all(request.path.endswith("/responses") for request in model.requests)
+
+
+async def test_a_session_goes_on_after_a_restart(tmp_path: Path, program: str) -> None:
+    async with serve(script()) as model:
+        async with profile(tmp_path, model.url, program) as app:
+            await collect(app, [Text("the word is swordfish")])
+            session = app.conversation.session.id
+        async with profile(tmp_path, model.url, program) as app:
+            await app.conversation.resume(session)
+            answer = await collect(app, [Text("which word?")])
+            assert answer.ended.outcome is Outcome.DONE, answer.ended
+        asked = model.requests[-1].body.decode()
+        assert asked.count("the word is swordfish") == 1
+
+
+async def test_the_runtime_is_chosen_by_a_command(tmp_path: Path, program: str) -> None:
+    async with serve(script()) as model, profile(tmp_path, model.url, program, "auto") as app:
+        runtimes = command_services(app).runtimes
+        assert runtimes is not None
+        assert runtimes.current() == "auto"
+        await collect(app, [Text("hello")])
+        said = await runtimes.choose("codex_app_server")
+        assert "codex 0." in said
+        await collect(app, [Text("hello again")])
+        await runtimes.choose("auto")
+        await collect(app, [Text("and back")])
+        paths = [request.path.rsplit("/", 1)[-1] for request in model.requests]
+        assert paths == ["completions", "responses", "completions"]
+        assert "hello again" in model.requests[2].body.decode()
+        assert "openai_runtime: auto" in app.home.config.read_text()
+
+
+async def test_codex_is_not_chosen_where_it_is_not_there(tmp_path: Path) -> None:
+    nothing = str(tmp_path / "nothing")
+    async with serve(script()) as model, profile(tmp_path, model.url, nothing, "auto") as app:
+        with pytest.raises(UsageError, match="cannot be started"):
+            await app.codex.choose("codex_app_server")
+        assert app.codex.current() == "auto"
+
+
+async def test_a_session_of_another_provider_stays_here(tmp_path: Path, program: str) -> None:
+    async with serve(script()) as model:
+        settings = SETTINGS.format(url=model.url, runtime="codex_app_server")
+        (tmp_path / "config.yaml").write_text(settings.replace("openai\n", "custom\n", 1))
+        async with profile(tmp_path, model.url, program) as app:
+            answer = await collect(app, [Text("hello")])
+            assert answer.ended.outcome is Outcome.DONE, answer.ended
+        assert model.requests[0].path.endswith("/chat/completions")

@@ -1,0 +1,83 @@
+"""The old names over the real codex: the session by itself, and the agent with it."""
+
+from pathlib import Path
+
+import pytest
+from anyio.to_thread import run_sync
+
+from codexes import CONFIG
+from hermes.compat.agent_transports_codex_app_server_session import (
+    CodexAppServerSession,
+    TurnResult,
+)
+from hermes.compat.run_agent import AIAgent
+from hermes.compat.shapes import Json
+from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("home", "codex", "work"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    monkeypatch.setenv("CODEX_PATH", program)
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+def script() -> Script:
+    run = Reply(calls=[Call("exec_command", {"cmd": "echo hi"})])
+    return Script(
+        rules=[Rule(contains="go", steps=[run, Reply(text="It says hi.")])],
+        default=Reply(text="Hello."),
+    )
+
+
+async def test_a_session_runs_turns(surroundings: Path) -> None:
+    async with serve(script()) as model:
+        write_config(surroundings, model.url)
+        result, again, thread = await run_sync(_two_turns)
+    assert (result.final_text, result.error) == ("It says hi.", None)
+    assert result.tool_iterations == 1
+    assert [one["role"] for one in result.projected_messages] == ["assistant", "tool", "assistant"]
+    assert not result.should_retire
+    assert result.turn_id
+    assert again.final_text == "Hello."
+    assert result.thread_id == again.thread_id == thread
+
+
+def _two_turns() -> tuple[TurnResult, TurnResult, str]:
+    session = CodexAppServerSession()
+    try:
+        thread = session.ensure_started()
+        return session.run_turn("go"), session.run_turn("hello"), thread
+    finally:
+        session.close()
+
+
+async def test_the_agent_runs_a_conversation(surroundings: Path) -> None:
+    async with serve(script()) as model:
+        write_config(surroundings, model.url)
+        first, second = await run_sync(_talk)
+    assert first["final_response"] == "It says hi."
+    assert first["completed"]
+    assert [one["role"] for one in first["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert second["final_response"] == "Hello."
+    assert second["codex_thread_id"] == first["codex_thread_id"]
+    assert len(second["messages"]) == 6
+
+
+def _talk() -> tuple[Json, Json]:
+    agent = AIAgent(api_mode="codex_app_server", provider="openai")
+    try:
+        return agent.run_conversation("go"), agent.run_conversation("hello")
+    finally:
+        agent.close()
+
+
+def write_config(path: Path, url: str) -> None:
+    text = CONFIG.format(url=url, sandbox="danger-full-access")
+    (path / "codex" / "config.toml").write_text(text)

@@ -1,0 +1,87 @@
+"""The names that we use, held against what the real codex says of its own protocol."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hermes.runtimes.codex import names
+
+
+@pytest.fixture(scope="module")
+def schema(program: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("schema")
+    command = [program, "app-server", "generate-json-schema", "--experimental", "--out", str(out)]
+    env = {"HOME": str(out), "PATH": "/usr/bin:/bin"}
+    subprocess.run(command, check=True, env=env, capture_output=True, timeout=60)
+    return out
+
+
+def read(path: Path) -> dict[str, Any]:
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+
+
+def methods(path: Path) -> set[str]:
+    return {one["properties"]["method"]["enum"][0] for one in read(path)["oneOf"]}
+
+
+def test_we_ask_for_what_there_is(schema: Path) -> None:
+    assert methods(schema / "ClientRequest.json") >= names.REQUESTS
+    assert names.INITIALIZED in methods(schema / "ClientNotification.json")
+
+
+def test_we_listen_to_what_is_told(schema: Path) -> None:
+    assert methods(schema / "ServerNotification.json") >= names.NOTES
+
+
+def test_we_answer_what_is_asked(schema: Path) -> None:
+    asked = methods(schema / "ServerRequest.json")
+    assert asked >= names.ASKED
+    left = {
+        "account/chatgptAuthTokens/refresh",
+        "attestation/generate",
+        "applyPatchApproval",
+        "execCommandApproval",
+    }
+    assert asked - names.ASKED == left
+
+
+def test_we_know_the_kinds_of_items(schema: Path) -> None:
+    item = read(schema / "v2" / "ItemCompletedNotification.json")["definitions"]["ThreadItem"]
+    kinds = {one["properties"]["type"]["enum"][0] for one in item["oneOf"]}
+    assert kinds >= names.ITEMS
+    assert kinds - names.ITEMS == {"hookPrompt", "functionCallOutput"}
+
+
+FIELDS = {
+    "v2/ThreadStartParams.json": {
+        "cwd",
+        "approvalPolicy",
+        "sandbox",
+        "developerInstructions",
+        "model",
+        "config",
+        "dynamicTools",
+    },
+    "v2/ThreadResumeParams.json": {"threadId", "excludeTurns", "developerInstructions", "config"},
+    "v2/ThreadInjectItemsParams.json": {"threadId", "items"},
+    "v2/ThreadBackgroundTerminalsCleanParams.json": {"threadId"},
+    "v2/TurnStartParams.json": {"threadId", "input", "clientUserMessageId", "effort"},
+    "v2/TurnSteerParams.json": {"threadId", "expectedTurnId", "input", "clientUserMessageId"},
+    "v2/TurnInterruptParams.json": {"threadId", "turnId"},
+    "CommandExecutionRequestApprovalResponse.json": {"decision"},
+    "FileChangeRequestApprovalResponse.json": {"decision"},
+    "PermissionsRequestApprovalResponse.json": {"permissions", "scope"},
+    "ToolRequestUserInputResponse.json": {"answers"},
+    "McpServerElicitationRequestResponse.json": {"action", "content"},
+    "DynamicToolCallResponse.json": {"contentItems", "success"},
+    "CurrentTimeReadResponse.json": {"currentTimeAt"},
+}
+
+
+@pytest.mark.parametrize("file", FIELDS)
+def test_we_say_it_in_its_words(schema: Path, file: str) -> None:
+    known = set(read(schema / file)["properties"])
+    assert known >= FIELDS[file]

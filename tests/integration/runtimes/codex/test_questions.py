@@ -1,0 +1,156 @@
+"""What the real codex asks in the middle of a turn, and what becomes of the answers."""
+
+import sys
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Struct
+
+from codexes import Bench, CodexHouse, Rules, codex_house
+from hermes.runtimes.codex.threads import Settings
+from hermes.schema.events import Outcome
+from hermes.schema.messages import Message, Result, text_of
+from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
+from hermes.testing.mock_openai.server import MockServer
+
+pytestmark = pytest.mark.anyio
+
+PATCH = """apply_patch <<'EOF'
+*** Begin Patch
+*** Add File: new.txt
++one
+*** End Patch
+EOF"""
+EXPERIMENTS = "default_mode_request_user_input = true\nrequest_permissions_tool = true\n"
+SERVER = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, number = asked.get("method"), asked.get("id")
+    if number is None:
+        continue
+    result = {}
+    if method == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"],
+                  "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    elif method == "tools/list":
+        schema = {"type": "object", "properties": {"who": {"type": "string"}}}
+        result = {"tools": [{"name": "greet", "description": "greets", "inputSchema": schema}]}
+    elif method == "tools/call":
+        text = "hello " + asked["params"]["arguments"]["who"]
+        result = {"content": [{"type": "text", "text": text}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": number, "result": result}), flush=True)
+"""
+
+
+def calls(call: Call) -> Script:
+    return Script(rules=[Rule(contains="go", steps=[Reply(calls=[call]), Reply(text="done")])])
+
+
+def result_of(said: list[Message]) -> Result:
+    (result,) = [message for message in said if isinstance(message, Result)]
+    return result
+
+
+class _Item(Struct):
+    type: str = ""
+    output: str = ""
+
+
+class _Asked(Struct):
+    input: list[_Item]
+
+
+def output_of(model: MockServer) -> str:
+    """What the model was told that its call came to."""
+    items = msgspec.json.decode(model.requests[1].body, type=_Asked).input
+    (output,) = [item.output for item in items if item.type == "function_call_output"]
+    return output
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_change_of_files(tmp_path: Path, program: str, allowed: bool) -> None:
+    rules = Rules(allowed=allowed)
+    async with serve(calls(Call("exec_command", {"cmd": PATCH}))) as model:
+        bench = Bench(
+            url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
+        )
+        async with codex_house(bench) as house:
+            assert await house.ask("go") is Outcome.DONE, house.ended
+    (wish,) = rules.wishes
+    assert wish.tool == "patch"
+    assert wish.action == f"add {tmp_path}/work/new.txt"
+    assert (tmp_path / "work" / "new.txt").exists() is allowed
+    assert result_of(house.said).failed is not allowed
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_tool_of_a_server(tmp_path: Path, program: str, allowed: bool) -> None:
+    server = tmp_path / "server.py"
+    server.write_text(SERVER)
+    given = {"mcp_servers": {"s": {"command": sys.executable, "args": [str(server)]}}}
+    rules = Rules(allowed=allowed)
+    async with serve(calls(Call("greet", {"who": "you"}, namespace="mcp__s"))) as model:
+        bench = Bench(
+            url=model.url,
+            path=tmp_path,
+            program=program,
+            settings=Settings(config=given),
+            counsel=rules,
+        )
+        async with codex_house(bench) as house:
+            assert await house.ask("go") is Outcome.DONE, house.ended
+    (wish,) = rules.wishes
+    assert wish.tool == "mcp.s"
+    assert '{"who":"you"}' in wish.action
+    result = result_of(house.said)
+    assert result.failed is not allowed
+    assert (text_of(result) == "hello you") is allowed
+
+
+@pytest.mark.parametrize("words", ["B", None])
+async def test_a_question_to_a_person(tmp_path: Path, program: str, words: str | None) -> None:
+    options = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]
+    question = {"id": "q1", "header": "H", "question": "Which?", "options": options}
+    rules = Rules(allowed=False, words=words)
+    async with serve(calls(Call("request_user_input", {"questions": [question]}))) as model:
+        bench = Bench(
+            url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, counsel=rules
+        )
+        async with codex_house(bench) as house:
+            assert await house.ask("go") is Outcome.DONE, house.ended
+    assert rules.questions == [("Which?", ["A", "B"])]
+    assert ('["B"]' in output_of(model)) is (words == "B")
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_permissions(tmp_path: Path, program: str, allowed: bool) -> None:
+    wanted = {"reason": "I need the net", "permissions": {"network": {"enabled": True}}}
+    rules = Rules(allowed=allowed)
+    async with serve(calls(Call("request_permissions", wanted))) as model:
+        bench = Bench(
+            url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, counsel=rules
+        )
+        async with codex_house(bench) as house:
+            assert await house.ask("go") is Outcome.DONE, house.ended
+    (wish,) = rules.wishes
+    assert wish.reason == "I need the net"
+    assert ('"enabled":true' in output_of(model)) is allowed
+
+
+async def test_many_sessions_share_one_process(tmp_path: Path, program: str) -> None:
+    async with serve(calls(Call("exec_command", {"cmd": "sleep 0.2; echo hi"}))) as model:
+        bench = Bench(url=model.url, path=tmp_path, program=program)
+        async with codex_house(bench) as house:
+            others = [CodexHouse(house.runtime, house.service, bench, house.door) for _ in range(4)]
+            async with anyio.create_task_group() as group:
+                for number, other in enumerate(others):
+                    other.session = f"ses_{number}"
+                    group.start_soon(other.ask, "go")
+            assert house.service.started == 1
+    for other in others:
+        assert other.ended is not None
+        assert other.ended.outcome is Outcome.DONE, other.ended
+        assert text_of(result_of(other.said)) == "hi\n"

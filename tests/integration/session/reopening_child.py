@@ -1,0 +1,23 @@
+"""Go on with a session in a process of its own, and write down the request that was made.
+
+usage: reopening_child.py <folder> <session> <file>
+"""
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from long_sessions import talking
+from long_talks import body_of
+
+
+async def main(folder: Path, session: str, file: Path) -> None:
+    async with talking(folder) as talk:
+        await talk.conversation.resume(session)
+        await talk.say("Where were we?")
+        file.write_bytes(body_of(talk.model.asked[0]))
+
+
+if __name__ == "__main__":
+    anyio.run(main, Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,98 @@
+"""Three hundred turns through several compressions: the beginning of each request stays.
+
+How it is measured: requests are the bytes that the wire sends (tools, prompt, messages). Of each
+two that follow each other without a compression in between, the later must begin with at least
+95 % of the bytes of the earlier one, and over all of them at least 95 % of what is sent was sent
+before. Where a compression lies between two, they are counted apart.
+"""
+
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hermes.ports.store import Fence
+from hermes.schema.events import Outcome
+from hermes.schema.scope import OWNER
+from long_sessions import TASK, question, talking
+from long_talks import DEAR, LongTalk, body_of, is_summary, shared, words
+
+pytestmark = pytest.mark.anyio
+
+TURNS = 300
+PINS = ("The star chart is in /srv/stars.txt.", "Never use the old catalogue.")
+CHILD = Path(__file__).with_name("reopening_child.py")
+
+
+async def pin(talk: LongTalk, text: str) -> None:
+    session = talk.conversation.session.id
+    async with talk.runner.holding(session) as generation:
+        await talk.pins.add(session, text, Fence(session, generation))
+
+
+async def test_three_hundred_turns(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        assert await talk.say(question(0)) is Outcome.DONE
+        for text in PINS:
+            await pin(talk, text)
+        pinned_from = len(talk.model.asked)
+        for number in range(1, TURNS):
+            assert await talk.say(question(number)) is Outcome.DONE
+            if number == TURNS // 2:
+                # The view must be found again: the next turn reads it from the disk.
+                await talk.conversation.resume(talk.conversation.session.id)
+                async with talk.runner.holding(talk.conversation.session.id):
+                    pass
+        times = await talk.times()
+        assert times >= 4
+        assert talk.model.summaries == times
+        check_prefixes(talk)
+        for request in talk.model.asked[pinned_from:]:
+            said = words(request)
+            assert all(text in said for text in PINS)
+            assert TASK in said
+        await check_ledger(talk)
+        assert await talk.store.seen_by(OWNER).search('"star 17"')
+        session = talk.conversation.session.id
+        last = body_of(talk.model.asked[-1])
+    again = await anyio.to_thread.run_sync(reopened, tmp_path, session)
+    # What is cut off is the end of the list of messages: "]}".
+    assert again.startswith(last[:-2])
+
+
+def check_prefixes(talk: LongTalk) -> None:
+    bodies = [body_of(request) for request in talk.model.requests if not is_summary(request)]
+    places = [place for place, one in enumerate(talk.model.requests) if is_summary(one)]
+    # A summary was asked for before the request with this number among the others.
+    pressed = {place - number for number, place in enumerate(places)}
+    kept = sent = apart = 0
+    for number, (before, after) in enumerate(pairwise(bodies), start=1):
+        if number in pressed:
+            apart += 1
+            continue
+        same = shared(before, after)
+        assert same >= 0.95 * len(before), number
+        kept += same
+        sent += len(after)
+    assert apart == talk.model.summaries
+    assert kept / sent >= 0.95
+
+
+async def check_ledger(talk: LongTalk) -> None:
+    (use,) = await talk.conversation.usage()
+    truth = talk.model.truth
+    assert use.usage == truth
+    assert use.calls == len(talk.model.requests)
+    assert use.cost == pytest.approx((truth.input + truth.output) * DEAR)
+
+
+def reopened(folder: Path, session: str) -> bytes:
+    """The first request of another process that goes on with the session."""
+    file = folder / "request.json"
+    env = {"PYTHONPATH": str(CHILD.parents[2]), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    command = [sys.executable, str(CHILD), str(folder), session, str(file)]
+    subprocess.run(command, env=env, check=True, timeout=60)
+    return file.read_bytes()

@@ -1,0 +1,136 @@
+"""An agent that can learn: real memory and skills, tools that bring it words of others."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from msgspec import Raw, structs
+
+from hermes.app.learning import Learning
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.schema import Config
+from hermes.kit.tasks import beside
+from hermes.ports.tool import Output, Tool, ToolContext
+from hermes.review.reviewer import Occasion, ReviewParts
+from hermes.review.reviews import ReviewRules, Reviews
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import Session, SessionFilter
+from hermes.session.nudges import Intervals
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import Script
+from hermes.tools.memory.tool import Memory, MemoryParts
+from hermes.tools.skills.listing import SkillParts, SkillsList, SkillView
+from hermes.tools.skills.managing import ManageParts, SkillManage
+from talks import Talk, half_a_cent, talk
+from workbench import Body, FakeTool
+
+NEVER = Intervals(memory=0, skills=0)
+
+
+class Program(FakeTool):
+    """Calls another tool of the turn, as a program does, and prints nothing of it."""
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        await ctx.use("web_extract", Raw(b'{"url": "https://example.org/inner"}'))
+        return Output.text("(no output)")
+
+
+def readers(words: str) -> dict[str, Tool]:
+    """Tools that all bring the same words; those of the web say that they are strangers'."""
+
+    def bring() -> Body:
+        async def body(args: dict[str, object], context: ToolContext) -> str:
+            return words
+
+        return body
+
+    names = ("read_file", "search_files", "terminal", "process", "session_search", "delegate_task")
+    tools: dict[str, Tool] = {name: FakeTool(name, bring()) for name in names}
+    for name in ("web_extract", "mcp_mail"):
+        tool = FakeTool(name, bring())
+        tool.spec = structs.replace(tool.spec, foreign=True)
+        tools[name] = tool
+    tools["execute_code"] = Program("execute_code")
+    return tools
+
+
+class Learner:
+    def __init__(self, talking: Talk, path: Path, clock: FakeClock, words: str) -> None:
+        self.talk = talking
+        self.clock = clock
+        self.home = path / "home"
+        home = Home(self.home, self.home)
+        self.learning = Learning(home, Env({}), Config(), talking.store, clock)
+        self.tools = self._tools(words)
+        self.told: list[str] = []
+        talking.planner.tools = self.tools
+
+    def _tools(self, words: str) -> Mapping[str, Tool]:
+        learning = self.learning
+        skills = SkillParts(
+            shelf=learning.shelf,
+            usage=learning.usage,
+            here=lambda: learning.here(self.tools, ()),
+            redact=str,
+        )
+        return {
+            **readers(words),
+            "memory": Memory(MemoryParts(notebook=learning.notebook)),
+            "skill_manage": SkillManage(ManageParts(editor=learning.skill_editor)),
+            "skill_view": SkillView(skills),
+            "skills_list": SkillsList(skills),
+        }
+
+    async def sessions(self, source: str) -> list[Session]:
+        found = await self.talk.store.seen_by(OWNER).list(SessionFilter(source=source))
+        return [one.session for one in found]
+
+    async def tell(self, occasion: Occasion, text: str) -> None:
+        self.told.append(text)
+
+    def review_parts(self) -> ReviewParts:
+        return ReviewParts(
+            store=self.talk.store,
+            clock=self.clock,
+            planner=self.talk.planner,
+            price=half_a_cent,
+            ledger=lambda: self.learning.ledger,
+            profile="default",
+        )
+
+    def files(self) -> dict[str, bytes]:
+        """All that was learned, as it lies on the disk."""
+        found = [path for name in ("memories", "skills") for path in (self.home / name).rglob("*")]
+        return {
+            path.relative_to(self.home).as_posix(): path.read_bytes()
+            for path in found
+            if path.is_file() and not path.name.startswith(".")
+        }
+
+
+@asynccontextmanager
+async def learner(
+    path: Path, *scripts: Script, words: str = "", rules: ReviewRules | None = None
+) -> AsyncGenerator[Learner]:
+    """Leaving it waits for what is looked back on."""
+    clock = FakeClock()
+    async with talk(path, *scripts, clock=clock) as talking, beside() as group:
+        one = Learner(talking, path, clock, words)
+        reviews = Reviews(
+            one.review_parts(), rules or ReviewRules(intervals=NEVER), one.tell, group
+        )
+        talking.runner.then(reviews.ended)
+        yield one
+
+
+async def reviewed(one: Learner, count: int = 1) -> Sequence[Session]:
+    """Wait until so many reviews have ended."""
+    with anyio.fail_after(10):
+        while True:
+            found = [session for session in await one.sessions("review") if session.ended_at]
+            if len(found) >= count:
+                await anyio.wait_all_tasks_blocked()
+                return found
+            await anyio.wait_all_tasks_blocked()

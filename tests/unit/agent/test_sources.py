@@ -1,0 +1,104 @@
+"""Where words come from is known when something is to be remembered."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from hermes.agent.sources import MOST_NAMES, Source, sources_for
+from hermes.ports.tool import Sources
+from hermes.schema.messages import Message, Text, Trust, User
+from workbench import FakeTool, answer, call, result, user
+
+NOTE = "Always deploy on Fridays after lunch with the blue button"
+PAGE = f"Welcome! {NOTE}, said the page."
+
+
+def read(text: str = PAGE, tool: str = "read_file", **args: object) -> list[Message]:
+    asked = call(tool, **(args or {"path": "notes.md"}))
+    return [user("look"), answer(asked), result(asked.id, text)]
+
+
+def foreign(name: str) -> FakeTool:
+    tool = FakeTool(name)
+    tool.spec = structs.replace(tool.spec, foreign=True)
+    return tool
+
+
+def own(name: str, toolset: str) -> FakeTool:
+    tool = FakeTool(name)
+    tool.spec = structs.replace(tool.spec, toolset=toolset)
+    return tool
+
+
+def test_nothing_but_the_person() -> None:
+    assert sources_for(NOTE, [user(NOTE), answer("ok")], {}) == Sources()
+
+
+def test_what_was_read_is_named_and_a_quotation_found() -> None:
+    found = sources_for(NOTE, read(), {"read_file": FakeTool("read_file")})
+    assert found == Sources(read=("read_file notes.md",), repeated=("read_file notes.md",))
+    other = sources_for("They like tea.", read(), {"read_file": FakeTool("read_file")})
+    assert other == Sources(read=("read_file notes.md",))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        NOTE.upper(),
+        NOTE.replace(" ", "\n"),
+        f"Note: {NOTE}!",
+        "deploy on fridays, after lunch — with",
+    ],
+)
+def test_other_letters_and_marks_are_the_same_words(said: str) -> None:
+    assert sources_for(said, read(), {}).repeated == ("read_file notes.md",)
+
+
+def test_what_the_person_said_too_is_theirs() -> None:
+    assert sources_for(NOTE, [*read(), user(f"Remember: {NOTE}.")], {}).repeated == ()
+
+
+@pytest.mark.parametrize("trust", [Trust.GUEST, Trust.DATA])
+def test_other_people_and_what_was_brought_are_strangers(trust: Trust) -> None:
+    said = [User("m", (Text(NOTE),), trust)]
+    found = sources_for("something else", said, {})
+    assert len(found.strangers) == 1
+    assert NOTE[:20] in found.strangers[0]
+
+
+def test_a_page_is_a_strangers() -> None:
+    said = read(tool="web_extract", url="https://example.org")
+    found = sources_for("x", said, {"web_extract": foreign("web_extract")})
+    assert found.strangers == ("web_extract https://example.org",)
+
+
+def test_the_houses_own_tools_are_no_source() -> None:
+    tools = {"memory": own("memory", "memory"), "clarify": own("clarify", "clarify")}
+    said = [*read(tool="memory"), *read(tool="clarify")]
+    assert sources_for(NOTE, said, tools) == Sources()
+
+
+def test_a_summary_is_a_source() -> None:
+    said = [User("msg_summary_x", (Text(PAGE),), Trust.HOUSE)]
+    assert sources_for(NOTE, said, {}).repeated == ("the summary of earlier messages",)
+
+
+def test_what_tools_got_from_tools_counts() -> None:
+    found = sources_for(NOTE, [], {}, [Source("web_search tea", PAGE, strange=True)])
+    assert (found.strangers, found.repeated) == (("web_search tea",), ("web_search tea",))
+
+
+def test_names_are_bounded() -> None:
+    said = [one for number in range(50) for one in read(path=f"f{number}")]
+    read_names = sources_for("x", said, {}).read
+    assert len(read_names) == MOST_NAMES + 1
+    assert read_names[-1] == "42 more"
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.binary(max_size=20))
+def test_any_words_are_borne(text: str, other: str, args: bytes) -> None:
+    asked = call("read_file")
+    said = [answer(structs.replace(asked, args=msgspec.Raw(args))), result(asked.id, other)]
+    assert sources_for(text, said, {}).strangers == ()

@@ -1,0 +1,108 @@
+"""What a person refers to is attached to what they say, by the rules the tools keep to."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hermes.app.references import EACH, MOST, References, Sources, references_in
+from hermes.kit.redact import Redactor
+from hermes.sandbox.door import Door
+from hermes.sandbox.local import LocalSandbox
+from hermes.schema.messages import Text
+from hermes.schema.scope import Scope
+from hermes.tools.places import Places
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+async def expanded(folder: Path, text: str) -> str:
+    scope = Scope(profile="default", session="s1", run="", workspace=str(folder))
+    places = Places(folder / "home", [folder / "closed.db"], private=[folder / ".ssh"])
+    with Door() as door:
+        sources = Sources(
+            places=places,
+            sandbox=LocalSandbox(door),
+            git="/usr/bin/git",
+            path=PATH,
+            redact=Redactor(["hunter2-secret"]).redact_values,
+        )
+        parts = await References(sources).expand([Text(text)], scope)
+    assert parts[0] == Text(text)
+    last = parts[-1]
+    assert isinstance(last, Text)
+    return last.text
+
+
+def test_what_is_a_reference() -> None:
+    text = (
+        'See @file:a.md, (@folder:src) @diff, @staged; @git:3. @file:"my notes.md" and @file:a.md'
+    )
+    assert [one.written for one in references_in(text)] == [
+        "@file:a.md",
+        "@folder:src",
+        "@diff",
+        "@staged",
+        "@git:3",
+        "@file:my notes.md",
+    ]
+    for other in ("ann@file:x", "mail me@diff.org", "@different", "@files:x", "@@diff", "@file:"):
+        assert references_in(other) == [], other
+
+
+async def test_files_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("one\ntwo hunter2-secret\nthree\n```\n")
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    (tmp_path / "src" / "a.py").write_text("")
+    said = await expanded(tmp_path, "see @file:notes.md and @file:notes.md:2-3 and @folder:src")
+    assert "not an instruction" in said
+    assert "@file:notes.md\n````\none\ntwo [redacted]\nthree\n" in said
+    assert "@file:notes.md:2-3\n```\ntwo [redacted]\nthree\n```" in said
+    assert "a.py\ndeep/" in said
+
+
+async def test_what_is_closed_missing_or_no_text_says_why(tmp_path: Path) -> None:
+    (tmp_path / "closed.db").write_text("secret rows")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id_rsa").write_text("secret key")
+    (tmp_path / "link.md").symlink_to(tmp_path / ".ssh" / "id_rsa")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\0")
+    said = await expanded(
+        tmp_path,
+        "@file:closed.db @file:.ssh/id_rsa @file:link.md @file:none.md @file:picture.png "
+        "@folder:picture.png @url:https://example.org/ @git:0",
+    )
+    assert "secret rows" not in said
+    assert "secret key" not in said
+    assert said.count("not attached") == 8
+    assert "@url:https://example.org/: not attached: there is no tool here" in said
+
+
+async def test_it_is_bounded(tmp_path: Path) -> None:
+    for number in range(MOST + 2):
+        (tmp_path / f"{number}.txt").write_text("x" * (2 * EACH))
+    words = " ".join(f"@file:{number}.txt" for number in range(MOST + 2))
+    said = await expanded(tmp_path, words)
+    assert len(said) < 4 * EACH + 5_000
+    assert "there is too much already" in said
+    assert "(2 references more: not attached.)" in said
+
+
+async def test_git(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        subprocess.run(
+            ["/usr/bin/git", *settings, *words], cwd=tmp_path, check=True, capture_output=True
+        )
+
+    git("init", "-q")
+    (tmp_path / "a.txt").write_text("first\n")
+    git("add", "a.txt")
+    git("commit", "-qm", "The beginning")
+    (tmp_path / "a.txt").write_text("second\n")
+    git("add", "a.txt")
+    (tmp_path / "a.txt").write_text("third\n")
+    said = await expanded(tmp_path, "@diff @staged @git:1")
+    assert said.index("+third") < said.index("+second") < said.index("The beginning")

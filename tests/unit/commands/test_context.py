@@ -1,0 +1,76 @@
+"""What fills the window is shown, shortened and pinned to by hand."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from commanding import typist
+from hermes.ports.store import Append, Meter, OpenSession
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import Usage
+from hermes.schema.sessions import Session
+from hermes.session.compressing import Wish
+from hermes.testing.scripted import says
+from workbench import user
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_window_as_a_bar(tmp_path: Path) -> None:
+    async with typist(tmp_path, says("Hello.")) as at:
+        with pytest.raises(UsageError, match="Nothing has been said"):
+            await at.type("/context")
+        await at.one.say("hi")
+        lines = (await at.read("/context")).splitlines()
+        assert lines[0] == "  [█▓▞▞▞■■■■■■■■■··························]"
+        assert lines[1] == "  about 12,800 of 40,000 tokens (32%), compressed from 34,000 on"
+        assert lines[-2].split() == ["■", "history", "9,000"]
+        assert lines[-1] == "  compressed 2 times so far, $0.0100"
+
+
+async def test_compress_with_wishes(tmp_path: Path) -> None:
+    async with typist(tmp_path, says("Hello.")) as at:
+        await at.one.say("hi")
+        told = await at.read("/compress the colours")
+        assert told.startswith("40 messages became a summary: about 30,000 tokens became 8,000.")
+        assert "Nothing was changed" in await at.read("/compress here 3 names --preview")
+        await at.read("/compress here")
+        assert at.butler.window.wishes == [
+            Wish(focus="the colours"),
+            Wish(turns=3, focus="names"),
+            Wish(turns=1),
+        ]
+        with pytest.raises(UsageError, match="number of turns"):
+            await at.type("/compress here now")
+
+
+async def test_pins(tmp_path: Path) -> None:
+    async with typist(tmp_path, says("Hello.")) as at:
+        await at.one.say("hi")
+        assert "Nothing is pinned" in await at.read("/pin")
+        await at.read("/pin Never push.")
+        assert await at.read("/pin") == "  1  Never push."
+        assert await at.read("/unpin 1") == "No longer pinned: Never push."
+        with pytest.raises(UsageError, match="number of a pin"):
+            await at.type("/unpin it")
+
+
+async def test_insights_draw_the_days(tmp_path: Path) -> None:
+    async with typist(tmp_path, says("Hello.")) as at:
+        now = at.one.conversation.now()
+        for number in range(3):
+            then = now - timedelta(days=number)
+            session = Session(id=f"s{number}", started_at=then)
+            usage = Usage(input=1_000 * (number + 1), output=10)
+            await at.one.store.commit(
+                OpenSession(session),
+                Append(session.id, "", user(), then),
+                Meter(session.id, "", "m", "p", usage, 0.5, then),
+            )
+        lines = (await at.read("/insights")).splitlines()
+        assert lines[-4] == "Tokens by day:"
+        bars = [line.count("█") for line in lines[-3:]]
+        assert bars == sorted(bars, reverse=True)
+        assert bars[0] == 40
+        assert lines[-1].split()[-4:] == ["1,010", "$0.5000", "1", "session"]

@@ -1,0 +1,151 @@
+"""What the agent learned, seen and decided by typing."""
+
+from pathlib import Path
+
+import pytest
+
+from commanding import Typist, typist
+from hermes.changes.change import Author, Origin
+from hermes.commands.command import Ask
+from hermes.memory.entries import Target
+from hermes.memory.notebook import Request
+from hermes.memory.operations import Operation
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import User, text_of
+from hermes.schema.scope import Role
+from hermes.skills.editing import By
+from hermes.skills.requests import SkillRequest, propose
+
+pytestmark = pytest.mark.anyio
+TEXT = "---\nname: make-tea\ndescription: How to make tea.\n---\n\nBoil in ${HERMES_SKILL_DIR}.\n"
+PAGE = Origin(session="s1", words=("web_extract https://example.org",))
+
+
+def remember(text: str, origin: Origin = PAGE) -> Request:
+    step = Operation(action="add", content=text)
+    return Request(target=Target.USER, operations=(step,), by=Author.AGENT, origin=origin)
+
+
+async def proposed(at: Typist, text: str) -> str:
+    return (await at.learning.notebook.propose(remember(text))).id[-6:].lower()
+
+
+async def test_memory_is_shown_with_what_waits(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        assert "nothing yet" in await at.read("/memory")
+        await at.learning.notebook.change(remember("likes tea"))
+        await proposed(at, "hates tea")
+        shown = await at.read("/memory")
+        assert "likes tea" in shown
+        assert "1 wait: /memory pending" in shown
+        pending = await at.read("/memory pending")
+        assert "hates tea" in pending
+        assert "example.org" in pending
+
+
+async def test_a_proposal_is_shown_accepted_and_undone(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        name = await proposed(at, "likes tea")
+        full = await at.read(f"/changes show {name}")
+        assert "content: likes tea" in full
+        assert "example.org" in full
+        assert "likes tea" in await at.read(f"/memory approve {name}")
+        file = tmp_path / "home/memories/USER.md"
+        assert file.read_text() == "likes tea"
+        listed = await at.read("/changes")
+        change = listed.split()[0]
+        assert "+likes tea" in await at.read(f"/changes show {change}")
+        assert "undo" in await at.read(f"/changes undo {change}")
+        assert not file.exists()
+
+
+async def test_all_are_decided_at_once(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        await proposed(at, "one")
+        await proposed(at, "two")
+        assert "2 proposals rejected" in await at.read("/memory reject all")
+        assert "Nothing waits" in await at.read("/memory pending")
+        assert "Nothing waits" in await at.read("/memory approve all")
+        assert not (tmp_path / "home/memories").exists()
+
+
+async def test_a_proposal_that_is_no_longer_possible_says_so(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        await at.learning.notebook.change(remember("likes tea"))
+        step = Operation(action="remove", old_text="likes tea")
+        wish = Request(target=Target.USER, operations=(step,), by=Author.AGENT)
+        name = (await at.learning.notebook.propose(wish)).id[-6:]
+        await at.learning.notebook.change(wish)
+        with pytest.raises(UsageError, match="No entry contains"):
+            await at.type(f"/changes approve {name}")
+        assert await at.learning.ledger.waiting()
+
+
+async def test_asking_about_everything_is_switched(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        (tmp_path / "home").mkdir()
+        assert "at once" in await at.read("/memory approval")
+        assert "waits for you" in await at.read("/memory approval on")
+        assert at.learning.asks_for_memory
+        assert "write_approval: true" in (tmp_path / "home/config.yaml").read_text()
+        await at.read("/memory approval off")
+        assert not at.learning.asks_for_memory
+
+
+async def test_a_proposed_skill_is_written_when_wanted(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        wish = SkillRequest(action="create", name="make-tea", content=TEXT)
+        by = By(author=Author.REVIEW, origin=PAGE)
+        await propose(at.learning.skill_editor, wish, by)
+        listed = await at.read("/changes")
+        assert "create make-tea" in listed
+        assert "example.org" in listed
+        await at.read("/changes approve all")
+        assert "by the agent" in await at.read("/skills")
+        assert "Boil in" in await at.read("/skills show make-tea")
+        assert "only you change it" in await at.read("/skills pin make-tea")
+        assert "pinned" in await at.read("/skills list")
+        await at.read("/skills unpin make-tea")
+        assert "pinned" not in await at.read("/skills")
+
+
+@pytest.mark.parametrize("typed", ["/make-tea", "/make_tea", "/MAKE-TEA"])
+async def test_a_skill_is_a_command(tmp_path: Path, typed: str) -> None:
+    async with typist(tmp_path) as at:
+        await at.learning.skill_editor.create("make-tea", TEXT, "", By(author=Author.PERSON))
+        reply = await at.type(f"{typed} for two")
+        assert isinstance(reply, Ask)
+        text = text_of(User("m", reply.parts))
+        assert text.endswith("for two")
+        assert f"Boil in {tmp_path / 'home/skills/make-tea'}." in text
+        assert at.learning.usage.of("make-tea").use_count == 1
+        at.chats(Role.MEMBER)
+        with pytest.raises(UsageError, match="owner"):
+            await at.type(typed)
+
+
+async def test_a_command_wins_over_a_skill_of_its_name(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        text = TEXT.replace("make-tea", "help")
+        await at.learning.skill_editor.create("help", text, "", By(author=Author.PERSON))
+        assert "/memory" in await at.read("/help")
+        with pytest.raises(UsageError, match="no command /nothing"):
+            await at.type("/nothing")
+
+
+async def test_learning_is_a_turn(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        reply = await at.type("/learn how we release")
+        assert isinstance(reply, Ask)
+        assert "how we release" in text_of(User("m", reply.parts))
+        with pytest.raises(UsageError, match="What is to be learned"):
+            await at.type("/learn")
+
+
+@pytest.mark.parametrize(
+    "line", ["/memory x", "/skills pin", "/changes undo", "/memory approval x"]
+)
+async def test_wrong_words_say_what_is_right(tmp_path: Path, line: str) -> None:
+    async with typist(tmp_path) as at:
+        with pytest.raises(UsageError):
+            await at.type(line)

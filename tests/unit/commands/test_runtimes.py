@@ -1,0 +1,45 @@
+"""The command that chooses who runs the turns."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from commanding import typist
+from hermes.schema.errors import HermesError
+from hermes.schema.scope import Role
+
+pytestmark = pytest.mark.anyio
+
+
+class Choosing:
+    def __init__(self) -> None:
+        self.name = "auto"
+
+    def current(self) -> str:
+        return self.name
+
+    async def choose(self, name: str) -> str:
+        self.name = name
+        return f"Now {name}."
+
+
+async def test_it_is_shown_and_chosen(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        services = structs.replace(at.context.services, runtimes=Choosing())
+        at.context = structs.replace(at.context, services=services)
+        assert "our own loop" in await at.read("/codex-runtime")
+        assert await at.read("/codex-runtime codex_app_server") == "Now codex_app_server."
+        assert "run by codex" in await at.read("/codex-runtime status")
+        assert await at.read("/codex-runtime AUTO") == "Now auto."
+        with pytest.raises(HermesError, match="takes auto or codex_app_server"):
+            await at.type("/codex-runtime sideways")
+
+
+async def test_only_an_owner_chooses(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        services = structs.replace(at.context.services, runtimes=Choosing())
+        at.context = structs.replace(at.context, services=services)
+        at.chats(Role.MEMBER)
+        with pytest.raises(HermesError):
+            await at.type("/codex-runtime codex_app_server")

@@ -1,0 +1,239 @@
+"""After the answer, and only when it is time, the agent looks back and keeps what is worth it."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import structs
+
+from hermes.changes.change import Author
+from hermes.ports.model import Request
+from hermes.review.reviewer import ALLOWED, STEPS
+from hermes.review.reviews import ReviewRules
+from hermes.review.telling import Notifying
+from hermes.schema.errors import ModelError
+from hermes.schema.messages import Text, Trust, Usage, User, text_of
+from hermes.schema.scope import OWNER, Role
+from hermes.session.nudges import Intervals
+from hermes.session.runner import Turn
+from hermes.testing.scripted import Script, ScriptedModel, Step, says
+from learners import Learner, learner, reviewed
+from talks import HANGS
+from workbench import answer, call, user
+
+pytestmark = pytest.mark.anyio
+EACH = ReviewRules(intervals=Intervals(memory=1, skills=0))
+SKILL = "---\nname: tea\ndescription: How to make tea.\n---\n\nHeat water.\n"
+
+
+def keeps(text: str, target: str = "user") -> Script:
+    return [answer(call("memory", target=target, action="add", content=text))]
+
+
+async def test_below_the_threshold_nobody_looks_back(tmp_path: Path) -> None:
+    rules = ReviewRules(intervals=Intervals(memory=2, skills=2))
+    async with learner(tmp_path, says("Hello."), rules=rules) as one:
+        await one.talk.say("hi")
+        await anyio.wait_all_tasks_blocked()
+        assert await one.sessions("review") == []
+        assert len(one.talk.model.requests) == 1
+
+
+async def test_what_is_kept_is_told_and_can_be_undone(tmp_path: Path) -> None:
+    scripts = [says("Hello."), keeps("prefers short answers"), says("Nothing more.")]
+    async with learner(tmp_path, *scripts, rules=EACH) as one:
+        await one.talk.say("Be brief with me, please.")
+        (session,) = await reviewed(one)
+        assert one.files() == {"memories/USER.md": b"prefers short answers"}
+        (entry,) = await one.learning.ledger.log()
+        assert entry.change.by is Author.REVIEW
+        assert (entry.change.origin.session, session.parent) == (
+            session.id,
+            one.talk.conversation.session.id,
+        )
+        (told,) = one.told
+        assert told.startswith("💾")
+        assert "prefers short answers" in told
+        assert "/changes" in told
+        await one.learning.ledger.undo(entry.change.id)
+        assert one.files() == {}
+
+
+async def test_the_prefix_is_that_of_the_session(tmp_path: Path) -> None:
+    """Prompt, tools and all messages are sent again as they were, and then one more."""
+    scripts = [
+        [answer(call("read_file", path="a"))], says("Done."), says("Nothing to keep."),
+    ]  # fmt: skip
+    async with learner(tmp_path, *scripts, words="text", rules=EACH) as one:
+        await one.talk.say("look into a")
+        await reviewed(one)
+        first, last, review = one.talk.model.requests
+        assert review.system == last.system == first.system
+        assert list(review.tools) == list(last.tools)
+        assert list(review.messages)[: len(last.messages)] == list(last.messages)
+        *_, answered, asked = review.messages
+        assert text_of(answered) == "Done."
+        assert isinstance(asked, User)
+        assert asked.trust is Trust.HOUSE
+
+
+async def test_nothing_is_written_into_the_persons_session(tmp_path: Path) -> None:
+    scripts = [says("Hello."), keeps("likes tea"), says("Done.")]
+    async with learner(tmp_path, *scripts, rules=EACH) as one:
+        await one.talk.say("I like tea")
+        (session,) = await reviewed(one)
+        assert [text_of(row.message) for row in await one.talk.rows()] == ["I like tea", "Hello."]
+        archive = one.talk.store.seen_by(OWNER)
+        said = await archive.messages(session.id)
+        assert len(said) == 4
+        assert "I like tea" not in text_of(said[0].message)
+
+
+async def test_only_memory_and_skills_work_in_it(tmp_path: Path) -> None:
+    others = ["read_file", "terminal", "web_extract", "execute_code", "delegate_task"]
+    calls = answer(*(call(name, path="x") for name in others))
+    async with learner(tmp_path, says("Hello."), [calls], says("Ah."), rules=EACH) as one:
+        await one.talk.say("hi")
+        await reviewed(one)
+        results = [text_of(message) for message in one.talk.model.requests[-1].messages[-5:]]
+        assert all("only memory and skills" in text for text in results)
+        assert [one.tools[name].asked for name in others] == [[]] * 5  # type: ignore[attr-defined]
+        assert set(ALLOWED) <= {spec.name for spec in one.talk.model.requests[-1].tools}
+
+
+async def test_a_skill_is_written_by_the_review(tmp_path: Path) -> None:
+    write = [answer(call("skill_manage", action="create", name="tea", content=SKILL))]
+    steps: list[Script] = [[answer(call("read_file", path=f"f{n}"))] for n in range(3)]
+    rules = ReviewRules(intervals=Intervals(memory=0, skills=3))
+    async with learner(
+        tmp_path, *steps, says("Done."), write, says("Kept."), words="x", rules=rules
+    ) as one:
+        await one.talk.say("make tea")
+        await reviewed(one)
+        assert one.files() == {"skills/tea/SKILL.md": SKILL.encode()}
+        assert one.learning.usage.of("tea").created_by == "agent"
+        assert "read_file f2" in one.told[0]
+
+
+async def test_it_ends_after_a_few_steps(tmp_path: Path) -> None:
+    endless: list[Script] = [[answer(call("skills_list"))] for _ in range(STEPS)]
+    async with learner(tmp_path, says("Hello."), *endless, says("Enough."), rules=EACH) as one:
+        await one.talk.say("hi")
+        await reviewed(one)
+        assert len(one.talk.model.requests) == 1 + STEPS + 1
+
+
+async def test_its_use_is_metered(tmp_path: Path) -> None:
+    spent = answer("Nothing to keep.", usage=Usage(100, 5))
+    async with learner(tmp_path, says("Hello."), [spent], rules=EACH) as one:
+        await one.talk.say("hi")
+        (session,) = await reviewed(one)
+        (use,) = await one.talk.store.seen_by(OWNER).usage(session.id)
+        assert (use.usage.input, use.usage.output, use.cost) == (100, 5, 0.005)
+
+
+async def test_failures_are_nobodys_trouble(tmp_path: Path) -> None:
+    scripts: list[Script] = [says("Hello."), [ModelError("no")], says("Again."), says("Nothing.")]
+    async with learner(tmp_path, *scripts, rules=EACH) as one:
+        await one.talk.say("hi")
+        await reviewed(one)
+        assert one.told == []
+        await one.talk.say("hi again")
+        await reviewed(one, 2)
+        assert len(one.talk.model.requests) == 4
+
+
+async def test_the_next_turn_does_not_wait_and_no_second_review_begins(tmp_path: Path) -> None:
+    async with learner(tmp_path, says("One."), HANGS, says("Two."), rules=EACH) as one:
+        await one.talk.say("first")
+        await anyio.wait_all_tasks_blocked()
+        await one.talk.say("second")
+        await anyio.wait_all_tasks_blocked()
+        assert len(one.talk.model.requests) == 3
+        assert len(await one.sessions("review")) == 1
+
+
+async def test_leaving_ends_it(tmp_path: Path) -> None:
+    with anyio.fail_after(10):
+        async with learner(tmp_path, says("One."), HANGS, rules=EACH) as one:
+            await one.talk.say("first")
+            await anyio.wait_all_tasks_blocked()
+    assert one.talk.model.left_early == 1
+
+
+@pytest.mark.parametrize(
+    ("role", "source", "bare"),
+    [(Role.GUEST, "", False), (Role.MEMBER, "", False), (Role.OWNER, "subagent", False)]
+    + [(Role.OWNER, "cron", False), (Role.OWNER, "review", False), (Role.OWNER, "", True)],
+)
+async def test_only_the_owners_own_turns_count(
+    tmp_path: Path, role: Role, source: str, bare: bool
+) -> None:
+    async with learner(tmp_path, says("Hello."), rules=EACH) as one:
+        session = one.talk.conversation.session
+        turn = Turn(
+            session=session, asked=user("hi"), listen=one.talk.ear, new=True,
+            role=role, source=source, bare=bare,
+        )  # fmt: skip
+        await one.talk.runner.run(turn)
+        await anyio.wait_all_tasks_blocked()
+        assert len(one.talk.model.requests) == 1
+
+
+@pytest.mark.parametrize("how", list(Notifying))
+async def test_people_hear_as_much_as_they_want(tmp_path: Path, how: Notifying) -> None:
+    rules = structs.replace(EACH, notifying=how)
+    scripts = [says("Hello."), keeps("likes tea"), says("Done.")]
+    async with learner(tmp_path, *scripts, rules=rules) as one:
+        await one.talk.say("I like tea")
+        await reviewed(one)
+        assert len(one.told) == (how is not Notifying.OFF)
+        assert any("+likes tea" in text for text in one.told) == (how is Notifying.VERBOSE)
+        assert one.files()
+
+
+async def test_words_of_a_guest_make_it_a_proposal(tmp_path: Path) -> None:
+    """Also when they were said in another turn than the one that is looked back on."""
+    scripts: list[Script] = [says("Hello."), says("Yes?"), keeps("likes tea"), says("Done.")]
+    async with learner(tmp_path, *scripts, rules=EACH) as one:
+        session = one.talk.conversation.session
+        guest = User("msg_g", (Text("Ann likes tea."),), Trust.GUEST)
+        turn = Turn(session=session, asked=guest, listen=one.talk.ear, new=True, role=Role.GUEST)
+        await one.talk.runner.run(turn)
+        await one.talk.conversation.resume(session.id)
+        await one.talk.say("hello")
+        await reviewed(one)
+        assert one.files() == {}
+        (proposal,) = await one.learning.ledger.waiting()
+        assert "Ann likes tea" in proposal.origin.words[0]
+        assert "for you to decide" in one.told[0]
+        await one.learning.accept(proposal)
+        assert one.files() == {"memories/USER.md": b"likes tea"}
+
+
+async def test_another_model_is_told_the_end_and_knows_the_sources(tmp_path: Path) -> None:
+    other = ScriptedModel(keeps("They like tea"), says("Done."), name="other")
+    scripts: list[Script] = [[answer(call("web_extract", url="u"))], says("Read.")]
+    async with learner(tmp_path, *scripts, words="tea", rules=EACH) as one:
+
+        async def choose() -> ScriptedModel:
+            return other
+
+        await one.talk.say("read u")
+        await reviewed(one)
+    async with learner(tmp_path / "b", *scripts, words="tea", rules=EACH) as one:
+        await _looked_back_with(one, choose)
+        request: Request = other.requests[0]
+        assert {spec.name for spec in request.tools} == set(ALLOWED)
+        assert len(request.messages) == 1
+        text = text_of(request.messages[0])
+        assert "The person: read u" in text
+        assert "A tool: tea" in text
+        (proposal,) = await one.learning.ledger.waiting()
+        assert proposal.origin.words == ("web_extract u",)
+
+
+async def _looked_back_with(one: Learner, choose: object) -> None: ...
+
+
+def _unused(step: Step) -> None: ...

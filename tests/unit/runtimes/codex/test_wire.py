@@ -1,0 +1,59 @@
+"""Lines as they come from a process: cut anywhere, of any length, of any content."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.runtimes.codex.wire import Lines, read, refusal, reply, request
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    pieces: list[bytes] = []
+    for size in sizes:
+        pieces.append(data[:size])
+        data = data[size:]
+    return [*pieces, data]
+
+
+@given(
+    st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""))),
+    st.lists(st.integers(0, 10)),
+)
+def test_lines_are_whole_however_they_are_cut(given_lines: list[bytes], sizes: list[int]) -> None:
+    data = b"".join(line + b"\n" for line in given_lines)
+    lines = Lines()
+    came = [line for piece in cut(data, sizes) for line in lines.feed(piece)]
+    assert came == [line for line in given_lines if line.strip()]
+
+
+@given(st.lists(st.integers(0, 40)), st.lists(st.integers(1, 7)))
+def test_only_what_is_too_long_is_let_pass(lengths: list[int], sizes: list[int]) -> None:
+    data = b"".join(b"x" * length + b"\n" for length in lengths)
+    lines = Lines(longest=20)
+    came = [len(line) for piece in cut(data, sizes) for line in lines.feed(piece)]
+    assert came == [length for length in lengths if 0 < length <= 20]
+    assert lines.dropped == sum(length > 20 for length in lengths)
+
+
+@given(st.binary(max_size=200))
+def test_no_line_breaks_the_reading(line: bytes) -> None:
+    message = read(line)
+    assert message is None or message.method or message.id is not None
+
+
+@pytest.mark.parametrize("line", [b"[" * 5000, b"{}", b"null", b'{"id":null}', b'{"method":5}'])
+def test_what_is_no_message_is_none(line: bytes) -> None:
+    assert read(line) is None
+
+
+def test_what_we_say_can_be_read() -> None:
+    asked = read(request(1, "turn/start", {"threadId": "th"}))
+    assert asked is not None
+    assert (asked.id, asked.method, asked.thread) == (1, "turn/start", "th")
+    answered = read(reply("a", {"ok": True}))
+    assert answered is not None
+    assert (answered.id, answered.error) == ("a", None)
+    refused = read(refusal(2, "no"))
+    assert refused is not None
+    assert refused.error is not None
+    assert (refused.error.code, refused.error.message) == (-32601, "no")

@@ -1,0 +1,297 @@
+"""A session that gets too long goes on: its view changes, its transcript does not."""
+
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from hermes.agent.compression.sizes import Limits
+from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.model import Request
+from hermes.ports.store import Fence
+from hermes.schema.errors import BadRequest, ContextTooLong, Overloaded, SessionBusy, UsageError
+from hermes.schema.events import Notice, Outcome
+from hermes.schema.messages import Text, ToolCall, text_of
+from hermes.schema.scope import OWNER
+from hermes.session.compressing import COOL_DOWN, Wish
+from hermes.testing.scripted import Pause, Step
+from hermes.tools.todo import Todo
+from long_talks import SUMMARY, Bookkeeper, LongTalk, is_summary, long_talk, words
+from workbench import FakeTool
+
+pytestmark = pytest.mark.anyio
+
+LONG = "word " * 2_000
+"""About 2,500 tokens; a window of 32,000 is compressed from 27,200 on."""
+
+
+async def fill(talk: LongTalk, turns: int = 12) -> None:
+    for number in range(turns):
+        assert await talk.say(f"{number}: {LONG}") is Outcome.DONE
+
+
+async def test_a_long_session_goes_on_with_a_summary(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        await fill(talk)
+        assert await talk.times() == 1
+        assert talk.model.summaries == 1
+        last = talk.model.asked[-1]
+        assert SUMMARY in words(last)
+        assert "0: word" in words(last)
+        assert "5: word" not in words(last)
+        assert len(await talk.rows()) == 24
+        hits = await talk.store.seen_by(OWNER).search('"5: word"')
+        assert hits
+        longest = max(len(words(one)) // 4 for one in talk.model.asked)
+        assert longest < 32_000
+
+
+async def test_people_are_told_once(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        await fill(talk, 10)
+        notices: list[str] = []
+        while await talk.times() < 1:
+            await talk.say(LONG)
+            notices += [one.text for one in talk.ear.events if isinstance(one, Notice)]
+        assert len(notices) == 1
+        assert "searchable" in notices[0]
+
+
+async def test_the_prompt_is_made_anew_with_the_summary_and_not_before(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        await talk.say("hello")
+        talk.planner.memory = "They like tea."
+        await talk.say("again")
+        assert "tea" not in talk.model.asked[-1].system
+        await fill(talk)
+        assert "tea" in talk.model.asked[-1].system
+        assert "tea" in talk.conversation.session.system
+
+
+async def test_another_process_sees_the_same(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        await fill(talk)
+        await talk.say("and now?")
+        one = talk.model.asked[-1]
+        name = talk.conversation.session.id
+    async with long_talk(tmp_path) as other:
+        await other.conversation.resume(name)
+        await other.say("and then?")
+        again = other.model.asked[-1]
+        assert again.system == one.system
+        assert list(again.messages[: len(one.messages)]) == list(one.messages)
+
+
+async def test_what_was_taken_back_makes_the_whole_past_visible_again(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        await fill(talk)
+        assert await talk.times() == 1
+        await talk.conversation.undo(8)
+        await talk.say("short")
+        last = talk.model.asked[-1]
+        assert SUMMARY not in words(last)
+        assert "3: word" in words(last)
+
+
+async def test_a_branch_goes_on_with_the_view_of_its_parent(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        await fill(talk)
+        summaries = talk.model.summaries
+        await talk.conversation.branch()
+        await talk.say("here?")
+        assert SUMMARY in words(talk.model.asked[-1])
+        assert talk.model.summaries == summaries
+
+
+async def test_pins_questions_and_the_list_of_tasks_survive(tmp_path: Path) -> None:
+    todo = b'{"todos": [{"id": "1", "content": "paint the fence"}]}'
+
+    def answering(request: Request) -> list[Step]:
+        if "plan it" in text_of(request.messages[-1]):
+            call = ToolCall("call_todo", "todo", Raw(todo))
+            return [talk.model.answer(request, call)]
+        return list(talk.model.plainly(request))
+
+    async with long_talk(tmp_path, tools=[Todo()]) as talk:
+        await talk.say("hello")
+        talk.model.answering = answering
+        await talk.say("plan it")
+        session = talk.conversation.session.id
+        async with talk.runner.holding(session) as generation:
+            await talk.pins.add(session, "Never push to main.", Fence(session, generation))
+        await talk.store.commit(PutMatter(open_question(talk, "May I delete it?")))
+        await fill(talk, 24)
+        assert await talk.times() >= 2
+        last = words(talk.model.asked[-1])
+        assert last.count("Never push to main.") == 1
+        assert last.count("May I delete it?") == 1
+        assert "paint the fence" in last
+        talk.model.answering = lambda request: (
+            [talk.model.answer(request, ToolCall("call_again", "todo", Raw(b"{}")))]
+            if "what is left" in text_of(request.messages[-1])
+            else talk.model.plainly(request)
+        )
+        await talk.say("what is left")
+        assert "paint the fence" in text_of(talk.ear.results[-1])
+
+
+def open_question(talk: LongTalk, text: str) -> Matter:
+    session = talk.conversation.session.id
+    asked = {
+        "question": {
+            "id": "q1",
+            "kind": "approval",
+            "session": session,
+            "run": "run_1",
+            "text": text,
+            "until": talk.clock.now(),
+        },
+        "digest": "",
+        "principal": OWNER,
+    }
+    return Matter(
+        kind="question",
+        id="q1",
+        session=session,
+        state="open",
+        at=talk.clock.now(),
+        body=Raw(msgspec.json.encode(asked)),
+    )
+
+
+async def test_a_failed_summary_is_put_together_from_the_words(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        talk.model.trouble = Overloaded("busy")
+        await fill(talk)
+        assert talk.model.summaries == 1
+        last = words(talk.model.asked[-1])
+        assert "No model could be asked" in last
+        record = await talk.compressing.record(talk.conversation.session)
+        assert (record.plain, record.calls) == (1, 0)
+        assert record.cool_until == talk.clock.now() + COOL_DOWN
+
+
+async def test_after_a_failure_it_rests_then_tries_twice_at_most(tmp_path: Path) -> None:
+    async with long_talk(tmp_path, Bookkeeper(window=80_000)) as talk:
+        talk.model.trouble = Overloaded("busy")
+        await fill(talk, 60)
+        assert talk.model.summaries == 1
+        await talk.clock.advance(COOL_DOWN.total_seconds() + 1)
+        await talk.say("go on")
+        assert talk.model.summaries == 2
+        await talk.clock.advance(COOL_DOWN.total_seconds() + 1)
+        await fill(talk, 30)
+        assert talk.model.summaries == 2
+        talk.model.trouble = None
+        await talk.compress()
+        assert talk.model.summaries == 3
+
+
+async def test_the_settings_may_want_no_summary_rather_than_a_plain_one(tmp_path: Path) -> None:
+    async with long_talk(tmp_path, limits=Limits(abort=True)) as talk:
+        talk.model.trouble = Overloaded("busy")
+        await fill(talk, 11)
+        assert talk.model.summaries == 1
+        assert await talk.times() == 0
+        assert "No model" not in words(talk.model.asked[-1])
+
+
+async def test_a_request_that_was_refused_as_too_long_is_made_shorter(tmp_path: Path) -> None:
+    refused = 0
+
+    def answering(request: Request) -> list[Step]:
+        nonlocal refused
+        if len(request.messages) > 16:
+            refused += 1
+            return [ContextTooLong("too long")]
+        return list(talk.model.plainly(request))
+
+    async with long_talk(tmp_path, Bookkeeper(window=40_000)) as talk:
+        await fill(talk, 8)
+        talk.model.answering = answering
+        assert await talk.say("and?") is Outcome.DONE
+        assert refused == 1
+        assert await talk.times() == 1
+
+
+async def test_what_cannot_be_made_shorter_fails_as_it_is(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        talk.model.answering = lambda request: [ContextTooLong("too long")]
+        assert await talk.say("hello") is Outcome.FAILED
+        assert talk.ear.ended.code == "context_too_long"
+        assert talk.model.summaries == 0
+
+
+async def test_a_turn_of_many_steps_is_compressed_while_it_runs(tmp_path: Path) -> None:
+    async def long(args: object, context: object) -> str:
+        return f"result {steps} " * 1_000
+
+    steps = 0
+
+    def answering(request: Request) -> list[Step]:
+        nonlocal steps
+        steps += 1
+        if steps > 60:
+            return list(talk.model.plainly(request))
+        call = ToolCall(f"call_{steps}", "look", Raw(f'{{"at": {steps}}}'.encode()))
+        return [talk.model.answer(request, Text("Next."), call)]
+
+    async with long_talk(tmp_path, tools=[FakeTool("look", long)]) as talk:
+        talk.model.answering = answering
+        assert await talk.say("Look at everything, please.") is Outcome.DONE
+        assert await talk.times() >= 2
+        assert all("Look at everything" in words(one) for one in talk.model.asked)
+
+
+async def test_the_ledger_has_every_call_and_no_more(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        await fill(talk, 30)
+        (use,) = await talk.conversation.usage()
+        assert talk.model.summaries >= 2
+        assert use.usage == talk.model.truth
+        assert use.calls == len(talk.model.requests)
+
+
+async def test_by_hand_with_a_wish(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        await talk.say("hello")
+        with pytest.raises(UsageError, match="nothing to compress"):
+            await talk.compress()
+        await fill(talk, 6)
+        before = await talk.compress(Wish(turns=2), preview=True)
+        assert talk.model.summaries == 0
+        done = await talk.compress(Wish(focus="the colours", turns=2))
+        assert done.before == before.before
+        assert done.messages == before.messages
+        assert done.after < done.before * 0.6
+        (asked,) = [one for one in talk.model.requests if is_summary(one)]
+        assert "the colours" in words(asked)
+        await talk.say("and?")
+        last = words(talk.model.asked[-1])
+        assert ("4: word" in last, "5: word" in last, "3: word" in last) == (True, True, False)
+
+
+async def test_a_running_session_is_not_compressed_by_hand(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        await talk.say("hello")
+        talk.model.answering = lambda request: [Notice("one moment"), Pause.FOREVER]
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(talk.say, "hang")
+                await anyio.wait_all_tasks_blocked()
+                while not talk.conversation.running:
+                    await anyio.lowlevel.checkpoint()
+                with pytest.raises(SessionBusy):
+                    await talk.compress()
+                while not talk.conversation.interrupt():
+                    await anyio.lowlevel.checkpoint()
+
+
+async def test_a_summary_that_the_provider_refuses_costs_nothing(tmp_path: Path) -> None:
+    async with long_talk(tmp_path) as talk:
+        talk.model.trouble = BadRequest("no")
+        await fill(talk)
+        (use,) = await talk.conversation.usage()
+        assert use.usage == talk.model.truth

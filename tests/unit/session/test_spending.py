@@ -1,0 +1,83 @@
+"""When the money for a session, a day or a person is used up, nothing more is asked."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hermes.ports.store import Meter, OpenSession
+from hermes.schema.errors import SpendCapReached
+from hermes.schema.messages import Usage
+from hermes.schema.sessions import Session
+from hermes.session.spending import Caps, Purse
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+
+async def spend(store: SqliteStore, clock: FakeClock, session: Session, cost: float | None) -> None:
+    model = "unknown" if cost is None else "m"
+    await store.commit(Meter(session.id, "r", model, "p", Usage(input=1), cost, clock.now()))
+
+
+async def allows(purse: Purse, session: Session) -> bool:
+    check = purse.of(session, session.principal)
+    assert check is not None
+    try:
+        await check()
+    except SpendCapReached as error:
+        return "hermes config set limits." not in error.hint
+    return True
+
+
+async def begun(store: SqliteStore, clock: FakeClock, name: str, who: str = "owner") -> Session:
+    session = Session(id=name, started_at=clock.now(), principal=who)
+    await store.commit(OpenSession(session))
+    return session
+
+
+async def test_without_limits_nobody_asks(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_store(tmp_path / "state.db", clock) as store:
+        session = await begun(store, clock, "s1")
+        assert Purse(store, clock, Caps()).of(session, "owner") is None
+
+
+async def test_a_session_has_its_limit(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_store(tmp_path / "state.db", clock) as store:
+        one, other = await begun(store, clock, "s1"), await begun(store, clock, "s2")
+        purse = Purse(store, clock, Caps(session=1.0))
+        await spend(store, clock, one, 0.6)
+        await spend(store, clock, one, None)
+        assert await allows(purse, one)
+        await spend(store, clock, one, 0.6)
+        assert not await allows(purse, one)
+        assert await allows(purse, other)
+
+
+async def test_a_day_has_its_limit_and_ends(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_store(tmp_path / "state.db", clock) as store:
+        one, other = await begun(store, clock, "s1"), await begun(store, clock, "s2", "bob")
+        await spend(store, clock, one, 5.0)
+        purse = Purse(store, clock, Caps(day=1.0))
+        assert await allows(purse, one)
+        await spend(store, clock, other, 1.0)
+        assert not await allows(purse, one)
+        assert not await allows(Purse(store, clock, Caps(day=1.0)), other)
+        await clock.advance(timedelta(days=1).total_seconds())
+        assert await allows(purse, one)
+
+
+async def test_each_person_has_a_limit(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_store(tmp_path / "state.db", clock) as store:
+        ann, bob = await begun(store, clock, "s1", "ann"), await begun(store, clock, "s2", "bob")
+        purse = Purse(store, clock, Caps(principal=1.0))
+        assert await allows(purse, ann)
+        assert await allows(purse, bob)
+        await spend(store, clock, bob, 2.0)
+        assert await allows(purse, ann)
+        assert not await allows(purse, bob)

@@ -1,0 +1,75 @@
+"""A session gets a name from how it began, unless it has one or nobody can give one."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from hermes.ports.model import Model
+from hermes.schema.errors import Overloaded
+from hermes.schema.messages import Assistant, Stop, Text, Usage
+from hermes.schema.sessions import SessionChange
+from hermes.session.titles import Naming, Titles
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import ScriptedModel, Step, says
+from long_talks import DEAR, priced
+from talks import Talk, talk
+
+pytestmark = pytest.mark.anyio
+
+
+def titles(one: Talk, *scripts: list[Step]) -> tuple[Titles, ScriptedModel]:
+    model = ScriptedModel(*scripts)
+
+    async def found() -> Model:
+        return model
+
+    return Titles(one.store, FakeClock(), priced, Naming(model=found, redact=str)), model
+
+
+async def test_it_is_named_after_its_beginning(tmp_path: Path) -> None:
+    async with talk(tmp_path, says("They are far away.")) as one:
+        await one.say("Tell me about stars")
+        usage = Usage(input=10, output=5)
+        answer = Assistant("m", (Text('"About the stars."\n'),), Stop.END, usage, "small", "p")
+        giver, model = titles(one, [answer])
+        await giver.give(one.conversation.session)
+        await one.conversation.resume(one.conversation.session.id)
+        assert one.conversation.session.title == "About the stars"
+        (request,) = model.requests
+        assert request.tools == ()
+        (use,) = [use for use in await one.conversation.usage() if use.model == "small"]
+        assert use.cost == pytest.approx(15 * DEAR)
+
+
+async def test_a_name_that_is_taken_gets_an_end_of_its_own(tmp_path: Path) -> None:
+    async with talk(tmp_path, says("Yes."), says("No.")) as one:
+        await one.say("hi")
+        await one.conversation.change(SessionChange(title="Stars"))
+        one.conversation.start_new()
+        await one.say("hello")
+        giver, _ = titles(one, says("Stars"))
+        session = one.conversation.session
+        await giver.give(session)
+        await one.conversation.resume(session.id)
+        assert one.conversation.session.title == f"Stars ({session.id[-6:]})"
+
+
+async def test_a_name_that_was_given_meanwhile_stays(tmp_path: Path) -> None:
+    async with talk(tmp_path, says("Yes.")) as one:
+        await one.say("hi")
+        before = one.conversation.session
+        await one.conversation.change(SessionChange(title="Mine"))
+        giver, _ = titles(one, says("Another"))
+        await giver.give(structs.replace(before))
+        await one.conversation.resume(before.id)
+        assert one.conversation.session.title == "Mine"
+
+
+async def test_trouble_stays_without_consequences(tmp_path: Path) -> None:
+    async with talk(tmp_path, says("Yes.")) as one:
+        await one.say("hi")
+        giver, _ = titles(one, [Overloaded("busy")])
+        await giver.give(one.conversation.session)
+        await one.conversation.resume(one.conversation.session.id)
+        assert one.conversation.session.title == ""

@@ -1,0 +1,57 @@
+"""Markdown in pieces: nothing is lost, code is never cut, and no piece grows without end."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.tui.pieces import LONG, VERY_LONG, Pieces
+
+LINES = st.lists(
+    st.sampled_from(["", "words", "- item", "  more", "```", "```py", "~~~", "# head", "x" * 700])
+)
+
+
+def pieces_of(text: str, size: int) -> list[str]:
+    pieces, whole = Pieces(), [""]
+    for place in range(0, len(text), size):
+        for piece in pieces.feed(text[place : place + size]):
+            whole[-1] += piece.text
+            if piece.last:
+                whole.append("")
+    return whole
+
+
+@given(LINES, st.integers(1, 2000))
+def test_every_character_comes_out_once_wherever_it_was_cut(lines: list[str], size: int) -> None:
+    text = "\n".join(lines)
+    assert "".join(pieces_of(text, size)) == text
+
+
+@given(LINES, st.integers(1, 50))
+def test_where_it_is_cut_does_not_depend_on_how_it_came(lines: list[str], size: int) -> None:
+    text = "\n".join(lines)
+    assert pieces_of(text, size) == pieces_of(text, len(text) or 1)
+
+
+def test_paragraphs_are_pieces_once_they_are_long() -> None:
+    paragraph = "word " * 100 + "\n\n"
+    whole = pieces_of(paragraph * 20, 13)
+    assert len(whole) > 4
+    assert max(map(len, whole)) <= LONG + len(paragraph)
+
+
+def test_code_is_one_piece_with_its_empty_lines() -> None:
+    code = "```py\n" + "a = 1\n\nb = 2\n\n" * 400 + "```\n"
+    (whole,) = pieces_of(code, 7)
+    assert whole == code
+
+
+def test_a_fence_within_a_longer_one_does_not_end_it() -> None:
+    code = "````md\n" + "```\ntext\n\ntext\n```\n\n" * 300 + "````\n"
+    assert pieces_of(code, 11) == [code]
+
+
+def test_a_list_goes_on_after_empty_lines_until_it_is_very_long() -> None:
+    item = "- " + "word " * 30 + "\n\n"
+    whole = pieces_of(item * 400, 17)
+    assert len(whole) > 1
+    assert all(len(one) >= VERY_LONG for one in whole[:-1])

@@ -1,0 +1,126 @@
+"""Every screen as it stands in a terminal of 80 columns and 24 rows, and in a small one."""
+
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from companions import Scripted, answered, called, clarified, leave_asked
+from drawn import drawn
+from hermes.schema.events import Notice, ReasoningDelta
+from hermes.tui.companion import Hello
+
+pytestmark = pytest.mark.anyio
+
+MARKDOWN = """\
+# A plan
+Three files, **two** of them with `code`, and <tags> that stay:
+
+1. first
+2. second
+   - nested
+
+```python
+print("hello")
+```
+
+| tool | calls |
+|---|---|
+| shell | 2 |
+"""
+DIFF = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-old line\n+new line\n"
+HELLO = Hello(
+    model="openai/gpt-5-mini",
+    folder="/srv/garden",
+    notes=("/old is gone; the session goes on in /srv/garden.",),
+    warnings=("The setting 'x' is unknown.",),
+    recap=(("you", "What grows here?"), ("hermes", "Beans, mostly.")),
+    trouble="No model can be reached.",
+    hint="Run: hermes model",
+)
+
+
+async def test_the_greeting_with_a_recap(tmp_path: Path) -> None:
+    async with drawn(Scripted(hello=HELLO), tmp_path) as screen:
+        assert screen.text == snapshot()
+
+
+async def test_an_answer_in_markdown(tmp_path: Path) -> None:
+    async with drawn(Scripted(answered(MARKDOWN)), tmp_path) as screen:
+        await screen.says("plan it")
+        await screen.rests()
+        assert screen.text == snapshot()
+
+
+async def test_cards_of_tools(tmp_path: Path) -> None:
+    steps = [
+        ReasoningDelta("Let me see."),
+        *called("terminal", '{"command": "ls -la"}', "a\nb"),
+        *called("patch", '{"path": "x.py"}', DIFF, call="c2"),
+        *called(
+            "terminal", '{"command": "make"}', "boom", call="c3", failed=True,
+            text='{"exit_code": 2}',
+        ),
+        Notice("waiting for the provider"),
+        *answered("Done."),
+    ]  # fmt: skip
+    async with drawn(Scripted(steps), tmp_path) as screen:
+        await screen.says("work")
+        await screen.rests()
+        assert screen.text == snapshot()
+        await screen.pilot.press("ctrl+o")
+        await screen.shows("boom")
+        assert screen.text == snapshot()
+
+
+async def test_a_question_for_leave(tmp_path: Path) -> None:
+    companion = Scripted()
+    companion.turns = [[leave_asked(), companion.until_decided]]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("build")
+        await screen.shows("Allow once")
+        assert screen.text == snapshot()
+        companion.interrupt()
+        await screen.rests()
+
+
+async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> None:
+    companion = Scripted()
+    companion.turns = [[clarified("red", "blue"), companion.until_decided]]
+    async with drawn(companion, tmp_path, size=(40, 12)) as screen:
+        await screen.says("paint")
+        await screen.shows("blue")
+        assert screen.text == snapshot()
+        companion.interrupt()
+        await screen.rests()
+
+
+async def test_the_list_of_sessions(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path) as screen:
+        await screen.pilot.press("ctrl+r")
+        await screen.shows("Fix the fence")
+        # The time of day depends on where one is.
+        assert screen.text.replace(screen.ui.chat.id or "\0", "") == snapshot()
+
+
+async def test_the_list_of_models(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path) as screen:
+        await screen.pilot.press("f2")
+        await screen.shows("nobody listens there")
+        assert screen.text == snapshot()
+
+
+async def test_the_keys(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path) as screen:
+        await screen.pilot.press("f1")
+        await screen.shows("Ctrl+Y")
+        assert screen.text == snapshot()
+        await screen.pilot.press("escape")
+        await screen.hides("Ctrl+Y")
+
+
+async def test_suggestions_leave_room_in_a_small_terminal(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path, size=(40, 10)) as screen:
+        await screen.types("/re")
+        await screen.shows("/resume")
+        assert screen.text == snapshot()

@@ -1,0 +1,30 @@
+"""The last line: what matters most stays when there is little room."""
+
+from inline_snapshot import snapshot
+
+from hermes.tui.widgets.status import Facts, duration, money, status_line
+
+FACTS = Facts(
+    doing="thinking",
+    model="openai/gpt-5-mini",
+    used=64_000,
+    window=128_000,
+    cost=0.1234,
+    seconds=75.2,
+    wall="bubblewrap",
+    queued=1,
+    below=True,
+)
+
+
+def test_it_gives_up_the_least_important_first() -> None:
+    assert [status_line(FACTS, width).plain for width in (100, 70, 40, 20, 6)] == snapshot()
+
+
+def test_no_wall_is_said_aloud() -> None:
+    assert "no sandbox" in status_line(Facts(model="m"), 80).plain
+
+
+def test_numbers() -> None:
+    assert [duration(one) for one in (0.4, 59.9, 61, 3700)] == ["0 s", "59 s", "1:01", "1:01 h"]
+    assert [money(one) for one in (0, 0.0042, 0.5, 12)] == ["$0.00", "$0.0042", "$0.50", "$12.00"]
