@@ -119,7 +119,10 @@ class Answers:
 
     async def settled(self) -> None:
         """Until the outbox has nothing open: a post whose receipt was lost is sent again."""
-        while self._database is not None and any(
-            wrong.endswith(UNSETTLED) for wrong in judge_outbox(self._database).wrong
-        ):
+        while self._has_open():  # noqa: ASYNC110 - another process has the outbox
             await anyio.sleep(LOOK)
+
+    def _has_open(self) -> bool:
+        if self._database is None:
+            return False
+        return any(one.endswith(UNSETTLED) for one in judge_outbox(self._database).wrong)

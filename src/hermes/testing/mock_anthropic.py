@@ -68,7 +68,9 @@ class AnthropicDialect:
         return encoded({"data": rows, "has_more": False})
 
     def is_admitted(self, exchange: Exchange, key: str) -> bool:
-        return exchange.headers.get("x-api-key") == key
+        """Their own library shows a key as a bearer; the documents still show the other way."""
+        shown = exchange.headers.get("authorization", "").removeprefix("Bearer ")
+        return exchange.headers.get("x-api-key", shown) == key
 
     def refusal(self, fault: Fault) -> Answer:
         if not fault.named:

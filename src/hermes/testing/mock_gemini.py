@@ -11,7 +11,7 @@ from hermes.testing.mock_openai.script import Fault, Reply, Spent
 from hermes.testing.mock_openai.server import Exchange
 from hermes.testing.mock_wire import encoded
 
-SIGNATURE = "CiQB0e2Kbmock+signature=="
+SIGNATURE = "CiQB0e2Kbm9jaytzaWduYXR1cmU="
 
 _FINISHES = {
     "stop": "STOP",
