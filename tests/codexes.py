@@ -218,3 +218,16 @@ async def _opened(
             )
         )
         yield CodexHouse(runtime, service, bench, door)
+
+
+def codex_pids(path: Path) -> list[int]:
+    """The app-servers of this test: those whose own home lies in its folder."""
+    found: list[int] = []
+    mark = f"CODEX_HOME={path}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found

@@ -213,9 +213,24 @@ class Butler:
             platforms=self,
             restart=self.restart,
             background=self,
+            runtimes=Minds(),
             checkpoints=Shelf(FakeClock()),
             window=self.window,
         )
+
+
+class Minds:
+    """Chooses who runs the turns."""
+
+    def __init__(self) -> None:
+        self.name = "auto"
+
+    def current(self) -> str:
+        return self.name
+
+    async def choose(self, name: str) -> str:
+        self.name = name
+        return f"Now {name}."
 
 
 class Typist:

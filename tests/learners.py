@@ -1,20 +1,23 @@
 """An agent that can learn: real memory and skills, tools that bring it words of others."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import msgspec
 from msgspec import Raw, structs
 
 from hermes.app.learning import Learning
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
+from hermes.kit.ids import new_id
 from hermes.kit.tasks import beside
 from hermes.ports.tool import Output, Tool, ToolContext
 from hermes.review.reviewer import Occasion, ReviewParts
 from hermes.review.reviews import ReviewRules, Reviews
+from hermes.schema.messages import ToolCall
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.session.nudges import Intervals
@@ -30,11 +33,16 @@ NEVER = Intervals(memory=0, skills=0)
 
 
 class Program(FakeTool):
-    """Calls another tool of the turn, as a program does, and prints nothing of it."""
+    """Calls another tool of the turn, as a program does, and prints what it got if it says so."""
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
-        await ctx.use("web_extract", Raw(b'{"url": "https://example.org/inner"}'))
-        return Output.text("(no output)")
+        got = await ctx.use("web_extract", Raw(b'{"url": "https://example.org/inner"}'))
+        return got if b"print" in bytes(args) else Output.text("(no output)")
+
+
+def using(tool: str, /, **args: object) -> ToolCall:
+    """A call whose arguments may have any names."""
+    return ToolCall(new_id("call"), tool, Raw(msgspec.json.encode(args)))
 
 
 def readers(words: str) -> dict[str, Tool]:
@@ -57,6 +65,8 @@ def readers(words: str) -> dict[str, Tool]:
 
 
 class Learner:
+    reviews: Reviews
+
     def __init__(self, talking: Talk, path: Path, clock: FakeClock, words: str) -> None:
         self.talk = talking
         self.clock = clock
@@ -118,19 +128,27 @@ async def learner(
     clock = FakeClock()
     async with talk(path, *scripts, clock=clock) as talking, beside() as group:
         one = Learner(talking, path, clock, words)
-        reviews = Reviews(
+        one.reviews = Reviews(
             one.review_parts(), rules or ReviewRules(intervals=NEVER), one.tell, group
         )
-        talking.runner.then(reviews.ended)
+        talking.runner.then(one.reviews.ended)
         yield one
 
 
-async def reviewed(one: Learner, count: int = 1) -> Sequence[Session]:
-    """Wait until so many reviews have ended."""
+async def settled(one: Learner) -> None:
+    """Wait until nobody looks back any more."""
+    await until(lambda: not one.reviews.at_work)
+
+
+async def until(done: Callable[[], bool]) -> None:
     with anyio.fail_after(10):
-        while True:
-            found = [session for session in await one.sessions("review") if session.ended_at]
-            if len(found) >= count:
-                await anyio.wait_all_tasks_blocked()
-                return found
+        while not done():
             await anyio.wait_all_tasks_blocked()
+
+
+async def reviewed(one: Learner, count: int = 1) -> Sequence[Session]:
+    """The reviews, once so many of them have ended."""
+    await settled(one)
+    found = [session for session in await one.sessions("review") if session.ended_at]
+    assert len(found) == count
+    return found

@@ -30,6 +30,7 @@ from hermes.schema.sessions import Session, Stored
 from hermes.session.compressing import Compressing, Pressed, Wish
 from hermes.session.conversation import Conversation, Origin
 from hermes.session.pins import Pins
+from hermes.session.pressing import Press
 from hermes.session.runner import Runner
 from hermes.session.scribe import Scribe, only_the_usual
 from hermes.session.views import Views
@@ -137,7 +138,11 @@ class LongTalk:
         self.model = model
         self.planner = LongPlanner(model, tools, clock)
         scribe = Scribe(models=only_the_usual, redact=Redactor().redact)
-        self.compressing = Compressing(Views(store, clock), clock, priced, limits, scribe)
+
+        def make(limits: Limits) -> Press:
+            return Press(Views(store, clock), clock, priced, limits, scribe)
+
+        self.compressing = Compressing(store, limits, make)
         self.runner = Runner(store, clock, self.planner, priced, "default", self.compressing)
         self.conversation = Conversation(store, clock, self.runner, Origin(cwd="/work"))
         self.pins = Pins(store, clock)
@@ -170,7 +175,9 @@ async def long_talk(
     clock = FakeClock()
     async with open_store(path / "state.db", clock) as store:
         named = {tool.spec.name: tool for tool in tools}
-        yield LongTalk(store, clock, model or Bookkeeper(), named, limits or Limits(stateful=("todo",)))
+        yield LongTalk(
+            store, clock, model or Bookkeeper(), named, limits or Limits(stateful=("todo",))
+        )
 
 
 def shared(before: bytes, after: bytes) -> int:

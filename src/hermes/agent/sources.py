@@ -46,11 +46,21 @@ def sources_for(
     )
 
 
-def source_of(call: ToolCall, tool: Tool | None, text: str) -> Source | None:
+def source_of(call: ToolCall, tools: Mapping[str, Tool], text: str) -> Source | None:
     """None for words that are the house's own."""
+    tool = tools.get(call.name)
     if tool is not None and tool.spec.toolset in OWN and not tool.spec.foreign:
         return None
-    return Source(_called(call), text, tool is not None and tool.spec.foreign)
+    strange = tool is not None and tool.spec.foreign
+    return Source(_called(call), text, strange or _reaches_out(call, tools))
+
+
+def _reaches_out(call: ToolCall, tools: Mapping[str, Tool]) -> bool:
+    """A command or a program that names an address, or a tool that strangers speak through."""
+    args = bytes(call.args)
+    if b"://" in args:
+        return True
+    return any(tool.spec.foreign and name.encode() in args for name, tool in tools.items())
 
 
 def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[Source]:
@@ -61,7 +71,8 @@ def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[Sou
                 calls |= {call.id: call for call in message.calls}
             case Result(call=id):
                 call = calls.get(id)
-                if call is not None and (found := _of_result(call, message, tools)):
+                found = source_of(call, tools, text_of(message)) if call is not None else None
+                if found is not None:
                     yield found
             case User(trust=Trust.GUEST | Trust.DATA):
                 text = text_of(message)
@@ -71,10 +82,6 @@ def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[Sou
                 yield Source("the summary of earlier messages", text_of(message))
             case User():
                 pass
-
-
-def _of_result(call: ToolCall, result: Result, tools: Mapping[str, Tool]) -> Source | None:
-    return source_of(call, tools.get(call.name), text_of(result))
 
 
 def _called(call: ToolCall) -> str:

@@ -39,7 +39,7 @@ class Strangers:
     def got(self, call: ToolCall, text: str) -> None:
         """A tool has called another one, and this is what came back."""
         self.used(call.name)
-        source = source_of(call, self._tools.get(call.name), text)
+        source = source_of(call, self._tools, text)
         if source is not None and len(self.used_by_tools) < MOST_USED:
             self.used_by_tools.append(source)
 

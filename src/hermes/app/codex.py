@@ -20,6 +20,7 @@ from hermes.config.sections.work import McpServer
 from hermes.config.variables import secret_values
 from hermes.kit.clock import Clock
 from hermes.kit.redact import Redactor
+from hermes.kit.tasks import beside
 from hermes.models.settings import Flags
 from hermes.ports.blobs import Blobs
 from hermes.ports.counsel import Counsel
@@ -295,8 +296,5 @@ class CodexPlanner:
 @asynccontextmanager
 async def open_codex(near: CodexNear) -> AsyncGenerator[Codex]:
     """For as long as a profile is open; leaving the block ends its process."""
-    async with anyio.create_task_group() as group:
-        try:
-            yield Codex(near, group)
-        finally:
-            group.cancel_scope.cancel()
+    async with beside() as group:
+        yield Codex(near, group)

@@ -1,6 +1,8 @@
 """How long conversations are kept within the window: what the settings say, and who is asked."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,8 +15,9 @@ from hermes.ports.model import Model
 from hermes.ports.store import Store
 from hermes.session.compressing import Compressing
 from hermes.session.recorder import Price
-from hermes.session.scribe import Scribe
-from hermes.session.views import Views
+
+if TYPE_CHECKING:
+    from hermes.session.pressing import Press
 
 ENGINE = "compressor"
 STATEFUL = ("todo", "terminal")
@@ -47,6 +50,14 @@ def compressing_of(config: Config, means: Means) -> Compressing | None:
         abort=settings.abort_on_summary_failure,
         stateful=STATEFUL,
     )
+    return Compressing(means.store, limits, partial(_press, config, means))
+
+
+def _press(config: Config, means: Means, limits: Limits) -> "Press":
+    from hermes.session.pressing import Press  # noqa: PLC0415 - most sessions stay short
+    from hermes.session.scribe import Scribe  # noqa: PLC0415 - as above
+    from hermes.session.views import Views  # noqa: PLC0415 - as above
+
     slot = config.auxiliary.compression
     scribe = Scribe(
         models=_Asked(means.models, _named(config, slot)),
@@ -55,7 +66,7 @@ def compressing_of(config: Config, means: Means) -> Compressing | None:
         effort=slot.reasoning_effort or None,
     )
     views = Views(means.store, means.clock)
-    return Compressing(views, means.clock, means.price, limits, scribe)
+    return Press(views, means.clock, means.price, limits, scribe)
 
 
 def _named(config: Config, slot: AuxiliarySlot) -> tuple[str, str]:

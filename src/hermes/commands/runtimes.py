@@ -32,7 +32,7 @@ async def _codex_runtime(context: Context, words: str) -> Reply:
 COMMANDS = (
     Command(
         name="codex-runtime",
-        summary="let codex run the turns, or our own loop",
+        summary="Let codex run the turns, or our own loop.",
         usage="[auto | codex_app_server]",
         run=_codex_runtime,
         aliases=("codex_runtime",),

@@ -1,13 +1,19 @@
-"""How a key is shown to Anthropic."""
+"""How a key is shown to Anthropic, and in which version of its language it is spoken to."""
 
-VERSION = "2023-06-01"
+from hermes.models.address import host_of
+
+VERSION = "2026-10-21"
+ELSEWHERE = "2023-06-01"
+"""What others who speak this language know."""
+_HOST = "api.anthropic.com"
 _OAUTH_KEY = "sk-ant-oat"
 _OAUTH_BETA = "oauth-2025-04-20"
 
 
-def key_headers(key: str, betas: tuple[str, ...] = ()) -> dict[str, str]:
+def key_headers(key: str, base_url: str, betas: tuple[str, ...] = ()) -> dict[str, str]:
     """A token from a login goes another way than a key."""
-    headers = {"anthropic-version": VERSION}
+    version = VERSION if host_of(base_url) == _HOST else ELSEWHERE
+    headers = {"anthropic-version": version}
     if key.startswith(_OAUTH_KEY):
         headers["authorization"] = f"Bearer {key}"
         betas = (*betas, _OAUTH_BETA)

@@ -26,8 +26,8 @@ class AnthropicWire(AnthropicRequestCodec):
     def path(self, base_url: str) -> str:
         return "/messages" if base_url.endswith("/v1") else "/v1/messages"
 
-    def headers(self, key: str) -> dict[str, str]:
-        return key_headers(key, self._betas)
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
+        return key_headers(key, base_url, self._betas)
 
     def stream(self) -> AnthropicStream:
         return AnthropicStream(self._decoder)

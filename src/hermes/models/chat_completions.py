@@ -25,7 +25,7 @@ class ChatWire(ChatRequestCodec):
     def path(self, base_url: str) -> str:
         return "/chat/completions"
 
-    def headers(self, key: str) -> dict[str, str]:
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
         if not key:
             return {}
         name = self._auth_header

@@ -114,7 +114,7 @@ async def _list(place: Place, origin: Origin, mode: str = CHAT) -> Mapping[str, 
     endpoint = Endpoint(place)
     try:
         body = await endpoint.get(
-            _path(mode, place.base_url), _headers(mode, origin.key), origin, SystemClock()
+            _path(mode, place.base_url), _headers(mode, origin), origin, SystemClock()
         )
         told = msgspec.json.decode(body, type=_Rows, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -131,14 +131,14 @@ def _path(mode: str, base_url: str) -> str:
     if mode == ANTHROPIC and not base_url.endswith("/v1"):
         return "/v1/models"
     if mode == GEMINI:
-        return ("" if "/v1" in base_url else "/v1beta") + "/models?pageSize=1000"
+        return ("" if "/v1" in base_url else "/v1") + "/models?pageSize=1000"
     return "/models"
 
 
-def _headers(mode: str, key: str) -> dict[str, str]:
+def _headers(mode: str, origin: Origin) -> dict[str, str]:
     if mode == ANTHROPIC:
-        return key_headers(key)
-    if not key:
+        return key_headers(origin.key, origin.base_url)
+    if not (key := origin.key):
         return {}
     return {"x-goog-api-key": key} if mode == GEMINI else {"authorization": f"Bearer {key}"}
 

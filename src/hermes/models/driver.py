@@ -101,7 +101,7 @@ class WireModel:
         return self._wire.body(request, await self._images.urls(shown) if shown else None)
 
     def _headers(self) -> dict[str, str]:
-        return _HEADERS | self._wire.headers(self._origin.key)
+        return _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
 
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         """Raise what the provider says instead of an answer."""

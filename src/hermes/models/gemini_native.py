@@ -9,6 +9,11 @@ from hermes.models.wire.gemini_request import GeminiRequestCodec
 from hermes.models.wire.gemini_stream import Event, GeminiStream
 
 
+def version_of(base_url: str) -> str:
+    """The version, unless the address names one."""
+    return "" if "/v1" in base_url else "/v1"
+
+
 class GeminiWire(GeminiRequestCodec):
     """Implements `wire.stream.Wire`."""
 
@@ -20,10 +25,9 @@ class GeminiWire(GeminiRequestCodec):
         self._decoder = msgspec.json.Decoder(Event, strict=False)
 
     def path(self, base_url: str) -> str:
-        version = "" if "/v1" in base_url else "/v1beta"
-        return f"{version}/models/{self._name}:streamGenerateContent?alt=sse"
+        return f"{version_of(base_url)}/models/{self._name}:streamGenerateContent?alt=sse"
 
-    def headers(self, key: str) -> dict[str, str]:
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
 
     def stream(self) -> GeminiStream:

@@ -26,4 +26,6 @@ def mode_for(provider: Provider, url: str) -> str:
 
 def address_for(mode: str, url: str) -> str:
     """Gemini's own language is spoken one door before the compatible one."""
-    return url.removesuffix("/openai") if mode == GEMINI else url
+    if mode != GEMINI:
+        return url
+    return url.removesuffix("/openai").removesuffix("/v1beta")

@@ -19,7 +19,7 @@ class ResponsesWire(ResponsesRequestCodec):
     def path(self, base_url: str) -> str:
         return "/responses"
 
-    def headers(self, key: str) -> dict[str, str]:
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
 
     def stream(self) -> ResponsesStream:

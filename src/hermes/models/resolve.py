@@ -414,7 +414,7 @@ def told_keys(settings: ModelSettings, env: Lookup, provider: str) -> list[tuple
         told += [(key, "config.yaml") for key in _split_keys(custom.api_key)]
         told += env_keys(env, custom.key_env) if custom.key_env and not told else []
     elif known is not None and not told:
-        told = next((found for name in known.key_env if (found := env_keys(env, name))), [])
+        told = next(filter(None, (env_keys(env, name) for name in known.key_env)), told)
     return told
 
 

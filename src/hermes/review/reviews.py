@@ -58,6 +58,11 @@ class Reviews:
         self._at_work: set[str] = set()
         self._counted: OrderedDict[str, _Counted] = OrderedDict()
 
+    @property
+    def at_work(self) -> frozenset[str]:
+        """The sessions that are looked at now."""
+        return frozenset(self._at_work)
+
     def ended(self, turn: Turn, outcome: Outcome) -> None:
         """Called when the answer is on its way. Only the owner's turns are looked back on."""
         source = turn.source or turn.session.source

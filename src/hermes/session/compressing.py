@@ -1,50 +1,28 @@
-"""When a request would be too long, have a session's past told in short.
+"""Keep sessions within their models' windows: whether it is time, and who is asked then.
 
-The transcript is never touched. What is written is the view of it, what the summary cost, and the
-prompt, which is put together anew since the provider has to read everything again anyhow.
+Most turns are short. What shortens long ones is loaded when the first of them needs it.
 """
 
-import logging
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from hermes.agent.compression.cutting import Cut, Ends, cut
-from hermes.agent.compression.sizes import (
-    Limits,
-    least_tail,
-    summary_budget,
-    tail_budget,
-    tokens_in,
-    tokens_of_text,
-    tokens_of_tools,
-    trigger,
-)
-from hermes.agent.compression.summary import Told, framed
-from hermes.agent.compression.view import Record, left_out, place_of, seen_through, view_of
+from hermes.agent.compression.sizes import Limits, trigger
 from hermes.agent.plan import Compress, Need, Plan
 from hermes.agent.repair import History
-from hermes.kit.clock import Clock
-from hermes.ports.store import ChangeSession, Meter, Write
-from hermes.schema.errors import UsageError
-from hermes.schema.events import Event, Notice
-from hermes.schema.messages import Assistant, Message, Usage
-from hermes.schema.sessions import Session, SessionChange
+from hermes.ports.store import Store
+from hermes.schema.messages import Message, Usage
+from hermes.schema.sessions import Session
 from hermes.session.lease import Lease
-from hermes.session.recorder import Price
-from hermes.session.scribe import Scribe, Written
-from hermes.session.views import Found, Views
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from hermes.agent.compression.view import Record
+    from hermes.session.pressing import Press
 
-COOL_DOWN = timedelta(seconds=600)
-PATIENCE = 2
-"""Passes in a row that may save little, or do without a model."""
-LITTLE = 0.1
-_GREW = 1.25
-"""By how much a session that could not be made shorter must grow before it is tried again."""
+KIND = "view"
+"""The matter that holds a session's view; its id is the session's."""
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -75,26 +53,26 @@ class Job(Struct, frozen=True):
 
 
 class Compressing:
-    """One for a profile. A session is pressed by one at a time: its lease says so."""
+    """One for a profile. `make` gives what does the work, once."""
 
-    def __init__(
-        self, views: Views, clock: Clock, price: Price, limits: Limits, scribe: Scribe
-    ) -> None:
+    def __init__(self, store: Store, limits: Limits, make: Callable[[Limits], "Press"]) -> None:
         self.limits = limits
-        self._views = views
-        self._clock = clock
-        self._price = price
-        self._scribe = scribe
-        self._at_work: set[str] = set()
+        self._store = store
+        self._make = make
 
-    async def record(self, session: Session) -> Record:
-        return (await self._views.find(session)).record
+    @cached_property
+    def _press(self) -> "Press":
+        return self._make(self.limits)
+
+    async def record(self, session: Session) -> "Record":
+        return await self._press.record(session)
 
     async def seen(self, session: Session, messages: list[Message]) -> list[Message]:
         """The transcript as the model is to see it."""
-        view = (await self._views.find(session)).record.view
-        seen = seen_through(view, messages) if view is not None else None
-        return messages if seen is None else seen
+        for name in filter(None, (session.id, session.parent)):
+            if await self._store.matters.get(KIND, name) is not None:
+                return await self._press.seen(session, messages)
+        return messages
 
     def trigger(self, plan: Plan) -> int:
         model = plan.model
@@ -107,12 +85,8 @@ class Compressing:
         async def compress(history: History, need: Need) -> str | None:
             if not need.refused and need.tokens < most and len(history) < self.limits.most:
                 return None
-            found = await self._views.find(job.session)
-            if not need.refused and self._rests(found.record, need.tokens):
-                return None
-            system = _renewed(job.plan)
-            done = await self._press(job, found, history, need, Wish(automatic=True), system)
-            if done is None:
+            system = await self._press.when_needed(job, history, need)
+            if system is None:
                 return None
             return "\n\n".join(filter(None, [system, instructions]))
 
@@ -120,175 +94,8 @@ class Compressing:
 
     async def by_hand(self, job: Job, wish: Wish) -> Pressed:
         """Because a person wants it, whatever went wrong before. Raises `UsageError`."""
-        found = await self._views.find(job.session)
-        found = Found(structs.replace(found.record, idle=0, plain=0, cool_until=None), found.state)
-        history = History(job.plan.history)
-        need = Need(_tokens(job.plan, history), _nobody)
-        done = await self._press(job, found, history, need, wish, _renewed(job.plan))
-        if done is None:
-            raise _nothing()
-        return done
+        return await self._press.by_hand(job, wish)
 
     async def preview(self, session: Session, plan: Plan, wish: Wish) -> Pressed:
         """What `by_hand` would do, without doing it. Raises `UsageError`."""
-        record = await self.record(session)
-        messages = await self._views.transcript(session)
-        places = self._cut(record, messages, plan, wish)
-        if places is None:
-            raise _nothing()
-        gone = left_out(record.view, messages, places)
-        shown = [*messages[: places.head], *messages[places.start :]]
-        summary = summary_budget(tokens_in(gone), plan.model.window)
-        before = _tokens(plan, plan.history)
-        return Pressed(
-            before=before,
-            after=min(_tokens(plan, shown) + summary, before),
-            messages=len(gone),
-        )
-
-    async def _press(
-        self, job: Job, found: Found, history: History, need: Need, wish: Wish, system: str
-    ) -> Pressed | None:
-        """One pass over a held session; the history is the new one afterwards. None: no change."""
-        with self._working_on(job.session.id):
-            messages = await self._views.transcript(job.session)
-            if not messages or not history or messages[-1].id != history[-1].id:
-                log.warning("session %s is not what its turn holds", job.session.id)
-                return None
-            record = found.record
-            places = self._cut(record, messages, job.plan, wish)
-            if places is None:
-                idle = structs.replace(record, idle=record.idle + 1, before=need.tokens)
-                await self._views.keep(job.session, job.lease, found, idle)
-                return None
-            view = record.view if place_of(record.view, messages) else None
-            told = Told(
-                messages=left_out(view, messages, places),
-                previous=record.body if view is not None else "",
-                focus=wish.focus,
-            )
-            abort = self.limits.abort and wish.automatic
-            written = await self._written(job, told, record, abort=abort)
-            meters = [self._meter(job, answer) for answer in written.answers]
-            record = _spent(record, written, meters)
-            if not written.body:
-                record = structs.replace(record, cool_until=self._clock.now() + COOL_DOWN)
-                await self._views.keep(job.session, job.lease, found, record, *meters)
-                return None
-            summary = framed(written.body, await self._views.kept(job.session))
-            new = view_of(messages, places, summary)
-            seen = seen_through(new, messages) or messages
-            before, after = _tokens(job.plan, history), _tokens(job.plan, seen)
-            record = structs.replace(
-                self._judged(record, written, before, after),
-                view=new,
-                body=written.body,
-            )
-            writes: list[Write] = list(meters)
-            if system != job.session.system:
-                writes.append(ChangeSession(job.session.id, SessionChange(system=system)))
-            await self._views.keep(job.session, job.lease, found, record, *writes)
-            history.begin_again(seen)
-        done = Pressed(
-            before=before,
-            after=after,
-            messages=len(told.messages),
-            plain=written.plain,
-            usage=sum((answer.usage for answer in written.answers), Usage()),
-            cost=_sum([meter.cost for meter in meters]),
-        )
-        await need.tell(Notice(said(done)))
-        return done
-
-    async def _written(self, job: Job, told: Told, record: Record, *, abort: bool) -> Written:
-        if record.cool_until is not None and record.cool_until > self._clock.now():
-            return self._scribe.plain(told)
-        return await self._scribe.write(told, job.plan.model, abort=abort)
-
-    def _judged(self, record: Record, written: Written, before: int, after: int) -> Record:
-        """With what counts for whether, and when, it is tried again."""
-        little = before - after < before * LITTLE
-        return structs.replace(
-            record,
-            times=record.times + 1,
-            idle=record.idle + 1 if little else 0,
-            plain=record.plain + 1 if written.plain else 0,
-            cool_until=self._clock.now() + COOL_DOWN if written.failed else record.cool_until,
-            before=before,
-            after=after,
-        )
-
-    def _cut(
-        self, record: Record, messages: Sequence[Message], plan: Plan, wish: Wish
-    ) -> Cut | None:
-        since = place_of(record.view, messages)
-        ends = Ends(
-            budget=tail_budget(self.limits, self.trigger(plan)),
-            least=least_tail(self.limits),
-            turns=wish.turns,
-            head=0 if since else self.limits.first,
-            since=since,
-        )
-        return cut(messages, ends, self.limits.stateful)
-
-    def _meter(self, job: Job, answer: Assistant) -> Meter:
-        cost = self._price(answer.model, answer.provider, answer.usage)
-        session, run, now = job.session.id, job.plan.scope.run, self._clock.now()
-        return Meter(session, run, answer.model, answer.provider, answer.usage, cost, now)
-
-    def _rests(self, record: Record, tokens: int) -> bool:
-        if record.cool_until is not None and record.cool_until > self._clock.now():
-            return True
-        if record.plain >= PATIENCE:
-            return True
-        return record.idle >= PATIENCE and tokens < record.before * _GREW
-
-    @contextmanager
-    def _working_on(self, session: str) -> Generator[None]:
-        if session in self._at_work:
-            raise AssertionError(f"session {session} is compressed twice at once")
-        self._at_work.add(session)
-        try:
-            yield
-        finally:
-            self._at_work.discard(session)
-
-
-def said(done: Pressed) -> str:
-    """One line for people."""
-    how = ", without a model" if done.plain else ""
-    return (
-        f"Earlier messages ({done.messages:,}) are now a summary{how}: "
-        f"about {done.before:,} tokens became {done.after:,}. Everything stays searchable."
-    )
-
-
-def _nothing() -> UsageError:
-    return UsageError("There is nothing to compress yet.", hint="The last turns always stay.")
-
-
-async def _nobody(event: Event) -> None:
-    """Whoever asked by hand is told in the reply."""
-
-
-def _renewed(plan: Plan) -> str:
-    return plan.system if plan.renew is None else plan.renew()
-
-
-def _tokens(plan: Plan, messages: Sequence[Message]) -> int:
-    specs = [tool.spec for tool in plan.tools.values()]
-    return tokens_of_text(plan.system) + tokens_of_tools(specs) + tokens_in(messages)
-
-
-def _spent(record: Record, written: Written, meters: Sequence[Meter]) -> Record:
-    return structs.replace(
-        record,
-        calls=record.calls + len(meters),
-        usage=sum((answer.usage for answer in written.answers), record.usage),
-        cost=_sum([record.cost, *(meter.cost for meter in meters)]),
-    )
-
-
-def _sum(costs: Sequence[float | None]) -> float | None:
-    """Unknown as soon as one of them is."""
-    return None if None in costs else sum(cost for cost in costs if cost is not None)
+        return await self._press.preview(session, plan, wish)

@@ -12,10 +12,10 @@ from hermes.ports.store import Store, Write
 from hermes.schema.messages import Message, Usage
 from hermes.schema.questions import Question
 from hermes.schema.sessions import Session
+from hermes.session.compressing import KIND
 from hermes.session.lease import Lease
 from hermes.session.pins import Pins
 
-KIND = "view"
 _QUESTION = "question"
 
 

@@ -49,7 +49,7 @@ def _files(typed: str, folder: Path) -> list[Suggestion]:
 
 
 def _fits(name: str, start: str) -> bool:
-    if name.startswith(".") and not start.startswith("."):
+    if name.startswith(".") is not start.startswith("."):
         return False
     return start.lower() in name.lower() and name.isprintable() and " " not in name
 

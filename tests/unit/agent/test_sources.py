@@ -74,6 +74,19 @@ def test_a_page_is_a_strangers() -> None:
     assert found.strangers == ("web_extract https://example.org",)
 
 
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("terminal", {"command": "curl -s https://example.org"}),
+        ("delegate_task", {"goal": "Read ftp://example.org and sum it up"}),
+        ("execute_code", {"code": "print(web_extract(page))"}),
+    ],
+)
+def test_what_reaches_out_brings_strangers(tool: str, args: dict[str, str]) -> None:
+    tools = {"web_extract": foreign("web_extract")}
+    assert sources_for("x", read(tool=tool, **args), tools).strangers[0].startswith(tool)
+
+
 def test_the_houses_own_tools_are_no_source() -> None:
     tools = {"memory": own("memory", "memory"), "clarify": own("clarify", "clarify")}
     said = [*read(tool="memory"), *read(tool="clarify")]
@@ -101,4 +114,5 @@ def test_names_are_bounded() -> None:
 def test_any_words_are_borne(text: str, other: str, args: bytes) -> None:
     asked = call("read_file")
     said = [answer(structs.replace(asked, args=msgspec.Raw(args))), result(asked.id, other)]
-    assert sources_for(text, said, {}).strangers == ()
+    found = sources_for(text, said, {})
+    assert len(found.strangers) + len(found.read) == 1

@@ -12,22 +12,8 @@ from hermes.schema.scope import Role
 pytestmark = pytest.mark.anyio
 
 
-class Choosing:
-    def __init__(self) -> None:
-        self.name = "auto"
-
-    def current(self) -> str:
-        return self.name
-
-    async def choose(self, name: str) -> str:
-        self.name = name
-        return f"Now {name}."
-
-
 async def test_it_is_shown_and_chosen(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
-        services = structs.replace(at.context.services, runtimes=Choosing())
-        at.context = structs.replace(at.context, services=services)
         assert "our own loop" in await at.read("/codex-runtime")
         assert await at.read("/codex-runtime codex_app_server") == "Now codex_app_server."
         assert "run by codex" in await at.read("/codex-runtime status")
@@ -36,10 +22,16 @@ async def test_it_is_shown_and_chosen(tmp_path: Path) -> None:
             await at.type("/codex-runtime sideways")
 
 
+async def test_where_there_is_no_choice_it_says_so(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        services = structs.replace(at.context.services, runtimes=None)
+        at.context = structs.replace(at.context, services=services)
+        with pytest.raises(HermesError):
+            await at.type("/codex-runtime")
+
+
 async def test_only_an_owner_chooses(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
-        services = structs.replace(at.context.services, runtimes=Choosing())
-        at.context = structs.replace(at.context, services=services)
         at.chats(Role.MEMBER)
         with pytest.raises(HermesError):
             await at.type("/codex-runtime codex_app_server")

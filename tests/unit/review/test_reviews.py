@@ -7,17 +7,16 @@ import pytest
 from msgspec import structs
 
 from hermes.changes.change import Author
-from hermes.ports.model import Request
-from hermes.review.reviewer import ALLOWED, STEPS
+from hermes.review.reviewer import ALLOWED, STEPS, Occasion, Reviewer, digest
 from hermes.review.reviews import ReviewRules
 from hermes.review.telling import Notifying
 from hermes.schema.errors import ModelError
 from hermes.schema.messages import Text, Trust, Usage, User, text_of
 from hermes.schema.scope import OWNER, Role
-from hermes.session.nudges import Intervals
+from hermes.session.nudges import Due, Intervals
 from hermes.session.runner import Turn
-from hermes.testing.scripted import Script, ScriptedModel, Step, says
-from learners import Learner, learner, reviewed
+from hermes.testing.scripted import Script, ScriptedModel, says
+from learners import learner, reviewed, settled, until, using
 from talks import HANGS
 from workbench import answer, call, user
 
@@ -34,7 +33,7 @@ async def test_below_the_threshold_nobody_looks_back(tmp_path: Path) -> None:
     rules = ReviewRules(intervals=Intervals(memory=2, skills=2))
     async with learner(tmp_path, says("Hello."), rules=rules) as one:
         await one.talk.say("hi")
-        await anyio.wait_all_tasks_blocked()
+        await settled(one)
         assert await one.sessions("review") == []
         assert len(one.talk.model.requests) == 1
 
@@ -102,7 +101,7 @@ async def test_only_memory_and_skills_work_in_it(tmp_path: Path) -> None:
 
 
 async def test_a_skill_is_written_by_the_review(tmp_path: Path) -> None:
-    write = [answer(call("skill_manage", action="create", name="tea", content=SKILL))]
+    write = [answer(using("skill_manage", action="create", name="tea", content=SKILL))]
     steps: list[Script] = [[answer(call("read_file", path=f"f{n}"))] for n in range(3)]
     rules = ReviewRules(intervals=Intervals(memory=0, skills=3))
     async with learner(
@@ -116,7 +115,7 @@ async def test_a_skill_is_written_by_the_review(tmp_path: Path) -> None:
 
 
 async def test_it_ends_after_a_few_steps(tmp_path: Path) -> None:
-    endless: list[Script] = [[answer(call("skills_list"))] for _ in range(STEPS)]
+    endless = [keeps(f"fact number {number}") for number in range(STEPS)]
     async with learner(tmp_path, says("Hello."), *endless, says("Enough."), rules=EACH) as one:
         await one.talk.say("hi")
         await reviewed(one)
@@ -146,9 +145,8 @@ async def test_failures_are_nobodys_trouble(tmp_path: Path) -> None:
 async def test_the_next_turn_does_not_wait_and_no_second_review_begins(tmp_path: Path) -> None:
     async with learner(tmp_path, says("One."), HANGS, says("Two."), rules=EACH) as one:
         await one.talk.say("first")
-        await anyio.wait_all_tasks_blocked()
+        await until(lambda: len(one.talk.model.requests) == 2)
         await one.talk.say("second")
-        await anyio.wait_all_tasks_blocked()
         assert len(one.talk.model.requests) == 3
         assert len(await one.sessions("review")) == 1
 
@@ -157,14 +155,20 @@ async def test_leaving_ends_it(tmp_path: Path) -> None:
     with anyio.fail_after(10):
         async with learner(tmp_path, says("One."), HANGS, rules=EACH) as one:
             await one.talk.say("first")
-            await anyio.wait_all_tasks_blocked()
+            await until(lambda: len(one.talk.model.requests) == 2)
     assert one.talk.model.left_early == 1
 
 
 @pytest.mark.parametrize(
     ("role", "source", "bare"),
-    [(Role.GUEST, "", False), (Role.MEMBER, "", False), (Role.OWNER, "subagent", False)]
-    + [(Role.OWNER, "cron", False), (Role.OWNER, "review", False), (Role.OWNER, "", True)],
+    [
+        (Role.GUEST, "", False),
+        (Role.MEMBER, "", False),
+        (Role.OWNER, "subagent", False),
+        (Role.OWNER, "cron", False),
+        (Role.OWNER, "review", False),
+        (Role.OWNER, "", True),
+    ],
 )
 async def test_only_the_owners_own_turns_count(
     tmp_path: Path, role: Role, source: str, bare: bool
@@ -176,7 +180,7 @@ async def test_only_the_owners_own_turns_count(
             role=role, source=source, bare=bare,
         )  # fmt: skip
         await one.talk.runner.run(turn)
-        await anyio.wait_all_tasks_blocked()
+        await settled(one)
         assert len(one.talk.model.requests) == 1
 
 
@@ -213,27 +217,30 @@ async def test_words_of_a_guest_make_it_a_proposal(tmp_path: Path) -> None:
 
 async def test_another_model_is_told_the_end_and_knows_the_sources(tmp_path: Path) -> None:
     other = ScriptedModel(keeps("They like tea"), says("Done."), name="other")
+
+    async def choose() -> ScriptedModel:
+        return other
+
     scripts: list[Script] = [[answer(call("web_extract", url="u"))], says("Read.")]
-    async with learner(tmp_path, *scripts, words="tea", rules=EACH) as one:
-
-        async def choose() -> ScriptedModel:
-            return other
-
+    async with learner(tmp_path, *scripts, words="tea") as one:
         await one.talk.say("read u")
-        await reviewed(one)
-    async with learner(tmp_path / "b", *scripts, words="tea", rules=EACH) as one:
-        await _looked_back_with(one, choose)
-        request: Request = other.requests[0]
+        reviewer = Reviewer(structs.replace(one.review_parts(), model=choose))
+        occasion = Occasion(session=one.talk.conversation.session.id, source="cli")
+        findings = await reviewer.review(occasion, Due(memory=True))
+        request = other.requests[0]
         assert {spec.name for spec in request.tools} == set(ALLOWED)
         assert len(request.messages) == 1
         text = text_of(request.messages[0])
         assert "The person: read u" in text
         assert "A tool: tea" in text
-        (proposal,) = await one.learning.ledger.waiting()
+        assert not findings.changes
+        (proposal,) = findings.proposals
         assert proposal.origin.words == ("web_extract u",)
 
 
-async def _looked_back_with(one: Learner, choose: object) -> None: ...
-
-
-def _unused(step: Step) -> None: ...
+def test_a_digest_is_of_the_last_messages() -> None:
+    text = digest([user(f"message {number} " + "x" * 5000) for number in range(30)])
+    assert "6 earlier messages" in text
+    assert "message 5 " not in text
+    assert "message 6 " in text
+    assert len(text) < 110_000

@@ -15,7 +15,8 @@ from hermes.schema.errors import BadRequest, ContextTooLong, Overloaded, Session
 from hermes.schema.events import Notice, Outcome
 from hermes.schema.messages import Text, ToolCall, text_of
 from hermes.schema.scope import OWNER
-from hermes.session.compressing import COOL_DOWN, Wish
+from hermes.session.compressing import Wish
+from hermes.session.pressing import COOL_DOWN
 from hermes.testing.scripted import Pause, Step
 from hermes.tools.todo import Todo
 from long_talks import SUMMARY, Bookkeeper, LongTalk, is_summary, long_talk, words

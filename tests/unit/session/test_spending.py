@@ -12,6 +12,7 @@ from hermes.schema.sessions import Session
 from hermes.session.spending import Caps, Purse
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
+from workbench import FakeTool, answer, call, run_script
 
 pytestmark = pytest.mark.anyio
 
@@ -81,3 +82,18 @@ async def test_each_person_has_a_limit(tmp_path: Path) -> None:
         await spend(store, clock, bob, 2.0)
         assert await allows(purse, ann)
         assert not await allows(purse, bob)
+
+
+async def test_a_turn_ends_when_the_money_does(tmp_path: Path) -> None:
+    """Between two requests of one turn, too."""
+    left = [True, False]
+
+    async def allowed() -> None:
+        if not left.pop(0):
+            raise SpendCapReached("The limit is reached.")
+
+    looked = answer(call("look"))
+    model, ear = await run_script([looked], tools=[FakeTool("look")], allowed=allowed)
+    assert ear.ended.code == "spend_cap"
+    assert len(model.requests) == 1
+    assert len(ear.results) == 1

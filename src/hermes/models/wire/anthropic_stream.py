@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from hermes.models.wire.chat_usage import sane
 from hermes.models.wire.parts import Block, Kind, Parts, whole
-from hermes.models.wire.stream import ErrorInStream, NotAChunk
+from hermes.models.wire.stream import ErrorInStream, NotAChunk, is_foreign
 from hermes.models.wire.told import StreamDelta
 from hermes.schema.messages import Assistant, Stop, Usage
 
@@ -23,6 +23,20 @@ _STOPS = {
     "model_context_window_exceeded": Stop.LENGTH,
     "refusal": Stop.REFUSED,
 }
+
+
+_KNOWN = frozenset(
+    {
+        "message_start",
+        "message_delta",
+        "message_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message",
+        "error",
+    }
+)
 
 
 class Details(Struct):
@@ -108,6 +122,8 @@ class AnthropicStream:
             try:
                 event = self._decoder.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                if is_foreign(data, _KNOWN):
+                    continue
                 raise NotAChunk(str(error)) from error
             self._take(event, data)
         return self._parts.take()

@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from hermes.models.wire.chat_usage import sane
 from hermes.models.wire.parts import Block, Kind, Parts, whole
-from hermes.models.wire.stream import ErrorInStream, NotAChunk
+from hermes.models.wire.stream import ErrorInStream, NotAChunk, is_foreign
 from hermes.models.wire.told import StreamDelta
 from hermes.schema.messages import Assistant, Stop, Usage
 
@@ -27,6 +27,22 @@ _GROWING = {
     "response.reasoning_summary_text.delta": Kind.THOUGHT,
     "response.reasoning_text.delta": Kind.THOUGHT,
 }
+
+
+_KNOWN = frozenset(
+    {
+        *_GROWING,
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.reasoning_summary_part.added",
+        "response.completed",
+        "response.incomplete",
+        "response.done",
+        "response.failed",
+        "response.cancelled",
+        "error",
+    }
+)
 
 
 class InputDetails(Struct):
@@ -71,7 +87,7 @@ class WireResponse(Struct):
     status: str | None = None
     output: list[WireItem] | None = None
     usage: WireUsage | None = None
-    error: Raw | None = None
+    error: Raw = Raw(b"null")
     incomplete_details: Incomplete | None = None
 
 
@@ -125,6 +141,8 @@ class ResponsesStream:
                 if not event.type:
                     self._whole(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                if is_foreign(data, _KNOWN):
+                    continue
                 raise NotAChunk(str(error)) from error
             kind = _GROWING.get(event.type)
             if kind is not None:
@@ -204,7 +222,7 @@ class ResponsesStream:
     def _whole(self, data: bytes) -> None:
         """From a server that does not stream."""
         response = msgspec.json.decode(data, type=WireResponse, strict=False)
-        if response.error is not None and bytes(response.error) != b"null":
+        if bytes(response.error) != b"null":
             raise ErrorInStream(_failure(response))
         if response.object == "response":
             self._finish(response)
@@ -248,5 +266,5 @@ def _sealed(item: WireItem, encrypted: str) -> str:
 
 
 def _failure(response: WireResponse | None) -> bytes:
-    error = response.error if response else None
-    return b'{"error":%b}' % bytes(error or b'{"message":"the response failed"}')
+    error = bytes(response.error) if response else b"null"
+    return b'{"error":%b}' % (error if error != b"null" else b'{"message":"the response failed"}')

@@ -1,7 +1,10 @@
 """What the driver asks of a wire: a body out, deltas and one answer back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
+
+import msgspec
+from msgspec import Struct
 
 from hermes.models.wire.told import StreamDelta
 from hermes.ports.model import Request
@@ -24,6 +27,18 @@ class ErrorInStream(Exception):
     def __init__(self, body: bytes) -> None:
         super().__init__("error in the stream")
         self.body = body
+
+
+class _Typed(Struct):
+    type: str
+
+
+def is_foreign(data: bytes, known: Container[str]) -> bool:
+    """Whether this is an event of a type that nobody here reads; it may look as it likes."""
+    try:
+        return msgspec.json.decode(data, type=_Typed).type not in known
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 class AnswerStream(Protocol):
@@ -67,7 +82,7 @@ class Wire(Protocol):
         """What follows the address."""
         ...
 
-    def headers(self, key: str) -> dict[str, str]:
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
         """How the key is shown, and what else this language wants beside the body."""
         ...
 

@@ -39,6 +39,7 @@ class CodexRuntime:
         self._threads = Threads(parts.store, parts.clock, parts.settings, patience)
         self._turn_parts = TurnParts(
             clock=parts.clock,
+            keep=self._threads.keep,
             patience=patience,
             model=parts.settings.model,
             effort=parts.settings.effort,
@@ -57,7 +58,6 @@ class CodexRuntime:
     async def run(self, errand: Errand, tell: Tell) -> Ending:
         async with self.parts.service.server() as server:
             thread = await self._threads.open(server, errand)
-            await self._threads.keep(errand.scope.session, thread.id, errand.messages[-1].id)
             turn = self.last = CodexTurn(self._turn_parts, server, thread, errand, tell)
             return await self._run(turn, server)
 
@@ -72,7 +72,7 @@ class CodexRuntime:
             if turn.retire:
                 server.retire()
             with anyio.CancelScope(shield=True):
-                await self._threads.keep(turn.session, turn.thread, turn.hearing.last)
+                await turn.keep()
 
     async def close(self) -> None:
         """The process belongs to whoever opened the service."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from hermes import __version__
 from hermes.kit.redact import Redactor
+from hermes.kit.tasks import beside
 from hermes.ports.sandbox import Process
 from hermes.runtimes.codex import names
 from hermes.runtimes.codex.errors import no_start
@@ -187,8 +188,5 @@ class _Ready:
 @asynccontextmanager
 async def open_service(parts: ServiceParts) -> AsyncGenerator[Service]:
     """No process yet; whatever was started ends with the block."""
-    async with anyio.create_task_group() as group:
-        try:
-            yield Service(parts, group)
-        finally:
-            group.cancel_scope.cancel()
+    async with beside() as group:
+        yield Service(parts, group)

@@ -5,7 +5,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.pictures import picture_kind
@@ -52,11 +52,13 @@ class Kept(Struct, frozen=True):
 
 
 class Opened(Struct, frozen=True):
-    """A thread, ready for a turn."""
+    """A thread, ready for a turn in which it is `asked`; `known` is the last message before."""
 
     id: str
     model: str = ""
     provider: str = ""
+    asked: Sequence[User] = ()
+    known: str = ""
 
 
 class _Named(Struct, rename="camel"):
@@ -103,16 +105,18 @@ class Threads:
     async def open(self, server: AppServer, errand: Errand) -> Opened:
         """The session's own thread, or a new one that is told what was said so far."""
         kept = await self._kept(errand.scope.session)
-        said, _ = apart(errand.messages)
-        behind = _behind(said, kept.seen) if kept is not None else None
+        unknown = since(errand.messages, kept.seen) if kept is not None else None
         opened = None
-        if kept is not None and behind is not None:
+        if kept is not None and unknown is not None:
             opened = await self._go_on(server, errand, kept.thread)
-        if opened is None:
-            opened, behind = await self._begin(server, errand), said
-        await self._tell_the_rest(server, opened.id, behind or ())
+        if opened is None or unknown is None:
+            opened, unknown = await self._begin(server, errand), apart(errand.messages)
+        behind, asked = unknown
+        await self._tell_the_rest(server, opened.id, behind)
         await self._let_go(server)
-        return opened
+        before = len(errand.messages) - len(asked)
+        known = errand.messages[before - 1].id if before else ""
+        return structs.replace(opened, asked=asked, known=known)
 
     async def _let_go(self, server: AppServer) -> None:
         """Codex keeps every thread in memory that somebody may still listen to."""
@@ -164,7 +168,7 @@ class Threads:
                 raise
             log.info("codex has no thread %s any more: %s", thread, error)
             return None
-        return _opened(given, server)
+        return _opened(given, server, thread)
 
     async def _begin(self, server: AppServer, errand: Errand) -> Opened:
         params = await self._params(server, errand)
@@ -213,13 +217,17 @@ def apart(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[User
     return messages[:place], asked
 
 
-def _behind(said: Sequence[Message], seen: str) -> Sequence[Message] | None:
-    """What came after the last message that it knows; None when that was taken back."""
+def since(
+    messages: Sequence[Message], seen: str
+) -> tuple[Sequence[Message], Sequence[User]] | None:
+    """The same of what came after the last message that a thread knows; None if that is gone."""
     if not seen:
-        return said
-    for place in range(len(said) - 1, -1, -1):
-        if said[place].id == seen:
-            return said[place + 1 :]
+        return apart(messages)
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].id == seen:
+            said, asked = apart(messages[place + 1 :])
+            # A turn that is taken up again has nothing new to say.
+            return said, asked or apart(messages)[1][-1:]
     return None
 
 
@@ -248,16 +256,16 @@ def _offered(spec: ToolSpec) -> Json:
     }
 
 
-def _opened(given: Raw, server: AppServer) -> Opened:
+def _opened(given: Raw, server: AppServer, known: str = "") -> Opened:
     try:
         read = msgspec.json.decode(given, type=_Given)
     except (msgspec.DecodeError, RecursionError) as error:
         raise refused("a thread", f"its answer cannot be read ({error})") from error
-    if not read.id:
+    if not (thread := read.id or known):
         raise refused("a thread", "its answer names none")
     names_of_model = (read.model or "", read.model_provider or "")
-    server.threads[read.id] = names_of_model
-    return Opened(read.id, *names_of_model)
+    server.threads[thread] = names_of_model
+    return Opened(thread, *names_of_model)
 
 
 async def input_of(messages: Sequence[User], blobs: Blobs | None) -> list[Json]:

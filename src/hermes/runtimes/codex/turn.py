@@ -1,6 +1,7 @@
 """One turn in a thread of codex: begun, followed, spoken to, and ended in good order."""
 
 import logging
+from collections.abc import Awaitable, Callable
 
 import anyio
 import msgspec
@@ -18,7 +19,7 @@ from hermes.runtimes.codex.errors import AGAIN, Told, died, failed, refused, sho
 from hermes.runtimes.codex.hearing import Hearing
 from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.service import Patience
-from hermes.runtimes.codex.threads import Opened, apart, input_of
+from hermes.runtimes.codex.threads import Opened, input_of
 from hermes.runtimes.codex.wire import Id, Incoming, Json
 from hermes.schema.errors import ModelError, Overloaded
 from hermes.schema.events import Notice, Outcome, Said
@@ -44,6 +45,7 @@ class TooLong(Exception):
 
 class TurnParts(Struct, frozen=True, kw_only=True):
     clock: Clock
+    keep: Callable[[str, str, str], Awaitable[None]]
     patience: Patience
     model: str = ""
     effort: str = ""
@@ -73,10 +75,10 @@ class CodexTurn:
         self._server = server
         self._thread = thread
         self.thread = thread.id
-        self.session = errand.scope.session
         self._errand = errand
         self._tell = tell
         self.hearing = Hearing(parts.model or thread.model, thread.provider)
+        self.hearing.last = thread.known
         self._answers = Answers(parts.counsel, parts.clock, errand, tell, self.hearing)
         self._asking: dict[Id, anyio.CancelScope] = {}
         self._deadline = anyio.current_time() + parts.patience.deadline
@@ -103,14 +105,13 @@ class CodexTurn:
         return await self._ending()
 
     async def _begin(self) -> None:
-        _, asked = apart(self._errand.messages)
+        asked = self._thread.asked
         params: Json = {
             "threadId": self._thread.id,
             "input": await input_of(asked, self._parts.blobs),
         }
         if asked:
             params["clientUserMessageId"] = asked[-1].id
-            self.hearing.last = asked[-1].id
         if self._parts.model and self._parts.model != self._thread.model:
             params["model"] = self._parts.model
         if self._parts.effort:
@@ -120,12 +121,18 @@ class CodexTurn:
             with anyio.CancelScope(shield=True):
                 given = await self._server.call(names.TURN_START, params, self._parts.patience.turn)
                 self.id = msgspec.json.decode(given, type=_Begun).turn.id
+                self.hearing.last = asked[-1].id if asked else self._thread.known
+                await self.keep()
         except msgspec.DecodeError as error:
             raise refused(names.TURN_START, f"its answer cannot be read ({error})") from error
         except Overloaded:
             self.retire = True
             raise
         self.hearing.turn = self.id
+
+    async def keep(self) -> None:
+        """Write down what the thread knows."""
+        await self._parts.keep(self._errand.scope.session, self._thread.id, self.hearing.last)
 
     async def _accompany(self, incoming: MemoryObjectReceiveStream[Incoming]) -> None:
         """Listen to the end, and pass on meanwhile what people say."""

@@ -61,7 +61,7 @@ class Thinking(Fold):
 
     def __init__(self) -> None:
         self._words: list[str] = []
-        self._size = 0
+        self._length = 0
         super().__init__(Head("○", "dim", "thinking…"))
         self.add_class("thinking")
 
@@ -70,8 +70,8 @@ class Thinking(Fold):
 
     def add(self, text: str) -> None:
         self._words.append(text)
-        self._size += len(text)
+        self._length += len(text)
         self.renew()
 
     def end(self) -> None:
-        self.head.tell("○", "dim", "thought", plural(self._size, "character"))
+        self.head.tell("○", "dim", "thought", plural(self._length, "character"))

@@ -1,22 +1,27 @@
 """Codex in an open profile: chosen by a setting or a command, its turns in the session's store."""
 
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
+from anyio.streams.text import TextReceiveStream
 
-from codexes import CONFIG
+from codexes import CONFIG, codex_pids
 from hermes.app.build import App, Choices, open_app
 from hermes.app.command_services import command_services
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.kit.clock import SystemClock
 from hermes.library import collect
 from hermes.schema.errors import UsageError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Result, Text, Usage, text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
+from hermes.testing.mock_openai.server import Exchange
 
 pytestmark = pytest.mark.anyio
 
@@ -32,26 +37,39 @@ approvals:
 """
 
 
-@asynccontextmanager
-async def profile(
-    path: Path, url: str, program: str, runtime: str = "codex_app_server"
-) -> AsyncGenerator[App]:
-    codex = path / "codex"
-    for folder in (codex, path / "work"):
-        folder.mkdir(exist_ok=True)
-    (codex / "config.toml").write_text(CONFIG.format(url=url, sandbox="danger-full-access"))
+def furnished(path: Path, url: str, runtime: str = "codex_app_server") -> Home:
+    for name in ("codex", "work"):
+        (path / name).mkdir(exist_ok=True)
+    text = CONFIG.format(url=url, sandbox="danger-full-access")
+    (path / "codex" / "config.toml").write_text(text)
     home = Home(root=path, path=path)
     if not home.config.exists():
         home.config.write_text(SETTINGS.format(url=url, runtime=runtime))
-    env = Env(
-        {
-            "HOME": str(path),
-            "PATH": "/usr/bin:/bin",
-            "CODEX_HOME": str(codex),
-            "CODEX_PATH": program,
-        }
-    )
-    async with open_app(home, env, Choices(workspace=str(path / "work"))) as app:
+    return home
+
+
+def variables(path: Path, program: str) -> dict[str, str]:
+    return {
+        "HOME": str(path),
+        "PATH": "/usr/bin:/bin",
+        "CODEX_HOME": str(path / "codex"),
+        "CODEX_PATH": program,
+    }
+
+
+@asynccontextmanager
+async def profile(
+    path: Path,
+    url: str,
+    program: str,
+    runtime: str = "codex_app_server",
+    *,
+    looks_back: bool = False,
+) -> AsyncGenerator[App]:
+    home = furnished(path, url, runtime)
+    env = Env(variables(path, program))
+    choices = Choices(workspace=str(path / "work"), looks_back=looks_back)
+    async with open_app(home, env, choices) as app:
         yield app
 
 
@@ -92,6 +110,30 @@ async def test_a_session_goes_on_after_a_restart(tmp_path: Path, program: str) -
         assert asked.count("the word is swordfish") == 1
 
 
+async def test_killed_in_mid_turn_the_session_goes_on(tmp_path: Path, program: str) -> None:
+    long = Script(default=Reply(text="half of it " * 50, pace=0.05))
+    async with serve(long) as model:
+        furnished(tmp_path, model.url)
+        command = [sys.executable, str(Path(__file__).with_name("doomed_house.py")), str(tmp_path)]
+        env = variables(tmp_path, program)
+        with anyio.fail_after(60):
+            async with await anyio.open_process(command, env=env, stderr=None) as doomed:
+                assert doomed.stdout is not None
+                session = (await TextReceiveStream(doomed.stdout).receive()).split()[0]
+                doomed.kill()
+            while codex_pids(tmp_path):
+                await SystemClock().sleep(0.05)
+        model.script.default = Reply(text="Swordfish.")
+        async with profile(tmp_path, model.url, program) as app:
+            await app.conversation.resume(session)
+            answer = await collect(app, [Text("which word?")])
+            assert answer.ended.outcome is Outcome.DONE, answer.ended
+            assert answer.text == "Swordfish."
+        asked = model.requests[-1].body.decode()
+        assert asked.count("the word is swordfish") == 1
+        assert asked.count("which word?") == 1
+
+
 async def test_the_runtime_is_chosen_by_a_command(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model, profile(tmp_path, model.url, program, "auto") as app:
         runtimes = command_services(app).runtimes
@@ -115,6 +157,23 @@ async def test_codex_is_not_chosen_where_it_is_not_there(tmp_path: Path) -> None
         with pytest.raises(UsageError, match="cannot be started"):
             await app.codex.choose("codex_app_server")
         assert app.codex.current() == "auto"
+
+
+async def test_our_own_loop_looks_back_on_turns_of_codex(tmp_path: Path, program: str) -> None:
+    async with serve(script()) as model:
+        settings = SETTINGS.format(url=model.url, runtime="codex_app_server")
+        (tmp_path / "config.yaml").write_text(settings + "memory:\n  nudge_interval: 1\n")
+        async with profile(tmp_path, model.url, program, looks_back=True) as app:
+            answer = await collect(app, [Text("my cat is called Tom")])
+            assert answer.ended.outcome is Outcome.DONE, answer.ended
+            with anyio.fail_after(20):
+                while not (backs := [one for one in model.requests if looks_back(one)]):
+                    await SystemClock().sleep(0.02)
+        assert "my cat is called Tom" in backs[0].body.decode()
+
+
+def looks_back(request: Exchange) -> bool:
+    return request.path.endswith("/chat/completions") and b'"memory"' in request.body
 
 
 async def test_a_session_of_another_provider_stays_here(tmp_path: Path, program: str) -> None:

@@ -34,6 +34,10 @@ for line in sys.stdin:
     method, number = asked.get("method"), asked.get("id")
     if number is None:
         continue
+    if method == "turn/start":
+        texts = [part["text"] for part in asked["params"]["input"]]
+        with open("asked.txt", "a") as heard:
+            heard.write(" + ".join(texts) + "\\n")
     if method == "thread/start":
         shape = dict(
             plain=dict(thread=dict(id="th1")),
@@ -118,6 +122,7 @@ async def test_a_login_that_has_expired_is_known(tmp_path: Path) -> None:
         with anyio.fail_after(30):
             await house.ask("go")
             await house.ask("again")
+        assert (tmp_path / "asked.txt").read_text() == "go\ngo + again\n"
         # What it knows of its login is read when it starts.
         assert house.service.started == 2
     assert house.ended is not None

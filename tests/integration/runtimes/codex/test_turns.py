@@ -13,7 +13,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from codexes import Bench, CodexHouse, Rules, codex_house
+from codexes import Bench, CodexHouse, Rules, codex_house, codex_pids
 from hermes.kit.clock import SystemClock
 from hermes.runtimes.codex.service import Patience
 from hermes.runtimes.codex.threads import MOST, Settings
@@ -422,19 +422,6 @@ async def test_killed_in_mid_turn_it_is_started_again(tmp_path: Path, program: s
     assert text_of(house.said[-1]) == "alive"
 
 
-def codex_pids(path: Path) -> list[int]:
-    """The app-servers of this test: those whose own home lies in its folder."""
-    found: list[int] = []
-    mark = f"CODEX_HOME={path}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
-
-
 async def test_silence_after_a_tool_is_given_up_on(tmp_path: Path, program: str) -> None:
     hangs = Reply(fault=Fault("hang"))
     async with serve(runs("echo hi", hangs)) as model:
@@ -479,11 +466,11 @@ async def test_it_is_ended_when_nobody_needs_it(tmp_path: Path, program: str) ->
 
 async def test_threads_are_let_go_of(tmp_path: Path, program: str) -> None:
     async with served(Script(default=Reply(text="Yes.")), tmp_path, program) as (model, house):
+        first: list[Message] = []
         for number in range(MOST + 2):
             house.session, house.said = f"ses_{number}", []
             assert await house.ask(f"word {number}") is Outcome.DONE, house.ended
-            if number == 0:
-                first = list(house.said)
+            first = first or list(house.said)
         async with house.service.server() as server:
             assert len(server.threads) == MOST
         house.session, house.said = "ses_0", first

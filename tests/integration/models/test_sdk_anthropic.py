@@ -1,0 +1,196 @@
+"""Anthropic's own library as the judge: it asks the same, and reads the same from an answer."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from anthropic import AsyncAnthropic
+from anthropic.types import Message
+
+from hermes.models.anthropic_keys import key_headers
+from hermes.models.anthropic_messages import AnthropicWire
+from hermes.models.profile import EffortForm, Profile
+from hermes.schema.messages import Assistant, Reasoning, Text, ToolCall
+from hermes.testing.contracts.model import ASKED, listen
+from hermes.testing.mock_anthropic import SIGNATURE, AnthropicDialect
+from hermes.testing.mock_openai import Call, Reply, Script, Spent
+from hermes.testing.mock_wire import serve_wire
+from hermes.testing.wires import model_at
+from wire_talks import URLS, served, talk
+
+pytestmark = pytest.mark.anyio
+
+SEAL = '{"type":"thinking","signature":"sig-1"}'
+MARK: Any = {"type": "ephemeral"}
+
+
+async def asked_by_their_library(**params: Any) -> dict[str, Any]:
+    async with serve_wire(AnthropicDialect(), Script()) as server:
+        async with (
+            AsyncAnthropic(base_url=server.url, api_key="k", max_retries=0) as client,
+            client.messages.stream(**params) as stream,
+        ):
+            await stream.get_final_message()
+        (request,) = server.requests
+    return json.loads(request.body)
+
+
+async def test_the_same_request_comes_out():
+    profile = Profile(effort=EffortForm.BUDGET)
+    ours = json.loads(AnthropicWire(served(profile)).body(talk(SEAL), URLS))
+    call_2 = ours["messages"][1]["content"][3]["id"]
+    assert call_2.startswith("call_")
+    picture: Any = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+    }
+    theirs = await asked_by_their_library(
+        model="m-1",
+        max_tokens=20480,
+        system=[{"type": "text", "text": "Be brief.", "cache_control": MARK}],
+        thinking={"type": "enabled", "budget_tokens": 16384},
+        tools=[
+            {
+                "name": "look",
+                "description": "Look at a place.",
+                "input_schema": {
+                    "type": "object",
+                    "properties": {"at": {"type": "string"}},
+                    "required": ["at"],
+                },
+            }
+        ],
+        messages=[
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is this?"},
+                    picture,
+                    {
+                        "type": "image",
+                        "source": {"type": "url", "url": "https://pictures.example/far.png"},
+                    },
+                    {"type": "text", "text": "[the image lost.png is no longer there]"},
+                    {
+                        "type": "text",
+                        "text": "[attached: a.pdf (application/pdf), not readable by this model]",
+                        "cache_control": MARK,
+                    },
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": "sig-1"},
+                    {"type": "text", "text": "Looking."},
+                    {"type": "tool_use", "id": "call_1", "name": "look", "input": {"at": "x"}},
+                    {
+                        "type": "tool_use",
+                        "id": call_2,
+                        "name": "look",
+                        "input": {},
+                        "cache_control": MARK,
+                    },
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "call_1",
+                        "content": [{"type": "text", "text": "seen:"}, picture],
+                    },
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": call_2,
+                        "content": "broken arguments",
+                        "is_error": True,
+                    },
+                    {"type": "text", "text": "and now?", "cache_control": MARK},
+                ],
+            },
+        ],
+    )
+    assert ours == theirs
+
+
+REPLIES = [
+    Reply(text="Hello, you. Äöü 日本 😀", chunk=3),
+    Reply(
+        text="On it.",
+        reasoning="let me see",
+        calls=[Call("look", '{"at": "x", "n": [1, 2.5, null]}', "toolu_1"), Call("stop", "{}")],
+        usage=Spent(120, 30, 100, 12),
+        chunk=2,
+    ),
+    Reply(text="half an ans", finish="length"),
+    Reply(text="I will not.", finish="content_filter"),
+    Reply(),
+]
+
+
+def agrees(ours: Assistant, theirs: Message) -> bool:
+    blocks = [_block(part) for part in ours.parts]
+    said = [block.model_dump(exclude_none=True) for block in theirs.content]
+    wanted = [
+        {name: block[name] for name in ("type", "text", "thinking", "signature", "name", "input")
+         if name in block}
+        for block in said
+        if block.get("text") != ""
+    ]  # fmt: skip
+    assert blocks == wanted
+    usage = theirs.usage
+    read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    assert ours.usage.input == usage.input_tokens + read + written
+    assert (ours.usage.output, ours.usage.cache_read) == (usage.output_tokens, read)
+    return True
+
+
+def _block(part: Text | Reasoning | ToolCall) -> dict[str, Any]:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Reasoning():
+            seal = msgspec.json.decode(part.signature or "{}")
+            return {"type": "thinking", "thinking": part.text, "signature": seal["signature"]}
+        case ToolCall():
+            return {"type": "tool_use", "name": part.name, "input": json.loads(bytes(part.args))}
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply.finish_reason)
+async def test_the_same_answer_is_read(reply: Reply):
+    async with serve_wire(AnthropicDialect(), Script(replies=[reply, reply])) as server:
+        async with model_at(server.url, AnthropicWire, key="k") as model:
+            ours = (await listen(model)).answer
+        async with (
+            AsyncAnthropic(base_url=server.url, api_key="k", max_retries=0) as client,
+            client.messages.stream(
+                model="mock-model", max_tokens=10, messages=[{"role": "user", "content": "hello"}]
+            ) as stream,
+        ):
+            theirs = await stream.get_final_message()
+    assert agrees(ours, theirs)
+    assert ASKED.messages[0].parts[0] == Text("hello")
+    if reply.reasoning:
+        assert SIGNATURE in (ours.parts[0].signature or "")
+
+
+async def test_headers_are_theirs():
+    async with serve_wire(AnthropicDialect(), Script(api_key="k")) as server:
+        async with model_at(server.url, AnthropicWire, key="k") as model:
+            await listen(model)
+        async with (
+            AsyncAnthropic(base_url=server.url, api_key="k", max_retries=0) as client,
+            client.messages.stream(
+                model="mock-model", max_tokens=10, messages=[{"role": "user", "content": "hello"}]
+            ) as stream,
+        ):
+            await stream.get_final_message()
+    ours, theirs = server.requests
+    assert ours.path == theirs.path.partition("?")[0]
+    assert ours.headers["content-type"] == theirs.headers["content-type"]
+    assert ours.headers["x-api-key"] == "k"
+    at_home = key_headers("k", "https://api.anthropic.com/v1")
+    assert at_home["anthropic-version"] == theirs.headers["anthropic-version"]

@@ -1,0 +1,29 @@
+"""Opens a profile, begins a turn of codex and says so; somebody kills it."""
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from hermes.app.build import Choices, open_app
+from hermes.config.env import Env, process_env
+from hermes.config.home import Home
+from hermes.library import collect
+from hermes.schema.events import Event, TextDelta
+from hermes.schema.messages import Text
+
+
+async def main(path: Path) -> None:
+    home = Home(root=path, path=path)
+    async with open_app(home, Env(process_env()), Choices(workspace=str(path / "work"))) as app:
+
+        def tell(event: Event) -> None:
+            if isinstance(event, TextDelta):
+                sys.stdout.write(f"{app.conversation.session.id}\n")
+                sys.stdout.flush()
+
+        await collect(app, [Text("the word is swordfish")], tell)
+
+
+if __name__ == "__main__":
+    anyio.run(main, Path(sys.argv[1]))

@@ -1,0 +1,137 @@
+"""The prompt of a real profile: small, the same again, and only for whom it is meant."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from hermes.agent.plan import Plan
+from hermes.app.build import App, Choices, open_app
+from hermes.app.window import ThisWindow
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.models.profile import Profile
+from hermes.models.wire.chat_request import ChatRequestCodec
+from hermes.ports.model import Request
+from hermes.ports.store import Append, OpenSession
+from hermes.schema.errors import SpendCapReached, UsageError
+from hermes.schema.scope import Role, Scope
+from hermes.schema.sessions import Session
+from hermes.session.compressing import Wish
+from workbench import user
+
+pytestmark = pytest.mark.anyio
+
+ENV = {
+    "PATH": "/usr/bin:/bin",
+    "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+    "OPENAI_API_KEY": "sk-nothing",
+    "HERMES_INFERENCE_PROVIDER": "openai",
+    "HERMES_INFERENCE_MODEL": "mock",
+}
+
+
+@asynccontextmanager
+async def profile(root: Path, settings: str = "") -> AsyncGenerator[App]:
+    home, work = root / "home", root / "work"
+    home.mkdir(exist_ok=True)
+    work.mkdir(exist_ok=True)
+    if settings:
+        (home / "config.yaml").write_text(settings)
+    env = Env({**ENV, "HOME": str(root)})
+    async with open_app(Home(root=home, path=home), env, Choices(workspace=str(work))) as app:
+        yield app
+
+
+async def planned(app: App, root: Path, **changes: object) -> Plan:
+    work = str(root / "work")
+    scope = Scope(profile="default", session="s1", run="r1", workspace=work, source="cli")
+    session = Session(id="s1", started_at=app.clock.now(), cwd=work)
+    role = changes.pop("role", Role.OWNER)
+    plan = await app.planner.plan(
+        structs.replace(session, **changes), structs.replace(scope, role=role), []
+    )
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def remember(root: Path, text: str) -> None:
+    folder = root / "home" / "memories"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "MEMORY.md").write_text(text)
+
+
+async def test_the_request_for_hi_is_small(tmp_path: Path) -> None:
+    async with profile(tmp_path) as app:
+        plan = await planned(app, tmp_path)
+        specs = [tool.spec for _, tool in sorted(plan.tools.items())]
+        request = Request(plan.system, [user("hi")], specs)
+        assert "# Skills" in plan.system
+        assert len(ChatRequestCodec("mock", "openai", Profile()).body(request)) <= 16_000
+
+
+async def test_it_is_the_same_again_until_it_must_change(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "AGENTS.md").write_text("Use tabs.")
+    remember(tmp_path, "They like tea.")
+    async with profile(tmp_path) as app:
+        first = await planned(app, tmp_path)
+    async with profile(tmp_path) as app:
+        again = await planned(app, tmp_path)
+        assert again.system == first.system
+        remember(tmp_path, "They like coffee.")
+        kept = {"system": first.system, "model": "mock", "provider": "openai"}
+        later = await planned(app, tmp_path, **kept)
+        assert later.system == first.system
+        assert later.renew is not None
+        assert "coffee" in later.renew()
+        moved = kept | {"provider": "elsewhere"}
+        assert "coffee" in (await planned(app, tmp_path, **moved)).system
+
+
+async def test_memory_is_the_owners(tmp_path: Path) -> None:
+    remember(tmp_path, "They like tea.")
+    async with profile(tmp_path) as app:
+        assert "They like tea." in (await planned(app, tmp_path)).system
+        assert "They like tea." not in (await planned(app, tmp_path, role=Role.MEMBER)).system
+
+
+async def test_the_settings_decide(tmp_path: Path) -> None:
+    settings = (
+        "compression:\n  enabled: false\nmemory:\n  memory_enabled: false\n"
+        "limits:\n  usd_per_session: 0\n"
+    )
+    remember(tmp_path, "They like tea.")
+    async with profile(tmp_path, settings) as app:
+        plan = await planned(app, tmp_path)
+        assert "They like tea." not in plan.system
+        assert app.runner.compressing is None
+        assert plan.allowed is not None
+        with pytest.raises(SpendCapReached, match=r"limit of \$0.00 for this session"):
+            await plan.allowed()
+        session = Session(id="s1", started_at=app.clock.now())
+        with pytest.raises(UsageError, match="switched off"):
+            await ThisWindow(app).compress(session, Wish(), preview=True)
+
+
+async def test_what_fills_the_window(tmp_path: Path) -> None:
+    async with profile(tmp_path) as app:
+        plan = await planned(app, tmp_path)
+        session = Session(id="s1", started_at=app.clock.now(), system=plan.system, model="mock",
+                          provider="openai")  # fmt: skip
+        said = [Append("s1", "", user("word " * 400), app.clock.now()) for _ in range(3)]
+        await app.store.commit(OpenSession(session), *said)
+        window = ThisWindow(app)
+        filling = await window.filling(session, Role.OWNER)
+        assert list(filling.parts) == ["system", "skills", "project", "memory", "tools", "history"]
+        assert 1_500 <= filling.parts["history"] <= 1_600
+        assert filling.parts["tools"] > 1_000
+        assert filling.trigger < filling.window
+        await window.pin(session, "Never push.")
+        assert list(await window.pins(session)) == ["Never push."]
+        assert await window.unpin(session, 1) == "Never push."
+        assert list(await window.pins(session)) == []
+        with pytest.raises(UsageError, match="at most 500"):
+            await window.pin(session, "x" * 501)

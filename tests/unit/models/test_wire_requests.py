@@ -1,0 +1,287 @@
+"""Requests of each wire, where the usual conversation does not show all."""
+
+import json
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw, structs
+
+from hermes.models.anthropic_keys import key_headers
+from hermes.models.anthropic_messages import AnthropicWire
+from hermes.models.gemini_native import GeminiWire
+from hermes.models.modes import ANTHROPIC, GEMINI, RESPONSES
+from hermes.models.openai_responses import ResponsesWire
+from hermes.models.profile import EffortForm, Profile
+from hermes.models.profiles import able
+from hermes.ports.model import Calling, Request
+from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, User
+from wire_talks import LOOK, URLS, served, talk
+
+ASK = User("u1", (Text("hello"),))
+SEALS = {
+    AnthropicWire: '{"type":"thinking","signature":"sig-1"}',
+    ResponsesWire: '{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"sig-1"}',
+    GeminiWire: '{"thought_signature":"sig-1"}',
+}
+
+
+def body(make: Any, request: Request, profile: Profile | None = None, **more: Any) -> Any:
+    return json.loads(make(served(profile, **more)).body(request, URLS))
+
+
+@pytest.mark.parametrize("make", SEALS, ids=lambda make: make.__name__)
+class TestSeals:
+    def thought(self, make: Any, **who: str) -> Request:
+        text = "" if make is GeminiWire else "hm"
+        call = ToolCall("c1", "look", Raw(b"{}"))
+        answer = Assistant("a1", (Reasoning(text, SEALS[make]), call), Stop.TOOLS)
+        answer = structs.replace(answer, **({"provider": "acme", "model": "m-1"} | who))
+        return Request("", [ASK, answer, Result("r1", "c1", (Text("x"),))], [LOOK])
+
+    def test_go_back_to_whoever_made_them(self, make: Any):
+        assert "sig-1" in json.dumps(body(make, self.thought(make)))
+
+    @pytest.mark.parametrize("who", [{"provider": "other"}, {"model": "m-2"}, {"model": ""}])
+    def test_go_to_nobody_else(self, make: Any, who: dict[str, str]):
+        written = json.dumps(body(make, self.thought(make, **who)))
+        assert "sig-1" not in written
+        assert "hm" not in written
+
+    @pytest.mark.parametrize("seal", [None, "", "not json", "[]", '{"type":"x"}', "[" * 9999])
+    def test_what_is_no_seal_stays_away(self, make: Any, seal: str | None):
+        request = self.thought(make)
+        odd = structs.replace(request.messages[1], parts=(Reasoning("hm", seal), Text("ok")))
+        whole = body(make, Request("", [ASK, odd]))
+        assert "hm" not in json.dumps(whole)
+        assert "ok" in json.dumps(whole)
+
+
+class TestAnthropic:
+    def test_the_smallest_request(self):
+        assert body(AnthropicWire, Request("", [ASK])) == snapshot(
+            {
+                "model": "m-1",
+                "max_tokens": 32000,
+                "stream": True,
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {
+                                "type": "text",
+                                "text": "hello",
+                                "cache_control": {"type": "ephemeral"},
+                            }
+                        ],
+                    }
+                ],
+            }
+        )
+
+    def test_marks_for_the_cache(self):
+        talked = [
+            message
+            for number in range(4)
+            for message in (
+                User(f"u{number}", (Text(f"say {number}"),)),
+                Assistant(f"a{number}", (Text(f"said {number}"),), Stop.END),
+            )
+        ]
+        whole = body(AnthropicWire, Request("Be brief.", [*talked, ASK]), cache_ttl="1h")
+        marked = [
+            [block.get("cache_control") for block in one["content"]] for one in whole["messages"]
+        ]
+        hour = {"type": "ephemeral", "ttl": "1h"}
+        assert whole["system"][0]["cache_control"] == hour
+        assert marked == [[None]] * 6 + [[hour]] * 3
+
+    def test_a_message_that_can_carry_no_mark_is_passed_over(self):
+        hidden = '{"type":"redacted_thinking","data":"D"}'
+        silent = Assistant(
+            "a1", (Reasoning("", hidden),), Stop.LENGTH, provider="acme", model="m-1"
+        )
+        talked = [ASK, silent, User("u2", (Text("two"),)), silent, User("u3", (Text("three"),))]
+        whole = body(AnthropicWire, Request("", talked))
+        marks = ["cache_control" in one["content"][-1] for one in whole["messages"]]
+        assert marks == [True, False, True, False, True]
+
+    def test_blank_words_and_silent_answers_are_left_out(self):
+        silent = Assistant("a1", (Text(" \n"),), Stop.END)
+        talked = [ASK, silent, User("u2", (Text(""), Text("more")))]
+        assert [one["role"] for one in body(AnthropicWire, Request("", talked))["messages"]] == [
+            "user"
+        ]
+
+    def test_the_first_word_is_the_persons(self):
+        talked = [Assistant("a0", (Text("Where were we?"),), Stop.END), ASK]
+        roles = [one["role"] for one in body(AnthropicWire, Request("", talked))["messages"]]
+        assert roles == ["user", "assistant", "user"]
+
+    @pytest.mark.parametrize(
+        ("calling", "choice"),
+        [
+            (Calling(), None),
+            (Calling(one=True), {"type": "auto", "disable_parallel_tool_use": True}),
+            (Calling(must=True), {"type": "any"}),
+            (Calling(name="look"), {"type": "tool", "name": "look"}),
+        ],
+    )
+    def test_calls(self, calling: Calling, choice: Any):
+        request = Request("", [ASK], [LOOK], effort="high", calling=calling)
+        whole = body(AnthropicWire, request, Profile(effort=EffortForm.BUDGET))
+        assert whole.get("tool_choice") == choice
+        assert ("thinking" in whole) == (not calling.must and not calling.name)
+
+    @pytest.mark.parametrize(
+        ("model", "effort", "wanted"),
+        [
+            ("claude-sonnet-4-5", "low", {"type": "enabled", "budget_tokens": 4096}),
+            ("claude-opus-4-1", "max", {"type": "enabled", "budget_tokens": 32000}),
+            ("claude-opus-5-5", "high", {"type": "adaptive", "display": "summarized"}),
+            ("claude-opus-5-5", "none", None),
+            ("claude-3-5-haiku", "high", None),
+            ("MiniMax-M2", "high", None),
+        ],
+    )
+    def test_thinking(self, model: str, effort: str, wanted: Any):
+        profile = able(Profile(), ANTHROPIC, model)
+        whole = body(AnthropicWire, Request("", [ASK], effort=effort), profile, max_output=100)
+        assert whole.get("thinking") == wanted
+        if wanted and "budget_tokens" in wanted:
+            assert whole["max_tokens"] > wanted["budget_tokens"]
+
+    def test_efforts_that_are_not_offered(self):
+        profile = able(Profile(), ANTHROPIC, "claude-sonnet-4-6")
+        whole = body(AnthropicWire, Request("", [ASK], effort="xhigh"), profile)
+        assert whole["output_config"] == {"effort": "high"}
+
+    def test_a_turn_begun_by_another_model_goes_on_without_thoughts(self):
+        profile = Profile(effort=EffortForm.BUDGET)
+        begun = talk(None, provider="other")
+        going_on = structs.replace(begun, messages=begun.messages[:-1])
+        assert "thinking" not in body(AnthropicWire, going_on, profile)
+        assert "thinking" in body(AnthropicWire, begun, profile)
+
+    def test_headers(self):
+        home, away = "https://api.anthropic.com/v1", "https://api.minimax.io/anthropic"
+        assert key_headers("k", home) == {"anthropic-version": "2026-10-21", "x-api-key": "k"}
+        assert key_headers("", away) == {"anthropic-version": "2023-06-01"}
+        assert key_headers("sk-ant-oat01-x", home, ("b",)) == {
+            "anthropic-version": "2026-10-21",
+            "authorization": "Bearer sk-ant-oat01-x",
+            "anthropic-beta": "b,oauth-2025-04-20",
+        }
+        wire = AnthropicWire(served())
+        assert [wire.path(home), wire.path(away)] == ["/messages", "/v1/messages"]
+
+
+class TestResponses:
+    def test_the_smallest_request(self):
+        assert body(ResponsesWire, Request("", [ASK])) == snapshot(
+            {
+                "model": "m-1",
+                "stream": True,
+                "store": False,
+                "prompt_cache_key": "u1",
+                "input": [{"role": "user", "content": "hello"}],
+            }
+        )
+
+    def test_a_thought_without_what_followed_stays_away(self):
+        alone = Assistant(
+            "a1",
+            (Text("ok"), Reasoning("hm", SEALS[ResponsesWire])),
+            Stop.LENGTH,
+            provider="acme",
+            model="m-1",
+        )
+        whole = body(ResponsesWire, Request("", [ASK, alone, ASK]))
+        assert [one.get("type", one.get("role")) for one in whole["input"]] == [
+            "user",
+            "assistant",
+            "user",
+        ]
+
+    @pytest.mark.parametrize(
+        ("model", "effort", "wanted"),
+        [
+            ("gpt-5", "xhigh", {"effort": "high", "summary": "auto"}),
+            ("gpt-5.1", "none", {"effort": "none", "summary": "auto"}),
+            ("gpt-5.2", "max", {"effort": "xhigh", "summary": "auto"}),
+            ("gpt-5-pro", "low", {"effort": "high", "summary": "auto"}),
+            ("o3", None, {"summary": "auto"}),
+            ("gpt-4.1", "high", None),
+        ],
+    )
+    def test_thinking(self, model: str, effort: str | None, wanted: Any):
+        profile = able(Profile(), RESPONSES, model)
+        whole = body(ResponsesWire, Request("", [ASK], effort=effort), profile)
+        assert whole.get("reasoning") == wanted
+        assert ("include" in whole) == (wanted is not None)
+
+    @pytest.mark.parametrize(
+        ("calling", "wanted"),
+        [
+            (Calling(), {}),
+            (Calling(must=True, one=True), {"tool_choice": "required"}),
+            (Calling(name="look"), {"tool_choice": {"type": "function", "name": "look"}}),
+        ],
+    )
+    def test_calls(self, calling: Calling, wanted: Any):
+        whole = body(ResponsesWire, Request("", [ASK], [LOOK], calling=calling))
+        assert {name: whole[name] for name in ("tool_choice",) if name in whole} == wanted
+        assert whole.get("parallel_tool_calls", True) is not calling.one
+
+
+class TestGemini:
+    def test_the_smallest_request(self):
+        assert body(GeminiWire, Request("", [ASK])) == snapshot(
+            {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
+        )
+
+    def test_a_seal_stands_where_it_stood(self):
+        parts = (
+            Reasoning("", SEALS[GeminiWire]),
+            ToolCall("c1", "look", Raw(b"{}")),
+            ToolCall("c2", "look", Raw(b"{}")),
+        )
+        answer = Assistant("a1", parts, Stop.TOOLS, provider="acme", model="m-1")
+        (_, model) = body(GeminiWire, Request("", [ASK, answer]))["contents"]
+        assert [part.get("thoughtSignature") for part in model["parts"]] == ["sig-1", None]
+
+    def test_calls_of_others_are_vouched_for(self):
+        profile = able(Profile(), GEMINI, "gemini-3-pro")
+        model = body(GeminiWire, talk(None, provider="other"), profile)["contents"][1]
+        assert [part.get("thoughtSignature") for part in model["parts"]] == [
+            None,
+            "skip_thought_signature_validator",
+            None,
+        ]
+
+    @pytest.mark.parametrize(
+        ("model", "effort", "wanted"),
+        [
+            ("gemini-2.5-flash", "none", {"includeThoughts": False, "thinkingBudget": 0}),
+            ("gemini-2.5-pro", "none", {"includeThoughts": True, "thinkingBudget": 128}),
+            ("gemini-3-pro-preview", "max", {"includeThoughts": True, "thinkingLevel": "HIGH"}),
+            ("gemini-3-flash", "minimal", {"includeThoughts": True, "thinkingLevel": "MINIMAL"}),
+            ("gemini-2.0-flash", "high", None),
+        ],
+    )
+    def test_thinking(self, model: str, effort: str, wanted: Any):
+        profile = able(Profile(), GEMINI, model)
+        whole = body(GeminiWire, Request("", [ASK], effort=effort), profile)
+        assert whole.get("generationConfig", {}).get("thinkingConfig") == wanted
+
+    def test_calls(self):
+        request = Request("", [ASK], [LOOK], calling=Calling(name="look"))
+        assert body(GeminiWire, request)["toolConfig"] == {
+            "functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look"]}
+        }
+
+    def test_paths(self):
+        wire = GeminiWire(served(model="models/gemini 3"))
+        tail = "/models/gemini%203:streamGenerateContent?alt=sse"
+        assert wire.path("https://g.example") == f"/v1{tail}"
+        assert wire.path("https://g.example/v1beta") == tail

@@ -1,0 +1,422 @@
+"""Streams as providers send them when they are not at their best."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from msgspec import Raw
+
+from hermes.models.wire import anthropic_stream, gemini_stream, responses_stream
+from hermes.models.wire.anthropic_stream import AnthropicStream
+from hermes.models.wire.chat_calls import MOST_CALLS
+from hermes.models.wire.gemini_stream import GeminiStream
+from hermes.models.wire.responses_stream import ResponsesStream
+from hermes.models.wire.stream import LONGEST, AnswerStream, ErrorInStream, NotAChunk
+from hermes.schema.events import ReasoningDelta, TextDelta
+from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
+
+
+def anthropic() -> AnthropicStream:
+    return AnthropicStream(msgspec.json.Decoder(anthropic_stream.Event, strict=False))
+
+
+def responses() -> ResponsesStream:
+    return ResponsesStream(msgspec.json.Decoder(responses_stream.Event, strict=False))
+
+
+def gemini() -> GeminiStream:
+    return GeminiStream(msgspec.json.Decoder(gemini_stream.Event, strict=False))
+
+
+def fed(stream: AnswerStream, *events: dict[str, Any]) -> AnswerStream:
+    stream.feed([msgspec.json.encode(event) for event in events])
+    return stream
+
+
+def answer(stream: AnswerStream) -> Assistant:
+    stream.close()
+    return stream.answer("m", "p")
+
+
+def started(index: int, **block: Any) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def delta(index: int, **delta: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+def stop(index: int) -> dict[str, Any]:
+    return {"type": "content_block_stop", "index": index}
+
+
+class TestAnthropic:
+    def test_blocks_that_grow_side_by_side(self):
+        stream = fed(
+            anthropic(),
+            started(0, type="text", text=""),
+            started(1, type="tool_use", id="t1", name="look", input={}),
+            delta(1, type="input_json_delta", partial_json='{"at":'),
+            delta(0, type="text_delta", text="On "),
+            delta(1, type="input_json_delta", partial_json='"x"}'),
+            delta(0, type="text_delta", text="it."),
+            stop(1),
+            stop(0),
+            {"type": "message_stop"},
+        )
+        assert answer(stream).parts == (Text("On it."), ToolCall("t1", "look", Raw(b'{"at":"x"}')))
+        assert stream.ended
+
+    def test_an_index_or_an_id_used_twice(self):
+        stream = fed(
+            anthropic(),
+            started(0, type="tool_use", id="t1", name="look", input={}),
+            delta(0, type="input_json_delta", partial_json='{"n":1}'),
+            stop(0),
+            started(0, type="tool_use", id="t1", name="look", input={}),
+            delta(0, type="input_json_delta", partial_json='{"n":2}'),
+            {"type": "message_stop"},
+        )
+        first, second = answer(stream).calls
+        assert (first.id, bytes(first.args), bytes(second.args)) == ("t1", b'{"n":1}', b'{"n":2}')
+        assert second.id.startswith("call_")
+
+    def test_pieces_without_a_beginning(self):
+        stream = fed(
+            anthropic(),
+            delta(3, type="text_delta", text="lost"),
+            delta(4, type="thinking_delta", thinking="hm"),
+            delta(4, type="signature_delta", signature="s1"),
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        )
+        assert answer(stream).parts == (
+            Text("lost"),
+            Reasoning("hm", '{"type":"thinking","signature":"s1"}'),
+        )
+
+    def test_hidden_thoughts_are_kept(self):
+        stream = fed(
+            anthropic(),
+            started(0, type="redacted_thinking", data="SECRET"),
+            stop(0),
+            {"type": "message_stop"},
+        )
+        assert answer(stream).parts == (
+            Reasoning("", '{"type":"redacted_thinking","data":"SECRET"}'),
+        )
+
+    def test_counts(self):
+        start = {"input_tokens": 7, "cache_read_input_tokens": 100, "output_tokens": 1}
+        start["cache_creation_input_tokens"] = 13
+        end = {"output_tokens": 30, "output_tokens_details": {"thinking_tokens": 12}}
+        stream = fed(
+            anthropic(),
+            {"type": "message_start", "message": {"usage": start}},
+            {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": end},
+        )
+        told = answer(stream)
+        assert told.usage == Usage(120, 30, 100, 13, 12)
+        assert told.stop is Stop.LENGTH
+
+    @pytest.mark.parametrize(
+        ("reason", "wanted"),
+        [
+            ("end_turn", Stop.END),
+            ("stop_sequence", Stop.END),
+            ("pause_turn", Stop.END),
+            ("refusal", Stop.REFUSED),
+            ("model_context_window_exceeded", Stop.LENGTH),
+            ("from_the_future", Stop.END),
+        ],
+    )
+    def test_stops(self, reason: str, wanted: Stop):
+        stream = fed(anthropic(), {"type": "message_delta", "delta": {"stop_reason": reason}})
+        assert answer(stream).stop is wanted
+
+    def test_a_call_cut_off_in_the_midst_is_not_guessed(self):
+        stream = fed(
+            anthropic(),
+            started(0, type="tool_use", id="t1", name="write", input={}),
+            delta(0, type="input_json_delta", partial_json='{"path":"a'),
+            {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
+        )
+        (call,) = answer(stream).calls
+        assert (bytes(call.args), call.broken) == (b"{}", '{"path":"a')
+
+    def test_a_whole_message_at_once(self):
+        stream = fed(
+            anthropic(),
+            {
+                "type": "message",
+                "content": [
+                    {"type": "text", "text": "Hi."},
+                    {"type": "tool_use", "id": "t", "name": "look", "input": {"at": "x"}},
+                ],
+                "stop_reason": "tool_use",
+                "usage": {"input_tokens": 3, "output_tokens": 4},
+            },
+        )
+        told = answer(stream)
+        assert told.parts == (Text("Hi."), ToolCall("t", "look", Raw(b'{"at":"x"}')))
+        assert (told.stop, told.usage) == (Stop.TOOLS, Usage(3, 4))
+
+    def test_an_error_in_the_stream(self):
+        with pytest.raises(ErrorInStream) as caught:
+            fed(anthropic(), {"type": "error", "error": {"type": "overloaded_error"}})
+        assert b"overloaded_error" in caught.value.body
+
+    def test_too_many_calls(self):
+        stream = anthropic()
+        for number in range(MOST_CALLS + 1):
+            fed(stream, started(number, type="tool_use", id=f"t{number}", name="x", input={}))
+        assert stream.runaway
+        assert answer(stream).stop is Stop.LENGTH
+
+    def test_too_many_words(self):
+        stream = fed(anthropic(), started(0, type="text", text=""))
+        for _ in range(5):
+            fed(stream, delta(0, type="text_delta", text="x" * (LONGEST // 4)))
+        assert stream.runaway
+        assert len(answer(stream).text) == LONGEST + 1
+
+
+def item(place: int, kind: str = "done", **item: Any) -> dict[str, Any]:
+    return {"type": f"response.output_item.{kind}", "output_index": place, "item": item}
+
+
+def completed(**response: Any) -> dict[str, Any]:
+    return {"type": "response.completed", "response": {"object": "response", **response}}
+
+
+class TestResponses:
+    def test_items_out_of_order(self):
+        stream = fed(
+            responses(),
+            item(2, type="function_call", call_id="c2", name="b", arguments="{}"),
+            item(1, type="message", content=[{"type": "output_text", "text": "On it."}]),
+            item(0, type="reasoning", id="rs", summary=[], encrypted_content="E"),
+            completed(),
+        )
+        assert [type(part) for part in answer(stream).parts] == [Reasoning, Text, ToolCall]
+
+    def test_what_was_done_counts_and_is_heard_once(self):
+        stream = responses()
+        deltas = stream.feed(
+            [
+                msgspec.json.encode(event)
+                for event in (
+                    item(0, "added", type="message", id="m1"),
+                    {"type": "response.output_text.delta", "output_index": 0, "delta": "Hel"},
+                    item(0, type="message", id="m2", content=[{"text": "Hello"}]),
+                    item(0, type="message", id="m2", content=[{"text": "Hello"}]),
+                    completed(output=[{"type": "message", "content": [{"text": "Hello"}]}]),
+                )
+            ]
+        )
+        assert deltas == [TextDelta("Hello")]
+        assert answer(stream).parts == (Text("Hello"),)
+
+    def test_ids_without_places(self):
+        stream = fed(
+            responses(),
+            {"type": "response.output_item.added", "item": {"type": "message", "id": "m"}},
+            {"type": "response.output_text.delta", "item_id": "m", "delta": "Hi"},
+            {
+                "type": "response.output_item.done",
+                "item": {"type": "message", "id": "m", "content": [{"text": "Hi"}]},
+            },
+            completed(output=[{"type": "message", "id": "m", "content": [{"text": "Hi"}]}]),
+        )
+        assert answer(stream).parts == (Text("Hi"),)
+
+    def test_only_the_end_says_what_there_was(self):
+        call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a": 1}'}
+        stream = fed(responses(), completed(output=[call], usage={"input_tokens": 5}))
+        told = answer(stream)
+        assert told.calls == [ToolCall("c", "look", Raw(b'{"a": 1}'))]
+        assert (told.stop, told.usage.input) == (Stop.TOOLS, 5)
+
+    def test_several_summaries(self):
+        part = {"type": "response.reasoning_summary_part.added", "output_index": 0}
+        more = {"type": "response.reasoning_summary_text.delta", "output_index": 0}
+        stream = responses()
+        heard = stream.feed(
+            [
+                msgspec.json.encode(event)
+                for event in (
+                    part,
+                    more | {"delta": "one"},
+                    part,
+                    more | {"delta": "two"},
+                    item(
+                        0,
+                        type="reasoning",
+                        id="rs_1",
+                        summary=[{"text": "one"}, {"text": "two"}],
+                        encrypted_content="E",
+                    ),
+                    completed(),
+                )
+            ]
+        )
+        assert heard == [ReasoningDelta("one\n\ntwo")]
+        (thought,) = answer(stream).parts
+        assert thought == snapshot(
+            Reasoning(
+                text="one\n\ntwo",
+                signature='{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"one"},{"type":"summary_text","text":"two"}],"encrypted_content":"E"}',
+            )
+        )
+
+    def test_a_refusal(self):
+        stream = fed(
+            responses(),
+            {"type": "response.refusal.delta", "output_index": 0, "delta": "I will not."},
+            completed(),
+        )
+        told = answer(stream)
+        assert (told.text, told.stop) == ("I will not.", Stop.REFUSED)
+
+    @pytest.mark.parametrize(
+        ("reason", "wanted"),
+        [("max_output_tokens", Stop.LENGTH), ("content_filter", Stop.REFUSED)],
+    )
+    def test_an_incomplete_answer(self, reason: str, wanted: Stop):
+        event = {"type": "response.incomplete", "response": {"incomplete_details": {}}}
+        event["response"] = {"incomplete_details": {"reason": reason}}
+        assert answer(fed(responses(), event)).stop is wanted
+
+    @pytest.mark.parametrize(
+        "event",
+        [
+            {"type": "response.failed", "response": {"error": {"code": "server_error"}}},
+            {"type": "error", "code": "server_error", "message": "x"},
+            {"error": {"code": "server_error"}},
+        ],
+    )
+    def test_failures(self, event: dict[str, Any]):
+        with pytest.raises(ErrorInStream) as caught:
+            fed(responses(), event)
+        assert b"server_error" in caught.value.body
+
+    def test_a_whole_response_at_once(self):
+        stream = fed(
+            responses(),
+            {
+                "object": "response",
+                "status": "completed",
+                "error": None,
+                "output": [{"type": "message", "content": [{"text": "Hi."}]}],
+            },
+        )
+        assert answer(stream).parts == (Text("Hi."),)
+        assert stream.ended
+
+
+def said(*parts: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"candidates": [{"content": {"parts": list(parts)}, "finishReason": finish}]}
+
+
+class TestGemini:
+    def test_seals_keep_their_place(self):
+        stream = fed(
+            gemini(),
+            said({"text": "Let me", "thought": True}, {"text": " see", "thought": True}),
+            said({"functionCall": {"name": "look", "args": {"at": "x"}}, "thoughtSignature": "S"}),
+            said({"functionCall": {"name": "look", "args": {}}}),
+            said({"text": "Done"}, {"text": ".", "thoughtSignature": "T"}, finish="STOP"),
+        )
+        thought, seal, first, second, done, last_seal, dot = answer(stream).parts
+        assert thought == Reasoning("Let me see")
+        assert seal == Reasoning("", '{"thought_signature":"S"}')
+        assert isinstance(first, ToolCall)
+        assert isinstance(second, ToolCall)
+        assert first.id != second.id
+        assert (done, dot) == (Text("Done"), Text("."))
+        assert last_seal == Reasoning("", '{"thought_signature":"T"}')
+
+    def test_a_blocked_prompt(self):
+        stream = fed(gemini(), {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}})
+        assert answer(stream).stop is Stop.REFUSED
+
+    @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "OTHER"])
+    def test_giving_up_is_an_error(self, reason: str):
+        assert fed(gemini(), said(finish=reason)).finish_reason == "error"
+
+    def test_counts(self):
+        counted = {
+            "promptTokenCount": 100,
+            "toolUsePromptTokenCount": 20,
+            "cachedContentTokenCount": 64,
+            "candidatesTokenCount": 18,
+            "thoughtsTokenCount": 12,
+        }
+        stream = fed(gemini(), {"usageMetadata": counted}, said(finish="STOP"))
+        assert answer(stream).usage == Usage(120, 30, 64, 0, 12)
+
+    def test_an_error_in_the_stream(self):
+        with pytest.raises(ErrorInStream):
+            fed(gemini(), {"error": {"code": 503, "status": "UNAVAILABLE"}})
+
+
+@pytest.mark.parametrize("make", [anthropic, responses, gemini])
+@given(data=st.binary(max_size=60))
+def test_nothing_but_known_errors_comes_of_rubbish(make: Any, data: bytes):
+    stream = make()
+    try:
+        stream.feed([data])
+    except (NotAChunk, ErrorInStream):
+        return
+    answer(stream)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "delta",
+                    "index",
+                    "item",
+                    "content_block",
+                    "response",
+                    "candidates",
+                    "text",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+TYPES = st.sampled_from(
+    [
+        "content_block_start",
+        "content_block_delta",
+        "message_delta",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.completed",
+        "response.failed",
+    ]
+)
+
+
+@pytest.mark.parametrize("make", [anthropic, responses, gemini])
+@given(
+    event=st.fixed_dictionaries({"type": TYPES}, optional={"delta": JSON, "item": JSON, "x": JSON})
+)
+def test_no_event_breaks_the_reader(make: Any, event: dict[str, Any]):
+    stream = make()
+    try:
+        stream.feed([msgspec.json.encode(event)])
+    except (NotAChunk, ErrorInStream):
+        return
+    answer(stream)

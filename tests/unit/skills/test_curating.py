@@ -1,0 +1,130 @@
+"""What the agent wrote and nobody uses is put away; nothing else is, and nothing is deleted."""
+
+import tarfile
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hermes.changes.change import Author
+from hermes.changes.ledger import Ledger
+from hermes.skills.curating import ARCHIVED, STALE, Ages, Curator
+from hermes.skills.document import BadSkill
+from hermes.skills.editing import By, Editor
+from hermes.skills.shelf import Shelf
+from hermes.skills.usage import Usage
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+AGENT = By(author=Author.AGENT)
+PERSON = By(author=Author.PERSON)
+DAY = 86_400.0
+
+
+def text(name: str) -> str:
+    return f"---\nname: {name}\ndescription: About {name}.\n---\n\nDo it.\n"
+
+
+@pytest.fixture
+def curator(home: Path, shelf: Shelf, usage: Usage, editor: Editor, clock: FakeClock) -> Curator:
+    return Curator(home / "skills", shelf, usage, editor, clock)
+
+
+async def names(curator: Curator) -> dict[str, str]:
+    return {one.name: one.becomes for one in await curator.judge(Ages())}
+
+
+async def test_stale_then_archived_then_back(
+    curator: Curator, editor: Editor, usage: Usage, clock: FakeClock, home: Path
+) -> None:
+    await editor.create("tea", text("tea"), "", AGENT)
+    await clock.advance(29 * DAY)
+    assert await curator.curate(Ages()) == []
+    await clock.advance(DAY)
+    (stale,) = await curator.curate(Ages())
+    assert (stale.becomes, stale.days, usage.of("tea").state) == (STALE, 30, "stale")
+    await clock.advance(60 * DAY)
+    (archived,) = await curator.curate(Ages())
+    assert (archived.becomes, usage.of("tea").state) == (ARCHIVED, "archived")
+    assert not (home / "skills/tea").exists()
+    (backup,) = (home / "skills/.backups").glob("*.tar.gz")
+    with tarfile.open(backup) as packed:
+        assert "tea/SKILL.md" in packed.getnames()
+    await editor.restore("tea", PERSON)
+    assert (home / "skills/tea/SKILL.md").read_text() == text("tea")
+    assert usage.of("tea").state == "active"
+    assert await names(curator) == {}
+
+
+async def test_what_is_used_again_is_active_again(
+    curator: Curator, editor: Editor, usage: Usage, clock: FakeClock
+) -> None:
+    await editor.create("tea", text("tea"), "", AGENT)
+    await clock.advance(40 * DAY)
+    await curator.curate(Ages())
+    usage.viewed("tea")
+    assert await names(curator) == {"tea": "active"}
+
+
+async def test_only_what_the_agent_wrote_and_nobody_pinned(
+    curator: Curator, editor: Editor, usage: Usage, clock: FakeClock, home: Path
+) -> None:
+    for name, by in (("mine", PERSON), ("pinned", AGENT), ("old", AGENT)):
+        await editor.create(name, text(name), "", by)
+    (home / "skills/found").mkdir()
+    (home / "skills/found/SKILL.md").write_text(text("found"))
+    usage.pin("pinned", pinned=True)
+    await clock.advance(400 * DAY)
+    assert await names(curator) == {"old": ARCHIVED}
+    before = (home / "skills/mine/SKILL.md").read_bytes()
+    await curator.curate(Ages())
+    assert (home / "skills/mine/SKILL.md").read_bytes() == before
+    assert (home / "skills/pinned").is_dir()
+    assert (home / "skills/found").is_dir()
+
+
+async def test_to_judge_changes_nothing(
+    curator: Curator, editor: Editor, clock: FakeClock, home: Path
+) -> None:
+    await editor.create("tea", text("tea"), "", AGENT)
+    await clock.advance(400 * DAY)
+    before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
+    await curator.judge(Ages())
+    after = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
+    assert {path for path in after if path not in before} <= {home / ".skills_prompt_snapshot.json"}
+    assert (home / "skills/tea").is_dir()
+
+
+async def test_few_backups_are_kept(
+    curator: Curator, editor: Editor, clock: FakeClock, home: Path
+) -> None:
+    for number in range(4):
+        await editor.create(f"tea{number}", text(f"tea{number}"), "", AGENT)
+        await clock.advance(100 * DAY)
+        await curator.curate(Ages(keep=2))
+    assert len(list((home / "skills/.backups").iterdir())) == 2
+    assert len(list((home / "skills/.archive").iterdir())) == 4
+
+
+async def test_it_is_in_the_book_and_can_be_undone(
+    curator: Curator, editor: Editor, clock: FakeClock, home: Path, ledger: Ledger
+) -> None:
+    await editor.create("tea", text("tea"), "", AGENT)
+    await clock.advance(100 * DAY)
+    await curator.curate(Ages())
+    (*_, last) = await ledger.log()
+    assert (last.change.by, last.change.why) == (Author.CURATOR, "not used for 100 days")
+    await ledger.undo(last.change.id)
+    assert (home / "skills/tea/SKILL.md").read_text() == text("tea")
+
+
+def test_now_and_then(curator: Curator) -> None:
+    assert curator.due(timedelta(hours=1))
+
+
+async def test_what_is_there_or_never_was_is_not_restored(editor: Editor) -> None:
+    with pytest.raises(BadSkill, match="No skill"):
+        await editor.restore("tea", PERSON)
+    await editor.create("tea", text("tea"), "", AGENT)
+    with pytest.raises(BadSkill, match="archive that one first"):
+        await editor.restore("tea", PERSON)

@@ -1,0 +1,126 @@
+"""What came from elsewhere is let in as one change, and known by its content."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hermes.changes.change import Author
+from hermes.changes.files import Drifted
+from hermes.changes.ledger import Ledger
+from hermes.skills.document import BadSkill
+from hermes.skills.editing import By, Editor
+from hermes.skills.installing import Installer
+from hermes.skills.packages import Package, packages_in
+from hermes.skills.shelf import Shelf
+from hermes.skills.usage import Usage
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+TEXT = b"---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
+PERSON = By(author=Author.PERSON)
+
+
+def package(**files: bytes) -> Package:
+    whole: Mapping[str, bytes] = {"SKILL.md": TEXT, **files}
+    (found,) = packages_in(whole).values()
+    return found
+
+
+@pytest.fixture
+def installer(
+    home: Path, shelf: Shelf, usage: Usage, ledger: Ledger, clock: FakeClock
+) -> Installer:
+    return Installer(home, shelf, usage, ledger, clock)
+
+
+def files(home: Path) -> dict[str, bytes]:
+    root = home / "skills"
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.name not in {".usage.json", ".usage.json.lock"}
+    }
+
+
+async def test_let_in_updated_and_undone(
+    installer: Installer, home: Path, shelf: Shelf, usage: Usage, ledger: Ledger
+) -> None:
+    first = await installer.install(installer.prepare(package(old=b"1", same=b"s"), "/from/here"))
+    found = shelf.find("tea")
+    assert found is not None
+    assert found.own
+    assert usage.of("tea").created_by == "installed"
+    before = files(home)
+    update = installer.prepare(package(new=b"2", same=b"s"), "/from/here")
+    assert (update.update, update.mine) == (True, ())
+    second = await installer.install(update)
+    assert set(files(home)) == {"tea/SKILL.md", "tea/new", "tea/same", ".installed.json"}
+    assert second.origin.words == ("/from/here",)
+    await ledger.undo(second.id)
+    assert files(home) == before
+    await ledger.undo(first.id)
+    assert files(home) == {}
+
+
+async def test_the_same_again_changes_nothing(installer: Installer) -> None:
+    await installer.install(installer.prepare(package(), "a"))
+    assert installer.prepare(package(), "a").nothing_new
+
+
+async def test_what_the_person_changed_is_named_and_what_they_added_stays(
+    installer: Installer, home: Path
+) -> None:
+    await installer.install(installer.prepare(package(a=b"1"), "x"))
+    (home / "skills/tea/a").write_bytes(b"mine")
+    (home / "skills/tea/notes").write_bytes(b"mine, too")
+    record = installer.installed()["tea"]
+    found = installer.deviation(record)
+    assert (found.changed, found.added, found.missing) == (("a",), ("notes",), ())
+    prepared = installer.prepare(package(a=b"2"), "x")
+    assert prepared.mine == ("a",)
+    await installer.install(prepared)
+    assert (home / "skills/tea/notes").read_bytes() == b"mine, too"
+    (home / "skills/tea/a").unlink()
+    assert installer.deviation(installer.installed()["tea"]).missing == ("a",)
+
+
+async def test_what_is_the_persons_or_the_agents_is_not_replaced(
+    installer: Installer, editor: Editor
+) -> None:
+    await editor.create("tea", TEXT.decode(), "", By(author=Author.AGENT))
+    with pytest.raises(BadSkill, match="was not installed"):
+        installer.prepare(package(), "x")
+    await editor.archive("tea", PERSON)
+    await installer.install(installer.prepare(package(), "x"))
+
+
+async def test_files_in_the_way_are_left_alone(installer: Installer, home: Path) -> None:
+    (home / "skills/tea").mkdir()
+    (home / "skills/tea/diary").write_text("mine")
+    with pytest.raises(BadSkill, match="has files in it"):
+        installer.prepare(package(), "x")
+
+
+async def test_what_changed_while_somebody_read_it_is_not_lost(
+    installer: Installer, home: Path
+) -> None:
+    await installer.install(installer.prepare(package(a=b"1"), "x"))
+    prepared = installer.prepare(package(a=b"2"), "x")
+    (home / "skills/tea/a").write_bytes(b"mine")
+    with pytest.raises(Drifted):
+        await installer.install(prepared)
+    assert (home / "skills/tea/a").read_bytes() == b"mine"
+
+
+async def test_the_agent_may_not_change_it(installer: Installer, editor: Editor) -> None:
+    await installer.install(installer.prepare(package(), "x"))
+    with pytest.raises(BadSkill, match="only they change it"):
+        await editor.patch("tea", "", ("Boil", "x"), By(author=Author.AGENT), every=True)
+
+
+async def test_a_broken_book_is_not_written_over(installer: Installer, home: Path) -> None:
+    (home / "skills/.installed.json").write_text("{")
+    with pytest.raises(BadSkill, match="cannot be read"):
+        installer.prepare(package(), "x")
+    assert (home / "skills/.installed.json").read_text() == "{"

@@ -1,0 +1,340 @@
+"""A conversation on the screen: sending, queueing, interrupting, deciding, leaving."""
+
+from pathlib import Path
+
+import pytest
+
+from companions import Scripted, answered, called, clarified, leave_asked
+from drawn import drawn
+from hermes.schema.errors import HermesError
+from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta, ToolProgress
+from hermes.testing.clock import FakeClock
+from hermes.tui.screens.chat import Chat
+from hermes.tui.widgets.cards import Thinking, ToolCard
+from hermes.tui.widgets.question import CALM, QuestionCard
+from hermes.tui.widgets.words import Answer
+
+pytestmark = pytest.mark.anyio
+
+
+class Gone(HermesError):
+    code = "gateway"
+    exit_code = 75
+
+
+async def test_enter_sends_and_other_keys_make_new_lines(tmp_path: Path) -> None:
+    companion = Scripted()
+    async with drawn(companion, tmp_path) as screen:
+        await screen.types("a", "ctrl+j")
+        await screen.types("b", "shift+enter")
+        await screen.types("c\\", "enter")
+        await screen.types("d", "enter")
+        await screen.rests()
+        assert companion.heard == ["a\nb\nc\nd"]
+        await screen.pilot.press("up")
+        assert screen.ui.chat.prompt.text == "a\nb\nc\nd"
+
+
+async def test_keys_that_come_in_a_burst_are_taken_as_typed(tmp_path: Path) -> None:
+    """Also when the list above could not follow."""
+    companion = Scripted()
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("/help")
+        await screen.rests()
+        assert companion.commands == ["/help"]
+        await screen.shows("Did /help.")
+
+
+async def test_a_suggestion_is_taken_by_tab_and_by_mouse(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path) as screen:
+        await screen.types("/re", "down", "tab")
+        assert screen.ui.chat.prompt.text == "/retry "
+        await screen.pilot.press("ctrl+c")
+        assert screen.ui.chat.prompt.text == ""
+        await screen.types("/mo")
+        await screen.shows(" /model")
+        place = next(row for row, line in enumerate(screen.lines) if line.startswith(" /model"))
+        await screen.pilot.click(offset=(3, place))
+        assert screen.ui.chat.prompt.text == "/model "
+
+
+async def test_what_was_pasted_is_sent_whole(tmp_path: Path) -> None:
+    companion = Scripted()
+    long = "\r\n".join(f"line {number}" for number in range(50))
+    async with drawn(companion, tmp_path) as screen:
+        await screen.types("see ")
+        screen.ui.post_message(events_paste(long))
+        await screen.shows("[pasted text 1: 50 lines]")
+        await screen.pilot.press("enter")
+        await screen.rests()
+        assert companion.heard == ["see " + long.replace("\r\n", "\n")]
+
+
+def events_paste(text: str):
+    from textual.events import Paste
+
+    return Paste(text)
+
+
+async def test_what_is_sent_meanwhile_waits_its_turn(tmp_path: Path) -> None:
+    companion = Scripted()
+    companion.turns = [[TextDelta("Well"), companion.until_stopped], answered("Second.")]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("one")
+        await screen.shows("Well")
+        await screen.says("two")
+        await screen.shows("… two")
+        await screen.says("three")
+        await screen.shows("2 queued")
+        await screen.pilot.press("up")
+        assert screen.ui.chat.prompt.text == "three"
+        await screen.pilot.press("ctrl+c")
+        await screen.rests()
+        assert companion.heard == ["one"]
+        assert screen.ui.chat.prompt.text == "two\nthree"
+
+
+async def test_sent_at_once_it_takes_the_place_of_what_goes_on(tmp_path: Path) -> None:
+    companion = Scripted()
+    companion.turns = [[TextDelta("Well"), companion.until_stopped], answered("Instead.")]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("one")
+        await screen.shows("Well")
+        await screen.types("no, two", "ctrl+s")
+        await screen.shows("Instead.")
+        await screen.rests()
+        assert companion.heard == ["one", "no, two"]
+
+
+async def test_escape_interrupts_and_the_talk_goes_on(tmp_path: Path) -> None:
+    companion = Scripted()
+    (began, _) = called("terminal", '{"command": "sleep"}', "")
+    companion.turns = [[began, companion.until_stopped]]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("one")
+        await screen.shows("● terminal sleep  running")
+        await screen.pilot.press("escape")
+        await screen.shows("Interrupted.")
+        await screen.shows("✗ terminal sleep  interrupted")
+        await screen.rests()
+        await screen.says("two")
+        await screen.shows("Plain answer.")
+
+
+async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path) as screen:
+        await screen.pilot.press("ctrl+c")
+        await screen.shows("once more leaves")
+        await screen.pilot.press("ctrl+c")
+    assert screen.ui.return_value == 130
+
+
+@pytest.mark.parametrize("keys", [("ctrl+d",), tuple("/quit") + ("enter",), ("ctrl+q",)])
+async def test_other_ways_to_leave(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    async with drawn(Scripted(), tmp_path) as screen:
+        await screen.says("hello")
+        await screen.rests()
+        await screen.pilot.press(*("slash" if key == "/" else key for key in keys))
+        await screen.until(lambda: screen.ui.return_value is not None)
+    assert screen.ui.return_value == 0
+    assert "> hello\nPlain answer." in screen.ui.text
+
+
+async def test_it_ends_when_there_is_nobody_to_talk_to(tmp_path: Path) -> None:
+    companion = Scripted()
+    companion.failure = Gone("The gateway hung up.")
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("hello")
+        await screen.until(lambda: screen.ui.return_value is not None)
+    assert screen.ui.return_value == 75
+    assert screen.ui.trouble is companion.failure
+
+
+async def test_other_failures_are_told_and_the_talk_goes_on(tmp_path: Path) -> None:
+    companion = Scripted()
+    companion.failure = HermesError("The key is wrong.", hint="hermes config set KEY")
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("hello")
+        await screen.shows("The key is wrong.\n hermes config set KEY")
+        companion.failure = None
+        await screen.says("again")
+        await screen.shows("Plain answer.")
+
+
+@pytest.mark.parametrize(
+    ("keys", "answer"),
+    [(("o",), "once"), (("a",), "always"), (("enter",), "deny"), (("up", "up", "enter"), "session")],
+)
+async def test_leave_is_given_by_a_key(tmp_path: Path, keys: tuple[str, ...], answer: str) -> None:
+    companion, clock = Scripted(), FakeClock()
+    companion.turns = [[leave_asked(), companion.until_decided, *answered("That was it.")]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("build")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        clock.advance(CALM)
+        await screen.pilot.press(*keys)
+        await screen.shows("That was it.")
+        assert companion.answers == [("q1", answer)]
+        assert f"→ {answer}" in screen.text
+        assert screen.ui.chat.prompt.has_focus
+
+
+async def test_leave_is_given_by_a_click(tmp_path: Path) -> None:
+    companion = Scripted()
+    companion.turns = [[leave_asked(), companion.until_decided, *answered("That was it.")]]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("build")
+        await screen.shows("Allow for this session")
+        place = next(row for row, line in enumerate(screen.lines) if "for this session" in line)
+        await screen.pilot.click(offset=(8, place))
+        await screen.shows("That was it.")
+        assert companion.answers == [("q1", "session")]
+
+
+async def test_keys_in_a_hurry_decide_nothing(tmp_path: Path) -> None:
+    companion, clock = Scripted(), FakeClock()
+    companion.turns = [[leave_asked(), companion.until_decided]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("build")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await screen.pilot.press("o", "enter", "a")
+        assert companion.answers == []
+        companion.interrupt()
+        await screen.shows("→ nobody answered in time")
+
+
+async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> None:
+    companion, clock = Scripted(), FakeClock()
+    companion.turns = [[companion.until_decided, leave_asked(), companion.until_decided]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("build")
+        await screen.types("so")
+        companion._decided.set()
+        await screen.shows("Allow once")
+        clock.advance(CALM)
+        await screen.types("on")
+        assert screen.ui.chat.prompt.text == "soon"
+        assert companion.answers == []
+        companion.interrupt()
+        await screen.rests()
+
+
+@pytest.mark.parametrize(("typed", "answer"), [("2", "blue"), ("green", "green")])
+async def test_a_question_is_answered_by_number_or_words(
+    tmp_path: Path, typed: str, answer: str
+) -> None:
+    companion, clock = Scripted(), FakeClock()
+    companion.turns = [[clarified("red", "blue"), companion.until_decided, *answered("Nice.")]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("paint")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        clock.advance(CALM)
+        if typed != "2":
+            await screen.pilot.press("escape")
+        await screen.types(typed, *(("enter",) if typed != "2" else ()))
+        await screen.shows("Nice.")
+        assert companion.answers == [("q2", answer)]
+        assert companion.heard == ["paint"]
+
+
+async def test_cards_open_by_key_and_mouse(tmp_path: Path) -> None:
+    (began, ended) = called("terminal", '{"command": "ls"}', "one\ntwo")
+    steps = [ReasoningDelta("Hm"), began, ToolProgress("c1", "half\n"), ended]
+    async with drawn(Scripted(steps), tmp_path) as screen:
+        await screen.says("look")
+        await screen.shows("✓ terminal ls  2 lines")
+        await screen.rests()
+        (card,) = screen.ui.chat.query(ToolCard)
+        await screen.pilot.click(card.head)
+        await screen.shows("$ ls\n   one\n   two")
+        card.head.focus()
+        await screen.pilot.press("enter")
+        await screen.hides("$ ls")
+        (thought,) = screen.ui.chat.query(Thinking)
+        await screen.pilot.click(thought.head)
+        await screen.shows("   Hm")
+
+
+async def test_code_is_copied_by_key_and_mouse(tmp_path: Path) -> None:
+    text = "```py\nfirst = 1\n```\n\nand\n\n```sh\nls -la\n```\n"
+    async with drawn(Scripted(answered(text)), tmp_path) as screen:
+        await screen.says("code")
+        await screen.rests()
+        await screen.pilot.press("ctrl+y")
+        await screen.until(lambda: screen.ui.clipboard == "ls -la")
+        place = next(row for row, line in enumerate(screen.lines) if line.endswith("[copy]"))
+        await screen.pilot.click(offset=(74, place))
+        await screen.until(lambda: screen.ui.clipboard == "first = 1")
+
+
+async def test_an_answer_that_starts_over_is_taken_back(tmp_path: Path) -> None:
+    steps = [TextDelta("Wrong beg"), StreamReset("the link was cut"), *answered("Right.")]
+    async with drawn(Scripted(steps), tmp_path) as screen:
+        await screen.says("hello")
+        await screen.shows("Right.")
+        await screen.rests()
+        assert "Wrong beg" not in screen.text
+        assert "the link was cut; the answer starts again." in screen.text
+
+
+async def test_words_that_got_lost_are_in_the_message(tmp_path: Path) -> None:
+    steps = [*answered("All of the words.")[1:]]
+    async with drawn(Scripted(steps), tmp_path) as screen:
+        await screen.says("hello")
+        await screen.shows("All of the words.")
+        await screen.rests()
+        assert len(screen.ui.chat.query(Answer)) == 1
+
+
+async def test_what_comes_in_by_itself_is_asked_about(tmp_path: Path) -> None:
+    companion = Scripted(answered("The job is done."))
+    async with drawn(companion, tmp_path) as screen:
+        companion.fresh = True
+        await screen.shows("The job is done.")
+        assert companion.heard == [""]
+
+
+async def test_a_session_is_found_and_gone_back_to(tmp_path: Path) -> None:
+    companion = Scripted()
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("/resume")
+        await screen.shows("Plan the garden")
+        await screen.types("fence")
+        await screen.hides("Plan the garden")
+        await screen.pilot.press("enter")
+        await screen.shows("Did /resume s8.")
+
+
+async def test_a_model_is_chosen_and_named(tmp_path: Path) -> None:
+    companion = Scripted()
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("/model")
+        await screen.shows("openai/gpt-5-mini")
+        await screen.pilot.press("down", "enter")
+        await screen.shows("Did /model gpt-5-mini --provider openai.")
+        await screen.pilot.press("f2")
+        await screen.shows("nobody listens there")
+        await screen.pilot.press("escape")
+        await screen.hides("nobody listens there")
+        assert len(companion.commands) == 1
+
+
+async def test_commands_may_clear_ask_or_be_words(tmp_path: Path) -> None:
+    companion = Scripted()
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("/retry ")
+        await screen.shows("▌ the same again")
+        await screen.rests()
+        await screen.says("/path/to it")
+        await screen.rests()
+        assert companion.heard == ["the same again"]
+        await screen.says("/path is it")
+        await screen.rests()
+        assert companion.heard == ["the same again", "/path is it"]
+        await screen.says("/clear ")
+        await screen.shows("New session s2.")
+        assert "the same again" not in screen.text
+
+
+def has_focus_in(chat: Chat, kind: type) -> bool:
+    return any(isinstance(one, kind) for one in (chat.focused or chat).ancestors_with_self)
