@@ -224,7 +224,7 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         chats = ChatSettings(loaded.config)
         approvals = approval_desk(loaded.config, env, store, clock, desk)
         turns = structs.replace(
-            _turn_settings(home, loaded.config, env, choices, learning),
+            _turn_settings(home, loaded.config, env, choices, learning, clock),
             purse=Purse(store, clock, _caps(loaded.config)),
         )
         planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
@@ -326,7 +326,7 @@ def _nothing() -> None:
 
 
 def _turn_settings(
-    home: Home, config: Config, env: Env, choices: Choices, learning: Learning
+    home: Home, config: Config, env: Env, choices: Choices, learning: Learning, clock: Clock
 ) -> TurnSettings:
     rails = config.tool_loop_guardrails
     return TurnSettings(
@@ -343,7 +343,7 @@ def _turn_settings(
         ),
         effort=config.agent.reasoning_effort or None,
         personality=partial(personality_words, config),
-        briefing=Briefing(home, config, learning),
+        briefing=Briefing(home, config, learning, clock),
         user_home=user_home(env),
         extra_prompt="\n\n".join(filter(None, [config.agent.system_prompt, choices.system_prompt])),
     )

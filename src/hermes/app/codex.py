@@ -63,6 +63,8 @@ LENT = frozenset(
     }
 )
 """Tools of ours that codex may call; for files and commands it has its own."""
+STRICT = frozenset({"api_server", "subagent"})
+"""Sources whose askers say which tools there are in a turn, which codex would not keep to."""
 NEEDED = "terminal"
 """Who may not run commands here may not let codex run them either."""
 
@@ -252,7 +254,9 @@ class CodexPlanner:
         near = self._near
         if not self._codex.on or (near.proxied and scope.address is not None):
             return False
-        return not near.flags.base_url and self._provider(session) in PROVIDERS
+        if near.flags.base_url or scope.source in STRICT:
+            return False
+        return self._provider(session) in PROVIDERS
 
     def _provider(self, session: Session) -> str:
         return (

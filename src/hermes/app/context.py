@@ -4,13 +4,16 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hermes.agent.prompt import PROJECT
 from hermes.app.learning import Learning
 from hermes.config.home import Home
 from hermes.config.schema import Config
+from hermes.kit.clock import Clock
 from hermes.kit.files import read_ordinary
 from hermes.kit.text import head_and_tail
 from hermes.schema.scope import Role
@@ -23,6 +26,10 @@ LEAST, MOST = 20_000, 500_000
 _SHARE = 0.06
 _CHARACTERS = 4
 _LARGEST = 4_000_000
+FRESH = 1.0
+"""Seconds for which skills and the project's file are taken as they were last seen."""
+PLACES = 64
+_Place: TypeAlias = tuple[str | int, ...]
 _HEAD = f"""{PROJECT}
 
 From {{name}}, which whoever works on it wrote. It says how things are done here; what the person \
@@ -49,17 +56,35 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Briefing:
-    def __init__(self, home: Home, config: Config, learning: Learning) -> None:
+    """Files that change rarely are looked at no more than once a second, however many ask."""
+
+    def __init__(self, home: Home, config: Config, learning: Learning, clock: Clock) -> None:
         self._memories = home.memories
         self._config = config
         self._learning = learning
+        self._clock = clock
+        self._seen: dict[_Place, tuple[float, Brief]] = {}
 
     def brief(self, asked: Asked) -> Brief:
+        brief = self._settled(asked)
+        return replace(brief, memory=self._memory() if asked.role is Role.OWNER else "")
+
+    def _settled(self, asked: Asked) -> Brief:
+        place = (asked.workspace, asked.platform, asked.window, *asked.tools)
+        now = self._clock.monotonic()
+        looked, brief = self._seen.get(place, (now - FRESH, Brief()))
+        if now - looked >= FRESH:
+            if len(self._seen) >= PLACES:
+                self._seen.clear()
+            brief = self._looked_up(asked)
+            self._seen[place] = now, brief
+        return brief
+
+    def _looked_up(self, asked: Asked) -> Brief:
         limit = self._config.context_file_max_chars or project_limit(asked.window)
         return Brief(
             skills=self._skills(asked) if "skill_view" in asked.tools else "",
             project=project_section(Path(asked.workspace), limit) if asked.workspace else "",
-            memory=self._memory() if asked.role is Role.OWNER else "",
         )
 
     def _skills(self, asked: Asked) -> str:
