@@ -1,6 +1,5 @@
 """The API server alone in a process; prints its port, and ends with its standard input."""
 
-import gc
 import os
 import sys
 
@@ -13,6 +12,7 @@ from hermes.app.build import Choices, open_app
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
+from hermes.kit.collecting import settle
 
 KEY = "bench-0123456789abcdef"
 
@@ -24,8 +24,7 @@ async def main() -> None:
         server = ApiServer(ApiSettings(key=KEY, port=0, most=0), SystemClock())
         server.attach(app.home.profile, app)
         async with server:
-            gc.collect()
-            gc.freeze()
+            settle()
             sys.stdout.write(f"{server.port}\n")
             sys.stdout.flush()
             await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)

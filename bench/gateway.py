@@ -1,6 +1,5 @@
 """The gateway as a process, and how much it does: many sessions, durable, over a mock model."""
 
-import gc
 import os
 import signal
 import statistics
@@ -24,6 +23,7 @@ from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.gateway.gateway import Gateway
 from hermes.kit.clock import SystemClock
+from hermes.kit.collecting import settle
 from hermes.ports.channel import Inbound, Outgoing, Receipt
 from hermes.ports.store import Append, OpenSession, Write
 from hermes.schema.messages import Text, User
@@ -173,8 +173,7 @@ async def _throughput(env: dict[str, str]) -> list[Number]:
         async with anyio.create_task_group() as group:
             group.start_soon(_gateway(app, channel).run)
             await _round(channel, 1)
-            gc.collect()
-            gc.freeze()
+            settle()
             guard.start()
             begun = time.perf_counter()
             await _round(channel, TURNS)

@@ -1,6 +1,5 @@
 """The tenants of one process: opened, joined, watched, and let go in order."""
 
-import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from hermes.daemon.state import Phase, PlatformState, Snapshot
 from hermes.daemon.tenant import Lodging, Tenant, keep_tenant
 from hermes.daemon.tenure import Tenure
 from hermes.kit.clock import SystemClock
+from hermes.kit.collecting import settle
 from hermes.kit.errors import HermesError
 from hermes.ports.channel import Manifest
 
@@ -93,9 +93,7 @@ class Service:
             group.start_soon(self._tenure.state.keep)
             group.start_soon(self._notifier.keep_alive, self._clock)
             group.start_soon(self._watch)
-            # What is there now stays: looking through it again and again would hold up everybody.
-            gc.collect()
-            gc.freeze()
+            settle()
             snapshot = self._snapshot()
             self._tenure.state.write(snapshot)
             self._tell(snapshot)
