@@ -63,6 +63,7 @@ class Calls:
         self._emit = emit
         self._tell = tell
         self._started: set[int] = set()
+        self._leaves = _Leaves()
         self._ended: list[Ended | None] = [None] * len(calls)
         self._told = 0
         self._telling = False
@@ -130,7 +131,8 @@ class Calls:
         for number, call in enumerate(self._calls):
             if self._ended[number] is None:
                 effect = self._effect(number)
-                result = interrupted(call.id, effect, started=number in self._started)
+                started = number in self._started and call.id not in self._leaves.waiting
+                result = interrupted(call.id, effect, started=started)
                 self._ended[number] = Ended(call, effect, result)
         await self._tell_ended()
 
@@ -146,7 +148,9 @@ class Calls:
         await self._emit(ToolStarted(call, tool.spec.effect))
         self._started.add(number)
         output = bounded(await self._execute(call, tool))
-        return Result(new_id("msg"), call.id, output.parts, output.failed, output.shown)
+        return Result(
+            new_id("msg"), call.id, output.parts, output.failed, output.shown, output.foreign
+        )
 
     async def _execute(self, call: ToolCall, tool: Tool) -> Output:
         spec = tool.spec
@@ -168,41 +172,86 @@ class Calls:
         return Output.text(f"{call.name} failed with an internal error.{unknown}", failed=True)
 
     def _context(self, call: ToolCall, limit: anyio.CancelScope) -> ToolContext:
-        plan, counsel, strangers = self._plan, self._plan.counsel, self._strangers
+        side = _Side(self._plan, self._strangers, self._emit, call, limit, self._leaves)
+        return side.context()
 
-        async def progress(text: str) -> None:
-            await self._emit(ToolProgress(call.id, text[-MAX_PROGRESS:]))
 
-        async def use(name: str, args: Raw) -> Output:
-            other = plan.tools.get(name)
-            if other is None or name == call.name:
-                raise ToolError(f"{name} cannot be called from {call.name}.")
-            now = structs.replace(context, foreign=strangers.heard)
-            output = bounded(await other.run(args, now))
-            text = "".join(part.text for part in output.parts if isinstance(part, Text))
-            strangers.got(ToolCall(call.id, name, args), text)
-            return output
+class _Leaves:
+    """Which calls wait for somebody's leave, and which were given it."""
 
-        async def ask(wish: Wish) -> Ruling:
-            wish = structs.replace(wish, foreign=wish.foreign or strangers.heard)
-            if counsel is None:
-                return await nobody_to_ask(wish)
-            with _stopped(limit):
-                return await counsel.rule(plan.scope, wish, self._emit)
+    def __init__(self) -> None:
+        self.waiting: set[str] = set()
+        """Those that have done nothing yet."""
+        self._given: set[str] = set()
 
-        async def inquire(text: str, choices: Sequence[str]) -> str | None:
-            if counsel is None:
-                return await nobody_answers(text, choices)
-            with _stopped(limit):
-                return await counsel.inquire(plan.scope, text, choices, self._emit)
+    @contextmanager
+    def asked(self, call: str) -> Generator[None]:
+        """An interruption leaves it as waiting: then nothing was done."""
+        if call not in self._given:
+            self.waiting.add(call)
+        yield
+        self.waiting.discard(call)
 
-        def sources(text: str) -> Sources:
-            said = [*plan.history, *strangers.said]
-            return sources_for(text, said, plan.tools, strangers.used_by_tools)
+    def given(self, call: str) -> None:
+        self._given.add(call)
 
-        foreign = strangers.heard
-        context = ToolContext(plan.scope, call.id, progress, ask, inquire, use, foreign, sources)
-        return context
+
+class _Side(Struct, frozen=True):
+    """What one call may turn to while it runs."""
+
+    plan: Plan | Entrusted
+    strangers: Strangers
+    emit: Emit
+    call: ToolCall
+    limit: anyio.CancelScope
+    leaves: _Leaves
+
+    def context(self) -> ToolContext:
+        return ToolContext(
+            self.plan.scope,
+            self.call.id,
+            self.progress,
+            self.ask,
+            self.inquire,
+            self.use,
+            self.strangers.heard,
+            self.sources,
+        )
+
+    async def progress(self, text: str) -> None:
+        await self.emit(ToolProgress(self.call.id, text[-MAX_PROGRESS:]))
+
+    async def use(self, name: str, args: Raw) -> Output:
+        other = self.plan.tools.get(name)
+        if other is None or name == self.call.name:
+            raise ToolError(f"{name} cannot be called from {self.call.name}.")
+        output = bounded(await other.run(args, self.context()))
+        self.strangers.heard |= output.foreign
+        text = "".join(part.text for part in output.parts if isinstance(part, Text))
+        self.strangers.got(ToolCall(self.call.id, name, args), text)
+        return output
+
+    async def ask(self, wish: Wish) -> Ruling:
+        wish = structs.replace(wish, foreign=wish.foreign or self.strangers.heard)
+        counsel = self.plan.counsel
+        if counsel is None:
+            return await nobody_to_ask(wish)
+        with self.leaves.asked(self.call.id), _stopped(self.limit):
+            ruling = await counsel.rule(self.plan.scope, wish, self.emit)
+        if ruling.allowed:
+            self.leaves.given(self.call.id)
+        return ruling
+
+    async def inquire(self, text: str, choices: Sequence[str]) -> str | None:
+        counsel = self.plan.counsel
+        if counsel is None:
+            return await nobody_answers(text, choices)
+        with _stopped(self.limit):
+            return await counsel.inquire(self.plan.scope, text, choices, self.emit)
+
+    def sources(self, text: str) -> Sources:
+        said = [*self.plan.history, *self.strangers.said]
+        return sources_for(text, said, self.plan.tools, self.strangers.used_by_tools)
 
 
 @contextmanager
@@ -225,7 +274,8 @@ def bounded(output: Output) -> Output:
         missing = size - sum(len(part.text) for part in kept if isinstance(part, Text))
         cut = f"\n[… cut here: {missing:,} characters of {size:,} are missing]"
         parts = (*kept, Text(cut))
-    return Output(parts, head_and_tail(output.shown, MAX_TEXT), output.failed)
+    shown = head_and_tail(output.shown, MAX_TEXT)
+    return Output(parts, shown, output.failed, output.foreign)
 
 
 def _first(parts: Sequence[Text | Media]) -> Iterator[Text | Media]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.agent.compression.view import SUMMARY
 from hermes.kit.text import one_line
@@ -73,7 +73,7 @@ def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[Sou
                 call = calls.get(id)
                 found = source_of(call, tools, text_of(message)) if call is not None else None
                 if found is not None:
-                    yield found
+                    yield structs.replace(found, strange=found.strange or message.foreign)
             case User(trust=Trust.GUEST | Trust.DATA):
                 text = text_of(message)
                 who = "a guest" if message.trust is Trust.GUEST else "brought in"

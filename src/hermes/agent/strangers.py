@@ -28,7 +28,8 @@ class Strangers:
                 self.heard |= trust in _STRANGE
             case Assistant(calls=calls):
                 self._calls |= {call.id: call.name for call in calls}
-            case Result(call=call):
+            case Result(call=call, foreign=foreign):
+                self.heard |= foreign
                 self.used(self._calls.get(call, ""))
 
     def used(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
@@ -11,6 +11,10 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, as text."""
 
 _OWN = ("localhost", "localdomain", "local", "internal", "lan", "home", "intranet")
+_LEADING_ELSEWHERE = tuple(
+    map(ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "fec0::/10", "::/96", "192.0.0.0/24"))
+)
+"""Translated, retired or reserved addresses that Python counts as public."""
 
 
 def parsed(url: str) -> SplitResult | None:
@@ -44,6 +48,8 @@ def is_public(number: Ip) -> bool:
     inner = getattr(number, "ipv4_mapped", None) or getattr(number, "sixtofour", None)
     if isinstance(inner, IPv4Address):
         return is_public(inner)
+    if any(number in net for net in _LEADING_ELSEWHERE if net.version == number.version):
+        return False
     return number.is_global and not number.is_multicast
 
 

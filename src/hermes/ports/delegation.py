@@ -12,9 +12,13 @@ Progress = Callable[[str], Awaitable[None]]
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """`context` is all that the other will know besides the goal; an orchestrator may hand on."""
+    """`context` is all that the other will know besides the goal; an orchestrator may hand on.
+
+    `foreign`: words of strangers were in the turn that made it up.
+    """
 
     goal: str
+    foreign: bool = False
     context: str = ""
     role: Literal["leaf", "orchestrator"] = "leaf"
 
@@ -53,5 +57,8 @@ class Delegates(Protocol):
         ...
 
     async def dispatch(self, scope: Scope, tasks: Sequence[Task]) -> str:
-        """Begin and come back at once with a name; the reports come later, as one message."""
+        """Begin and come back at once with a name; the reports come later, as one message.
+
+        Raises `UsageError` when this person has too much under way already.
+        """
         ...

@@ -13,15 +13,21 @@ from hermes.schema.tools import ToolSpec
 
 
 class Output(Struct, frozen=True):
-    """`parts` are for the model, `shown` for people; `failed` marks a result that is an error."""
+    """`parts` are for the model, `shown` for people; `failed` marks a result that is an error.
+
+    `foreign` says that strangers' words may be in it: from the network, from other agents.
+    """
 
     parts: tuple[Text | Media, ...]
     shown: str = ""
     failed: bool = False
+    foreign: bool = False
 
     @classmethod
-    def text(cls, text: str, *, shown: str = "", failed: bool = False) -> "Output":
-        return cls((Text(text),), shown, failed)
+    def text(
+        cls, text: str, *, shown: str = "", failed: bool = False, foreign: bool = False
+    ) -> "Output":
+        return cls((Text(text),), shown, failed, foreign)
 
 
 Use = Callable[[str, Raw], Awaitable[Output]]

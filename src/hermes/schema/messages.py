@@ -101,13 +101,17 @@ class Assistant(Struct, frozen=True, tag="assistant"):
 
 
 class Result(Struct, frozen=True, tag="result"):
-    """What a tool call came to. `shown` is for people (a diff, say); the model reads `parts`."""
+    """What a tool call came to. `shown` is for people (a diff, say); the model reads `parts`.
+
+    `foreign`: strangers' words are in it.
+    """
 
     id: str
     call: str
     parts: tuple[Text | Media, ...]
     failed: bool = False
     shown: str = ""
+    foreign: bool = False
 
 
 Message: TypeAlias = User | Assistant | Result

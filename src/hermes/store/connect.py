@@ -79,7 +79,9 @@ def _identify(connection: Connection, path: Path) -> None:
     try:
         _judge(connection, path)
     finally:
-        connection.execute("ROLLBACK")
+        # A disk that fails ends the transaction by itself, and its error is the one to tell.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _judge(connection: Connection, path: Path) -> None:

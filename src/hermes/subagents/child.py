@@ -70,7 +70,9 @@ class Child:
         )
         turn = Turn(
             session=session,
-            asked=User(new_id("msg"), (Text(task_text(task)),), Trust.HOUSE),
+            asked=User(
+                new_id("msg"), (Text(task_text(task)),), Trust.DATA if task.foreign else Trust.HOUSE
+            ),
             listen=self._listener(progress),
             new=True,
             role=scope.role,

@@ -18,7 +18,7 @@ from hermes.ports.delegation import Fate, Progress, Report, Task
 from hermes.ports.later import Later
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
-from hermes.schema.errors import NotFound, Overtaken, StoreError
+from hermes.schema.errors import NotFound, Overtaken, StoreError, UsageError
 from hermes.schema.scope import OWNER, Scope
 from hermes.session.runner import Runner
 from hermes.subagents.child import SOURCE, Budget, Child
@@ -32,9 +32,13 @@ _DEEPEST = 20
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """`at_once` subagents of one call; `depth` levels below the one who talks with a person."""
+    """`at_once` subagents for one person; `depth` levels below the one who talks with them.
+
+    `waiting` is how much work in the background one person may have under way.
+    """
 
     at_once: int = 3
+    waiting: int = 10
     depth: int = 1
     orchestrators: bool = True
     summary: int = SUMMARY
@@ -65,6 +69,7 @@ class Delegations:
         self._parts = parts
         self._group = group
         self._going: dict[str, tuple[str, anyio.CancelScope]] = {}
+        self._limits: dict[tuple[str, int], anyio.CapacityLimiter] = {}
 
     async def allowed(self, scope: Scope) -> bool:
         return await self._depth(scope) < self._parts.rules.depth
@@ -80,16 +85,27 @@ class Delegations:
 
             reports[number] = await self._child(scope, tasks[number], told)
 
-        await self._all(len(tasks), one)
+        await self._all(scope, len(tasks), one)
         return [report for report in reports if report is not None]
 
     async def dispatch(self, scope: Scope, tasks: Sequence[Task]) -> str:
+        await self._refuse_too_much(scope)
         empty = (None,) * len(tasks)
         work = Delegation(id=new_id("dlg"), scope=scope, tasks=tuple(tasks), reports=empty)
         await self._parts.store.commit(PutMatter(self._matter(work, RUNNING), was=""))
         passing("delegation.begun")
         self._group.start_soon(self._in_background, work)
         return work.id
+
+    async def _refuse_too_much(self, scope: Scope) -> None:
+        found = await self._parts.store.matters.find(KIND, only_open=True)
+        works = (msgspec.json.decode(one.body, type=Delegation) for one in found)
+        mine = sum(work.scope.principal == scope.principal for work in works)
+        if mine >= self._parts.rules.waiting:
+            raise UsageError(
+                f"{mine} pieces of delegated work are under way already.",
+                hint="Wait for their reports, or do it directly.",
+            )
 
     def stop(self, session: str) -> int:
         """End what a session has in the background; how many there were."""
@@ -129,7 +145,7 @@ class Delegations:
                 await self._parts.store.commit(PutMatter(self._matter(work, RUNNING), was=RUNNING))
             passing("delegation.one_reported")
 
-        await self._all(len(work.tasks), one)
+        await self._all(work.scope, len(work.tasks), one)
         return work
 
     async def _bring(self, work: Delegation, otherwise: Fate = Fate.LOST) -> None:
@@ -159,8 +175,10 @@ class Delegations:
             log.exception("a subagent broke")
             return Report(goal=task.goal, fate=Fate.FAILED, error="It broke; the log has it.")
 
-    async def _all(self, count: int, one: Callable[[int], Awaitable[None]]) -> None:
-        limit = anyio.CapacityLimiter(self._parts.rules.at_once)
+    async def _all(self, scope: Scope, count: int, one: Callable[[int], Awaitable[None]]) -> None:
+        # Each level has a limit of its own: who waits for those below holds a place above.
+        place = (scope.principal, await self._depth(scope))
+        limit = self._limits.setdefault(place, anyio.CapacityLimiter(self._parts.rules.at_once))
 
         async def in_turn(number: int) -> None:
             async with limit:

@@ -10,7 +10,8 @@ from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.store import Archive, Store
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import NotFound, ToolError
-from hermes.schema.messages import Assistant, Message, Result, ToolCall, User, text_of
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
+from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Hit, Session, SessionFilter, Stored
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
@@ -57,6 +58,7 @@ class Found(Struct, frozen=True, kw_only=True):
     bookend_end: str
     messages_before: int
     messages_after: int
+    strange: bool
 
 
 class Discovered(Struct, frozen=True, kw_only=True):
@@ -124,9 +126,10 @@ class SessionSearch:
         if asked.sort != "best":
             chosen.sort(key=lambda hit: hit.at, reverse=asked.sort == "newest")
         found = [await _found(archive, hit) for hit in chosen[: asked.limit]]
+        foreign = any(one.strange for one in found)
         note = UNSET if found else "Nothing was found. Try fewer or other words."
         answer = Discovered(mode="discover", results=found, note=note)
-        return Output.text(result(answer), shown=f"{len(found)} sessions")
+        return Output.text(result(answer), shown=f"{len(found)} sessions", foreign=foreign)
 
     async def _scroll(self, archive: Archive, asked: SearchArgs) -> Output:
         session = await archive.find(asked.session_id)
@@ -141,7 +144,9 @@ class SessionSearch:
             messages_before=first,
             messages_after=max(0, len(rows) - last),
         )
-        return Output.text(result(answer), shown=f"{len(answer.messages)} messages")
+        foreign = _strange(session, rows[first:last])
+        shown = f"{len(answer.messages)} messages"
+        return Output.text(result(answer), shown=shown, foreign=foreign)
 
     async def _browse(self, archive: Archive, asked: SearchArgs, here: str) -> Output:
         digests = await archive.list(SessionFilter(), asked.limit + 1)
@@ -185,7 +190,23 @@ async def _found(archive: Archive, hit: Hit) -> Found:
         bookend_end=one_line(_text(rows[-1].message), 200) if rows else "",
         messages_before=first,
         messages_after=max(0, len(rows) - last),
+        strange=_strange(session, rows[first:last]),
     )
+
+
+def _strange(session: Session, rows: Sequence[Stored]) -> bool:
+    """Whether others than the owner, or what others wrote, speak in it."""
+    return session.principal != OWNER or any(_is_foreign(row.message) for row in rows)
+
+
+def _is_foreign(message: Message) -> bool:
+    match message:
+        case User(trust=trust):
+            return trust in {Trust.GUEST, Trust.DATA}
+        case Result(foreign=foreign):
+            return foreign
+        case Assistant():
+            return False
 
 
 def _place(rows: Sequence[Stored], message: str) -> int:

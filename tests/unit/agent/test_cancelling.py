@@ -1,15 +1,18 @@
 """Ending a turn from outside, at every place where it can wait."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
+from msgspec import structs
 
 from hermes.agent.turn import run_turn
+from hermes.ports.counsel import Reaching, Ruling, Wish
 from hermes.ports.model import Chunk, Request
+from hermes.ports.sink import Emit
 from hermes.ports.tool import ToolContext
 from hermes.schema.events import (
     Event,
@@ -24,6 +27,7 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Result, Stop, Usage, User, text_of
+from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.testing.scripted import Pause, ScriptedModel, says
 from workbench import Ear, FakeTool, Gates, answer, call, plan_for, running, user
@@ -271,3 +275,44 @@ async def test_every_result_is_durable_before_the_cancelled_turn_ends() -> None:
     kinds = [type(event.message) for event in ear.events if isinstance(event, Said)]
     assert kinds[-2:] == [Result, Result]
     assert isinstance(ear.events[-1], RunEnded)
+
+
+class Thinking:
+    """A counsel that allows so many wishes and then thinks for ever."""
+
+    def __init__(self, allows: int) -> None:
+        self._allows = allows
+        self.asked = anyio.Event()
+
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        if self._allows == 0:
+            self.asked.set()
+            await anyio.sleep_forever()
+        self._allows -= 1
+        return Ruling(allowed=True)
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        raise AssertionError(text)
+
+
+@pytest.mark.parametrize(("allowed", "told"), [(0, "Not run"), (1, "the outcome is unknown")])
+async def test_interrupted_while_somebody_is_asked(allowed: int, told: str) -> None:
+    """Before the first leave nothing was done; after it, something may have been."""
+
+    async def act(args: dict, context: ToolContext) -> str:
+        wish = Wish(tool="act", action="x", reaching=Reaching.BEYOND)
+        for _ in range(2):
+            await context.ask(wish)
+        return "done"
+
+    ear, counsel = Ear(), Thinking(allowed)
+    model = ScriptedModel([answer(call("act"))])
+    plan = structs.replace(
+        plan_for(model, FakeTool("act", act, effect=Effect.OUTSIDE)), counsel=counsel
+    )
+    async with running(plan, ear) as scope:
+        await counsel.asked.wait()
+        scope.cancel()
+    assert told in text_of(ear.results[0])

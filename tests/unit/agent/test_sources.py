@@ -87,6 +87,12 @@ def test_what_reaches_out_brings_strangers(tool: str, args: dict[str, str]) -> N
     assert sources_for("x", read(tool=tool, **args), tools).strangers[0].startswith(tool)
 
 
+def test_a_result_may_say_that_it_is_strange() -> None:
+    *before, found = read()
+    said = [*before, structs.replace(found, foreign=True)]
+    assert sources_for("x", said, {}).strangers == ("read_file notes.md",)
+
+
 def test_the_houses_own_tools_are_no_source() -> None:
     tools = {"memory": own("memory", "memory"), "clarify": own("clarify", "clarify")}
     said = [*read(tool="memory"), *read(tool="clarify")]

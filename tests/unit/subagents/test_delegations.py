@@ -15,8 +15,8 @@ from hermes.ports.delegation import Fate, Task
 from hermes.ports.matters import PutMatter
 from hermes.ports.model import Request
 from hermes.ports.store import OpenSession, Parcel, Post, Write
-from hermes.schema.errors import ModelError, StoreError
-from hermes.schema.messages import text_of
+from hermes.schema.errors import ModelError, StoreError, UsageError
+from hermes.schema.messages import Trust, User, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.sqlite import SqliteStore
@@ -252,3 +252,28 @@ async def test_killed_after_one_reported(tmp_path: Path) -> None:
 async def test_killed_after_it_was_brought(tmp_path: Path) -> None:
     letter, _ = await killed_at(tmp_path, "delegation.brought")
     assert "2 of 2 completed" in letter
+
+
+async def test_words_of_strangers_go_along(tmp_path: Path) -> None:
+    async with house(tmp_path, echo, echo) as (built, delegations):
+        for foreign in (True, False):
+            (report,) = await delegations.run(SCOPE, [Task(goal="x", foreign=foreign)], silent)
+            rows = await built.store.seen_by(OWNER).messages(report.session)
+            asked = rows[0].message
+            assert isinstance(asked, User)
+            assert asked.trust is (Trust.DATA if foreign else Trust.HOUSE)
+
+
+async def test_nobody_has_too_much_under_way(tmp_path: Path) -> None:
+    rules = Rules(waiting=2, at_once=1)
+    async with house(tmp_path, *([HANGS] * 4), rules=rules) as (built, delegations):
+        for _ in range(2):
+            await delegations.dispatch(SCOPE, [Task(goal="x")])
+        with pytest.raises(UsageError, match="under way already"):
+            await delegations.dispatch(SCOPE, [Task(goal="x")])
+        await delegations.dispatch(structs.replace(SCOPE, principal="else"), [Task(goal="x")])
+        with anyio.fail_after(10):
+            while len(built.model.requests) < 2:
+                await anyio.wait_all_tasks_blocked()
+        await anyio.wait_all_tasks_blocked()
+        assert len(built.model.requests) == 2, "one at once for each person"

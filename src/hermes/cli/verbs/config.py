@@ -120,13 +120,17 @@ def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
 
 def _asked_for(context: CliContext, key: str) -> str:
     """A value that is not on the command line stays out of the shell's history."""
-    if not context.stdin.isatty():
-        return context.stdin.read().rstrip("\r\n")
-    from getpass import getpass
+    if context.stdin.isatty():
+        from getpass import getpass
 
-    value = getpass(f"{key}: ", stream=context.stderr)
+        value = getpass(f"{key}: ", stream=context.stderr)
+    else:
+        value = context.stdin.read().rstrip("\r\n")
     if not value:
-        raise UsageError("No value was given; nothing was changed")
+        raise UsageError(
+            "No value was given; nothing was changed.",
+            hint=f"`hermes config unset {key}` takes it away.",
+        )
     return value
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 from hermes.kit.text import head_and_tail
 from hermes.ports.delegation import Delegates, Fate, Report, Task
 from hermes.ports.tool import Output, ToolContext
-from hermes.schema.errors import ToolError
+from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.scope import Role
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
@@ -67,14 +67,17 @@ class DelegateTask:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
-        tasks = _tasks(self._arguments.decode(args))
+        tasks = _tasks(self._arguments.decode(args), foreign=ctx.foreign)
         scope = ctx.scope
         if not await self._delegates.allowed(scope):
             raise ToolError("delegate_task: you are a subagent yourself; do the work directly.")
         if scope.role is Role.GUEST:
             raise ToolError("delegate_task: work is not handed on for guests.")
         if scope.later and scope.source != "subagent":
-            name = await self._delegates.dispatch(scope, tasks)
+            try:
+                name = await self._delegates.dispatch(scope, tasks)
+            except UsageError as error:
+                raise ToolError(f"delegate_task: {error}", hint=error.hint) from error
             note = "You will be told when all have ended. Do not wait for it."
             answer = Dispatched(
                 status="dispatched", delegation_id=name, tasks=len(tasks), note=note
@@ -95,13 +98,17 @@ class DelegateTask:
             note=note,
         )
         shown = f"{done} of {len(reports)} completed"
-        return Output.text(result(answer), shown=shown, failed=done == 0)
+        # What others report may be what somebody else told them.
+        return Output.text(result(answer), shown=shown, failed=done == 0, foreign=True)
 
 
-def _tasks(asked: DelegateArgs) -> list[Task]:
-    given = [Task(goal=one.goal, context=one.context, role=one.role) for one in asked.tasks]
+def _tasks(asked: DelegateArgs, *, foreign: bool) -> list[Task]:
+    listed: list[TaskArgs | DelegateArgs] = [*asked.tasks]
     if asked.goal.strip():
-        given.insert(0, Task(goal=asked.goal, context=asked.context, role=asked.role))
+        listed.insert(0, asked)
+    given = [
+        Task(goal=one.goal, context=one.context, role=one.role, foreign=foreign) for one in listed
+    ]
     if not given:
         raise ToolError("delegate_task: give a `goal`, or several as `tasks`.")
     if any(not task.goal.strip() for task in given):

@@ -228,7 +228,9 @@ class Terminal:
             approval=permit.said or UNSET,
             note=" ".join(filter(None, notes)) or UNSET,
         )
-        return Output.text(result(answer), shown=seen.text, failed=failed)
+        # What comes from the network was written by anybody.
+        foreign = permit.reach.network or permit.reach.beyond
+        return Output.text(result(answer), shown=seen.text, failed=failed, foreign=foreign)
 
     async def _leave_running(
         self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
