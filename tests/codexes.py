@@ -33,7 +33,7 @@ from hermes.store.sqlite import SqliteStore, open_store
 
 ROOT = Path(__file__).resolve().parents[1]
 PINNED = ROOT / "requirements" / "codex.txt"
-INSTALLING = 240.0
+INSTALLING = 120.0
 """Seconds for a download of 142 MB."""
 
 
@@ -57,18 +57,22 @@ def _install(folder: Path) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pip += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", str(fresh)]
-    done = subprocess.run(
-        [*pip, "-r", str(PINNED)], check=False, capture_output=True, text=True, timeout=INSTALLING
-    )
-    if done.returncode:
-        raise RuntimeError(f"codex for tests could not be installed:\n{done.stderr[-2000:]}")
+    asked = [*pip, "-r", str(PINNED)]
+    try:
+        subprocess.run(asked, check=True, capture_output=True, text=True, timeout=INSTALLING)
+    except subprocess.CalledProcessError as error:
+        why = str(error.stderr)[-2000:]
+        raise RuntimeError(f"codex for tests could not be installed:\n{why}") from error
+    except subprocess.TimeoutExpired as error:
+        why = f"codex for tests could not be downloaded in {INSTALLING:g} s"
+        raise RuntimeError(why) from error
     fresh.rename(folder)
 
 
 CONFIG = """
 model = "mock-model"
 model_provider = "mock"
-sandbox_mode = "{sandbox}"
+{sandbox}
 check_for_update_on_startup = false
 [model_providers.mock]
 name = "Mock"
@@ -85,6 +89,12 @@ plugins = false
 remote_plugin = false
 apps = false
 """
+
+
+def codex_config(url: str, sandbox: str = "danger-full-access") -> str:
+    """Without a sandbox of its own it gets the one that we give."""
+    chosen = f'sandbox_mode = "{sandbox}"' if sandbox else ""
+    return CONFIG.format(url=url, sandbox=chosen)
 
 
 class Bench(Struct, kw_only=True):
@@ -178,9 +188,7 @@ async def codex_house(bench: Bench) -> AsyncGenerator[CodexHouse]:
     home = bench.path / "codex"
     for folder in (home, bench.path / "work"):
         folder.mkdir(parents=True, exist_ok=True)
-    (home / "config.toml").write_text(
-        CONFIG.format(url=bench.url, sandbox=bench.sandbox) + bench.config
-    )
+    (home / "config.toml").write_text(codex_config(bench.url, bench.sandbox) + bench.config)
     clock = SystemClock()
     async with open_store(bench.path / "state.db", clock) as store:
         with Door() as door:

@@ -12,7 +12,7 @@ from hermes.testing.clock import FakeClock
 from hermes.tui.app import Setting, Ui
 from hermes.tui.companion import Companion
 
-PATIENCE = 60
+PATIENCE = 30
 
 
 class Drawn:

@@ -148,6 +148,7 @@ class App:
             ("home", str(self.home.path)),
             ("tools", ", ".join(self.tools) or "none"),
             ("sandbox", self.toolbox.sandboxes.describe(self._source)),
+            *([("runtime", self.codex.current())] if self.codex.on else []),
         ]
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from hermes.app.build import App
 from hermes.channels.catalog import MANIFESTS
+from hermes.config.schema import Config
 from hermes.config.sections.chats import Platform
 from hermes.gateway.settings import is_yes, variable
 from hermes.ports.channel import Channel, ChannelParts, Factory, Manifest
@@ -85,16 +86,22 @@ class Wanted:
         return await stack.enter_async_context(_factory(manifest)(parts))
 
     def _enabled(self) -> list[str]:
-        env, platforms = self._app.env, self._app.config.platforms
-        named = [name for name, settings in platforms.items() if settings.enabled]
-        by_variable = [
-            manifest.name
-            for manifest in self._known.values()
-            if is_yes(env.get(variable(manifest.name, "ENABLED"), ""))
-            or any(env.get(one, "").strip() for one in manifest.enabled_by)
-        ]
-        wanted = dict.fromkeys([*named, *by_variable])
-        return [name for name in wanted if name not in SURFACES]
+        return wanted_platforms(self._app.config, self._app.env, self._known)
+
+
+def wanted_platforms(
+    config: Config, env: Mapping[str, str], known: Mapping[str, Manifest] = MANIFESTS
+) -> list[str]:
+    """All that the settings or the variables ask for, whether they can be had or not."""
+    named = [name for name, settings in config.platforms.items() if settings.enabled]
+    by_variable = [
+        manifest.name
+        for manifest in known.values()
+        if is_yes(env.get(variable(manifest.name, "ENABLED"), ""))
+        or any(env.get(one, "").strip() for one in manifest.enabled_by)
+    ]
+    wanted = dict.fromkeys([*named, *by_variable])
+    return [name for name in wanted if name not in SURFACES]
 
 
 def _credential(manifest: Manifest, settings: Platform, env: Mapping[str, str]) -> str:

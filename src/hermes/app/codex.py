@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,7 +15,7 @@ from msgspec import Struct, structs
 from hermes.agent.plan import Entrusted, Plan
 from hermes.app.planner import StandardPlanner
 from hermes.config.env import Env
-from hermes.config.home import Home
+from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
 from hermes.config.sections.work import McpServer
 from hermes.config.variables import secret_values
@@ -29,6 +30,7 @@ from hermes.ports.store import Store
 from hermes.ports.tool import Restores, Tool
 from hermes.sandbox.child_env import FAMILIES, PLAIN
 from hermes.sandbox.door import Door, Start
+from hermes.sandbox.view import SECRETS
 from hermes.schema.errors import SandboxError, UsageError
 from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
 AUTO, CODEX = "auto", "codex_app_server"
 PROVIDERS = frozenset({"", "auto", "openai", "openai-codex"})
 """Those whose models codex can ask; a session with another one stays here."""
-OLDEST = (0, 125, 0)
+OLDEST = (0, 163, 0)
+"""What tests run; older ones know less of what is asked of them here."""
 OWN_VARIABLES = ("CODEX_HOME", "CODEX_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
 LENT = frozenset(
     {
@@ -139,6 +142,27 @@ def mcp_servers(servers: Mapping[str, McpServer]) -> dict[str, object]:
         }
         given[name] = {key: value for key, value in fields.items() if value}
     return given
+
+
+def closed_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str]:
+    """What a command of codex shall not see: this home, and the keys of the person.
+
+    A folder on the way to the working folder stays open; what lies beside the way does not.
+    """
+    user = user_home(env)
+    secrets = [path for name in SECRETS for path in user.glob(name)]
+    place = Path(workspace).resolve()
+    closed: list[str] = []
+    waiting = [home.root, *secrets]
+    while waiting:
+        path = waiting.pop()
+        if place == path.resolve():
+            continue
+        if place.is_relative_to(path.resolve()):
+            waiting += path.iterdir()
+        elif path.exists():
+            closed.append(str(path))
+    return sorted(closed)
 
 
 class Codex:
@@ -280,6 +304,7 @@ class CodexPlanner:
             model=model.removeprefix("openai/"),
             effort=session.effort or near.config.agent.reasoning_effort or "",
             config={"mcp_servers": servers} if servers else {},
+            closed=await run_sync(closed_paths, near.home, near.env, scope.workspace),
         )
         tools = {name: tool for name, tool in offered.items() if name in LENT}
         for tool in tools.values():

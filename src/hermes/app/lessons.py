@@ -94,7 +94,9 @@ class KeptLessons:
     def skill_named(self, name: str) -> str:
         shelf = self._learning.shelf
         found = shelf.find(name) or shelf.find(name.replace("_", "-"))
-        return found.name if found is not None else ""
+        if found is None or found.name in self._learning.here((), ()).disabled:
+            return ""
+        return found.name
 
     async def opened(self, name: str, session: str) -> str:
         return await run_sync(self._opened, name, session)

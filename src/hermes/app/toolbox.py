@@ -37,7 +37,7 @@ from hermes.tools.toolsets import known_toolsets, tools_of
 
 CLOSED = (
     ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
-    "cron", "hooks", "plugins", "pairing", "platforms", "active_profile",
+    "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
     "webhook_subscriptions.json",
 )  # fmt: skip
 """What no tool may read or change in a home: whoever writes here decides where keys are sent."""
@@ -123,6 +123,7 @@ class Workbench(Struct, frozen=True):
             locks=self.locks,
             node=shutil.which("node", path=path),
             private=[user_home(self.env) / name for name in SECRETS],
+            steering=[self.home.skills],
         )
 
     def _python(self, folder: Path) -> str:
@@ -195,11 +196,15 @@ class Toolbox:
         return tools_of(name for name in self._configured(platform) if name in known)
 
     def _configured(self, platform: str) -> list[str]:
-        """As the settings say; each platform's set of everything is the same for all of them."""
-        given = self._config.platform_toolsets
-        chosen = given.get(platform) or given.get("cli", self._config.toolsets)
-        everything = f"hermes-{platform}"
-        return ["hermes-cli" if name == everything else name for name in chosen]
+        return configured_toolsets(self._config, platform)
+
+
+def configured_toolsets(config: Config, platform: str) -> list[str]:
+    """As the settings say; each platform's set of everything is the same for all of them."""
+    given = config.platform_toolsets
+    chosen = given.get(platform) or given.get("cli", config.toolsets)
+    everything = f"hermes-{platform}"
+    return ["hermes-cli" if name == everything else name for name in chosen]
 
 
 def _unkept_promises(config: Config, platform: str) -> list[str]:

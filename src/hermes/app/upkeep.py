@@ -25,6 +25,9 @@ RESPONSES = timedelta(days=30)
 RESPONSE_BYTES = 200 * 1024 * 1024
 """How long responses can be gone on from, and how much of them is kept."""
 
+CHANGES = timedelta(days=365)
+"""How long a change of memory or a skill can be undone."""
+
 AT_ONCE = 200
 
 
@@ -51,6 +54,7 @@ class Upkeep:
         responses = await store.responses.forget(now - RESPONSES, RESPONSE_BYTES)
         await self._app.approvals.forget_old()
         await curate_when_due(self._app)
+        await self._app.learning.ledger.forget(now - CHANGES)
         pruned = 0
         if sessions.auto_prune:
             pruned = await self._prune(timedelta(days=sessions.retention_days))

@@ -7,11 +7,19 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from hermes.ports.counsel import Reaching, Wish
+from hermes.schema.scope import OWNER
 
 REST = "**"
 """As the last word of a rule: any number of further words."""
 
+NEVER_LASTING = frozenset({"process", "write_file", "patch"})
+"""Tools whose wish is about one moment: what is typed, what is written."""
 _TOKEN = re.compile(r"[A-Za-z0-9_./:@%+,=-]+|'[^'\x00-\x1f]*'|\"[^\"$`\\!\x00-\x1f]*\"")
+_THROWN = re.compile(r"(?<=\s)(?:[12]?>>?|&>) ?/dev/null(?=\s)|(?<=\s)2>&1(?=\s)")
+_COMMAND = re.compile(
+    r"[ \t]*(?P<words>(?:'[^'\n]*'|\"[^\"\n]*\"|(?:[12]?>>?|&>) ?/dev/null|2>&1|[^'\"|&;\n<>])+)"
+    r"(?:&&|\|\||;(?!;)|\||\n+|$)\s*"
+)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _KEYWORDS = frozenset(
     {
@@ -75,11 +83,30 @@ def _tokens(text: str) -> Iterator[str | None]:
             at += 1
 
 
+def simple_commands(text: str) -> list[tuple[str, ...]] | None:
+    """The words of each command of a chain of simple ones; None for everything else.
+
+    Commands are joined by `|`, `&&`, `||`, `;` or line ends, and may throw output away.
+    """
+    found: list[tuple[str, ...]] = []
+    at = 0
+    while at < len(text):
+        piece = _COMMAND.match(text, at)
+        if piece is None:
+            return None
+        argv = simple_argv(_THROWN.sub(" ", piece["words"] + " "))
+        if argv is None:
+            return None
+        found.append(argv)
+        at = piece.end()
+    return found or None
+
+
 class Grant(Struct, frozen=True, kw_only=True):
     """What somebody allowed from then on. An empty `session` means every session.
 
     Of a shell command `argv` are its words; of anything else `action` is the whole of it.
-    `folder` counts where the program is named by a path that begins there.
+    It counts in its `folder` only. `by` is who wished it, `answered_by` who allowed it.
     """
 
     id: str
@@ -90,29 +117,37 @@ class Grant(Struct, frozen=True, kw_only=True):
     folder: str = ""
     session: str = ""
     by: str = ""
+    answered_by: str = ""
+
+    @property
+    def is_owners(self) -> bool:
+        """Whether the owner gave it; of an older one only who wished it is known."""
+        return (self.answered_by or self.by) == OWNER
 
     @property
     def shown(self) -> str:
         return self.action or " ".join(self.argv)
 
     def covers(self, wish: Wish) -> bool:
-        if (self.tool, self.reaching) != (wish.tool, wish.reaching):
+        if (self.tool, self.reaching, self.folder) != (wish.tool, wish.reaching, wish.folder):
+            return False
+        if not can_last(wish):
             return False
         if not wish.shell:
             return bool(self.action) and self.action == wish.action
-        argv = simple_argv(wish.action)
-        if argv is None or not self.argv or argv != self.argv:
-            return False
-        relative = "/" in argv[0] and not argv[0].startswith("/")
-        return not relative or self.folder == wish.folder
+        return bool(self.argv) and self.argv == simple_argv(wish.action)
 
 
 def can_last(wish: Wish) -> bool:
     """Whether there is something exact to remember."""
+    if wish.tool in NEVER_LASTING or wish.target or wish.detail:
+        return False
     return not wish.shell or simple_argv(wish.action) is not None
 
 
-def grant_of(wish: Wish, identity: str, *, session: str, by: str) -> Grant:
+def grant_of(
+    wish: Wish, identity: str, *, session: str, by: str, answered_by: str = ""
+) -> Grant:
     """Only for a wish that can last."""
     argv = simple_argv(wish.action) if wish.shell else ()
     return Grant(
@@ -124,6 +159,7 @@ def grant_of(wish: Wish, identity: str, *, session: str, by: str) -> Grant:
         folder=wish.folder,
         session=session,
         by=by,
+        answered_by=answered_by,
     )
 
 

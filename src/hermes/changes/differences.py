@@ -16,7 +16,9 @@ def one_line(entry: Entry) -> str:
     change = entry.change
     state = "" if entry.state == "applied" else f"  ({entry.state})"
     when = change.at.astimezone().strftime("%Y-%m-%d %H:%M")
-    return f"{short(change.id)}  {when}  {change.by:<8}  {change.kind}: {change.summary}{state}"
+    words = f"  [{', '.join(change.origin.words)}]" if change.origin.words else ""
+    what = f"{change.kind}: {change.summary}{words}{state}"
+    return f"{short(change.id)}  {when}  {change.by:<8}  {what}"
 
 
 def in_full(change: Change) -> str:

@@ -1,6 +1,7 @@
 """The book of changes: written down, then carried out; undone by carrying out the reverse."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 _CHANGE = "change"
 _PROPOSAL = "proposal"
 _WAITING = "waiting"
+MOST_WAITING = 200
 
 
 class Ledger:
@@ -80,7 +82,18 @@ class Ledger:
         await self._put(done, State.UNDONE, was=State.APPLIED)
         return reverse
 
+    async def forget(self, before: datetime) -> int:
+        """Drop changes and decided proposals from before that; they cannot be undone any more."""
+        matters = self._store.matters
+        return await matters.forget(_CHANGE, before) + await matters.forget(_PROPOSAL, before)
+
     async def propose(self, proposal: Proposal) -> None:
+        """Raises `UsageError` when too many wait already: a flood is not worth reading."""
+        if len(await self._store.matters.find(_PROPOSAL, only_open=True)) >= MOST_WAITING:
+            raise UsageError(
+                f"{MOST_WAITING} proposals wait for the person already.",
+                hint="Let them decide about those first.",
+            )
         body = Raw(msgspec.json.encode(proposal))
         matter = Matter(
             kind=_PROPOSAL,

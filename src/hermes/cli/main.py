@@ -2,6 +2,12 @@
 
 import sys
 
+if sys.version_info < (3, 11):  # noqa: UP036 - said before anything that an old one cannot read
+    sys.exit(
+        f"hermes: This is Python {sys.version_info[0]}.{sys.version_info[1]}, and Hermes needs "
+        "3.11 or newer.\n  Install it anew with a newer one: make PYTHON=python3.12 run"
+    )
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -10,9 +16,14 @@ if TYPE_CHECKING:
 
 VERBS = {
     "chat": "Talk to the agent; this is what `hermes` alone does.",
+    "setup": "Choose a model and keep its key; run it again to change that.",
+    "status": "Show on one screen how everything is.",
+    "doctor": "Look for what is wrong, and say how to put it right.",
+    "logs": "Read what was logged, or follow it.",
     "sessions": "List, search, show, export and tidy past sessions.",
     "memory": "See what the agent remembers, and undo what it should not.",
     "skills": "See, install and undo what the agent knows how to do.",
+    "tools": "Choose which tools the agent is offered, and where.",
     "model": "Show which models can be reached, and choose one.",
     "auth": "Keep keys and logins for model providers, several where you like.",
     "config": "Show and change settings.",

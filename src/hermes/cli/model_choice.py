@@ -21,6 +21,7 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.text import did_you_mean, one_line
 from hermes.models.address import shown_url
 from hermes.models.discover import list_models
+from hermes.models.pool import KeyPool
 from hermes.models.settings import Flags
 from hermes.schema.errors import HermesError, ModelError, UsageError
 from hermes.store.blobs import FileBlobs
@@ -31,9 +32,10 @@ SHOWN = 12
 async def show_or_choose(args: Namespace, context: CliContext) -> int:
     home = context.home()
     env = env_of(home.dotenv, context.env)
-    settings = model_settings(load_config(home, env).config)
     clock = SystemClock()
-    desk = ModelDesk(home, env, settings, FileBlobs(home.cache / "blobs"), clock)
+    told = model_settings(load_config(home, env).config)
+    settings = KeyPool(home.auth, clock).under(told)
+    desk = ModelDesk(home, env, told, FileBlobs(home.cache / "blobs"), clock)
     try:
         if args.name:
             ensure_home(home)

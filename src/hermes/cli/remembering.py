@@ -108,7 +108,10 @@ async def _reject(desk: _Desk) -> int:
 async def _meant(desk: _Desk) -> list[Proposal]:
     if desk.args.proposal == "all":
         return list(await desk.ledger.waiting(KIND))
-    return [await desk.ledger.proposal(desk.args.proposal)]
+    found = await desk.ledger.proposal(desk.args.proposal)
+    if found.kind != KIND:
+        raise UsageError(f"{desk.args.proposal} is about {found.kind}.")
+    return [found]
 
 
 _ACTIONS: dict[str, Callable[[_Desk], Awaitable[int]]] = {

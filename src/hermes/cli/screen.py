@@ -90,7 +90,7 @@ class Screen(Listener):
         elif message.trust is Trust.DATA:
             # Something came in that nobody typed: without a word about it, the answer would puzzle.
             self._break()
-            self._line(self._style("● " + one_line(flat(text_of(message)), NEWS_SHOWN), "dim"))
+            self._line(self._style("● " + _headline(text_of(message)), "dim"))
 
     def _remark(self, text: str) -> None:
         self._break()
@@ -172,3 +172,9 @@ class Screen(Listener):
         if diff and line.startswith("-"):
             return self._style(line, "red")
         return self._style(line, "dim")
+
+
+def _headline(text: str) -> str:
+    """The first sentence of what came in: the rest is for the model, and the answer tells of it."""
+    first, end, _ = flat(text).removeprefix("[").removeprefix("IMPORTANT: ").partition(". ")
+    return one_line(first.rstrip("]") + end.strip(), NEWS_SHOWN)

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from hermes.app.learning import SNAPSHOT, ages_of
 from hermes.app.skill_sources import Fetching, fetch, settled
-from hermes.changes.change import Author
-from hermes.changes.differences import diff, in_full, one_line, short
+from hermes.changes.change import Author, Proposal
+from hermes.changes.differences import diff, in_full, one_line, proposed_in_full, short
 from hermes.changes.ledger import Ledger
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import harmless
@@ -20,10 +20,12 @@ from hermes.config.schema import Config
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
 from hermes.kit.text import one_line as flat
+from hermes.kit.text import plural
 from hermes.skills.curating import Curator
 from hermes.skills.editing import KIND, By, Editor
 from hermes.skills.installing import Installer, Prepared
 from hermes.skills.packages import A_PROGRAM, Package, findings, read_folder
+from hermes.skills.requests import accept
 from hermes.skills.shelf import Shelf, Skill
 from hermes.skills.usage import Record, Usage
 from hermes.store.sqlite import open_store
@@ -228,6 +230,39 @@ async def _undo(desk: _Desk) -> int:
     return 0
 
 
+async def _pending(desk: _Desk) -> int:
+    waiting = await desk.ledger.waiting(KIND)
+    for one in waiting:
+        desk.say(proposed_in_full(one))
+    if not waiting:
+        desk.say("Nothing waits for a decision.")
+    return 0
+
+
+async def _approve(desk: _Desk) -> int:
+    for proposal in await _meant(desk):
+        await accept(desk.editor, proposal)
+        desk.say(f"done: {proposal.summary}")
+    return 0
+
+
+async def _reject(desk: _Desk) -> int:
+    meant = await _meant(desk)
+    for proposal in meant:
+        await desk.ledger.decide(proposal, accepted=False)
+    desk.say(f"{plural(len(meant), 'proposal')} rejected")
+    return 0
+
+
+async def _meant(desk: _Desk) -> Sequence[Proposal]:
+    if desk.args.proposal == "all":
+        return await desk.ledger.waiting(KIND)
+    found = await desk.ledger.proposal(desk.args.proposal)
+    if found.kind != KIND:
+        raise UsageError(f"{desk.args.proposal} is about {found.kind}.")
+    return [found]
+
+
 async def _pin(desk: _Desk) -> int:
     skill, pinned = desk.skill(desk.args.name), desk.args.action == "pin"
     desk.usage.pin(skill.name, pinned=pinned)
@@ -270,6 +305,9 @@ _ACTIONS: dict[str, Callable[[_Desk], Awaitable[int]]] = {
     "log": _log,
     "diff": _diff,
     "undo": _undo,
+    "pending": _pending,
+    "approve": _approve,
+    "reject": _reject,
     "pin": _pin,
     "unpin": _pin,
     "archive": _archive,

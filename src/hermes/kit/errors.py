@@ -19,7 +19,10 @@ class HermesError(Exception):
     @property
     def sentence(self) -> str:
         """What happened and what to do next, in one line."""
-        return f"{self} {self.hint}".strip()
+        said = str(self).strip()
+        if said and self.hint and said[-1] not in ".!?:;…":
+            said += "."
+        return f"{said} {self.hint}".strip()
 
 
 class UsageError(HermesError):

@@ -1,6 +1,7 @@
 """The events of one answer as they come off the network, with an end to every wait."""
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 
 import aiohttp
@@ -11,6 +12,58 @@ from hermes.models.endpoint import NoProgress, Place, whole_of
 
 _WHOLE_BODY = 32 * 1024 * 1024
 _ONE_EVENT = 16 * 1024 * 1024
+
+
+class _Watch:
+    """Bounds one wait after the other with a single timer.
+
+    A timer for each of a stream's thousands of reads costs more than reading them: this one
+    looks, when it goes off, whether there is still somebody to interrupt.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self._task: asyncio.Task[object] | None = None
+        self._expired = False
+
+    async def bounded(self, wait: Awaitable[bytes], deadline: float) -> bytes | None:
+        """What is waited for; None when the deadline came first."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a stream is read by a task")
+        cancelled_before = task.cancelling()
+        self._task, self._deadline, self._expired = task, deadline, False
+        if self._timer is None or self._timer.when() > deadline:
+            self._arm()
+        try:
+            return await wait
+        except asyncio.CancelledError:
+            if not self._expired or task.uncancel() > cancelled_before:
+                raise
+            return None
+        finally:
+            self._task = None
+
+    def _arm(self) -> None:
+        self.close()
+        self._timer = self._loop.call_at(self._deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._task is None:
+            return
+        if self._loop.time() < self._deadline:
+            self._arm()
+            return
+        self._expired = True
+        self._task.cancel()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class AnswerEvents:
@@ -26,6 +79,7 @@ class AnswerEvents:
         self._whole = response.content_type == "application/json"
         self._reader = SseReader(_ONE_EVENT)
         self._loop = asyncio.get_running_loop()
+        self._watch = _Watch(self._loop)
         self._moved_at = self._loop.time()
         self.said_done = False
         self.done = False
@@ -53,16 +107,9 @@ class AnswerEvents:
         # What is already there is read without a wait, which no timer would notice.
         if self._loop.time() >= deadline:
             return None
-        limit = asyncio.timeout_at(deadline)
-        try:
-            async with limit:
-                if self._whole:
-                    return await whole_of(self._content, _WHOLE_BODY)
-                return await self._content.readany()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        return None
+        if self._whole:
+            return await self._watch.bounded(whole_of(self._content, _WHOLE_BODY), deadline)
+        return await self._watch.bounded(self._content.readany(), deadline)
 
     def _batch(self, data: bytes) -> list[bytes]:
         if data:
@@ -78,6 +125,9 @@ class AnswerEvents:
             if event.data:
                 batch.append(event.data)
         return batch
+
+    def close(self) -> None:
+        self._watch.close()
 
     async def drain(self) -> None:
         """Take the last bytes of a finished response, so that its connection can serve again."""

@@ -11,7 +11,6 @@ them is kept.
 
 import fcntl
 import os
-import secrets
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -100,6 +99,8 @@ class AuthFile:
 
     def add(self, provider: str, credential: Credential, now: datetime) -> Credential:
         """The same key again only changes what is said of it."""
+        import secrets  # noqa: PLC0415 - who only reads keys needs no chance
+
         with self._changing(now) as document:
             rows = document.setdefault(POOL, {}).setdefault(provider, [])
             same = [row for row in rows if row.get("access_token") == credential.access_token]

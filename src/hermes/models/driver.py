@@ -1,7 +1,8 @@
 """A model behind an API: one driver for every wire, whatever language that speaks."""
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from typing import Any
 
 import aiohttp
@@ -17,10 +18,13 @@ from hermes.models.errors import Origin, classify, url_hint
 from hermes.models.images import Images
 from hermes.models.profile import Profile
 from hermes.models.wire.stream import AnswerStream, ErrorInStream, NotAChunk, Wire
+from hermes.models.wire.thoughts import has_thoughts, is_about_thoughts, without_thoughts
 from hermes.models.wire.told import StreamDelta
 from hermes.ports.model import Chunk, Request
 from hermes.schema.errors import BadRequest, ModelError, Overloaded, Unreachable
 from hermes.schema.events import Notice
+
+log = logging.getLogger(__name__)
 
 _BROKEN_FINISHES = {"error", "insufficient_system_resource", "network_error", "abort"}
 _HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
@@ -86,15 +90,35 @@ class WireModel:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        # The body has no name here: it is let go as soon as it is sent, not when all is said.
-        async with self._endpoint.post(
-            self._path, await self._body(request), self._headers(), self._origin
-        ) as response:
-            await self._check(response)
+        async with AsyncExitStack() as stack:
+            response = await self._answered(stack, request)
             events = AnswerEvents(response, self._endpoint.place)
-            async with aclosing(self._read(events)) as chunks:
-                yield chunks
-            await events.drain()
+            with closing(events):
+                async with aclosing(self._read(events)) as chunks:
+                    yield chunks
+                await events.drain()
+
+    async def _answered(self, stack: AsyncExitStack, request: Request) -> aiohttp.ClientResponse:
+        """The beginning of an answer. What is refused and can be left out, is; once."""
+        try:
+            return await self._posted(stack, request)
+        except BadRequest as error:
+            if is_about_thoughts(str(error)) and has_thoughts(request):
+                request = without_thoughts(request)
+            elif not self._wire.learn(str(error)):
+                raise
+            log.warning("asking %s again with less: %s", self._origin.provider, error)
+            return await self._posted(stack, request)
+
+    async def _posted(self, stack: AsyncExitStack, request: Request) -> aiohttp.ClientResponse:
+        # The body has no name here: it is let go as soon as it is sent, not when all is said.
+        response = await stack.enter_async_context(
+            self._endpoint.post(
+                self._path, await self._body(request), self._headers(), self._origin
+            )
+        )
+        await self._check(response)
+        return response
 
     async def _body(self, request: Request) -> bytes:
         shown = self._wire.images_in(request.messages)

@@ -1,14 +1,14 @@
 """Rests of keys that outlive the process that ordered them."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from anyio.to_thread import run_sync
 
 from hermes.kit.clock import Clock
 from hermes.models.auth_file import AuthFile, Rest, fingerprint
-from hermes.schema.errors import ConfigError
+from hermes.schema.errors import ConfigError, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -16,10 +16,17 @@ log = logging.getLogger(__name__)
 class AuthMemory:
     """Implements `keys.KeyMemory` for one provider. What cannot be noted is only logged."""
 
-    def __init__(self, file: AuthFile, provider: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        file: AuthFile,
+        provider: str,
+        clock: Clock,
+        refused: Callable[[], None] = lambda: None,
+    ) -> None:
         self._file = file
         self._provider = provider
         self._clock = clock
+        self._refused = refused
 
     def resting(self, keys: Sequence[str]) -> Mapping[str, float]:
         now = self._clock.now().timestamp()
@@ -34,10 +41,22 @@ class AuthMemory:
             if (rest := rests.get(fingerprint(key))) and rest.until > now
         }
 
-    async def rested(self, key: str, seconds: float, why: str) -> None:
-        now = self._clock.now()
-        rest = Rest(now.timestamp() + seconds, why)
+    async def rested(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
+        if not key:
+            return
         try:
-            await run_sync(partial(self._file.rest, self._provider, key, rest, now))
+            await run_sync(partial(self._note, key, seconds, why, alone=alone))
         except ConfigError as error:
             log.warning("the rest of a key is not noted: %s", error)
+
+    def _note(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
+        """A token that is refused before its time is renewed rather than left to rest."""
+        now = self._clock.now()
+        for one in self._file.credentials(self._provider) if why == Unauthorized.code else ():
+            if one.access_token == key and one.refresh_token:
+                self._file.update(self._provider, one.id, now, expires_at=now.timestamp())
+                self._refused()
+                return
+        if not alone:
+            rest = Rest(now.timestamp() + seconds, why)
+            self._file.rest(self._provider, key, rest, now)

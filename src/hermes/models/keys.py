@@ -21,14 +21,16 @@ class KeyMemory(Protocol):
         """How many seconds each of them shall still rest."""
         ...
 
-    async def rested(self, key: str, seconds: float, why: str) -> None: ...
+    async def rested(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
+        """`alone` says that there is no other key to take meanwhile."""
+        ...
 
 
 class KeyRing:
     """The keys of one model at one provider.
 
-    A provider without keys has a ring with the one empty key. Where there is a choice of keys,
-    `memory` knows of earlier rests, and is told of new ones by `remember`.
+    A provider without keys has a ring with the one empty key. `memory` knows of earlier rests,
+    and is told of new ones by `remember`.
     """
 
     def __init__(
@@ -45,10 +47,10 @@ class KeyRing:
         self._resting: dict[str, float] = {}
         self._used = dict.fromkeys(self._keys, 0)
         self._last = -1
-        self._memory = memory if len(self._keys) > 1 else None
+        self._memory = memory
         self._untold: list[tuple[str, float, str]] = []
-        if self._memory:
-            left = self._memory.resting(self._keys)
+        if memory and len(self._keys) > 1:
+            left = memory.resting(self._keys)
             self._resting = {key: now + seconds for key, seconds in left.items()}
 
     def __len__(self) -> int:
@@ -75,7 +77,7 @@ class KeyRing:
         """Write down what was not written down yet."""
         while self._memory and self._untold:
             key, seconds, why = self._untold.pop(0)
-            await self._memory.rested(key, seconds, why)
+            await self._memory.rested(key, seconds, why, alone=len(self._keys) == 1)
 
     def has_ready(self, now: float) -> bool:
         return bool(self._ready(now))

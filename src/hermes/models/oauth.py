@@ -141,6 +141,8 @@ class Broker:
             "refresh_token": tokens.refresh_token or old.refresh_token,
             "expires_at": now.timestamp() + tokens.expires_in if tokens.expires_in else None,
             "last_refresh": now.isoformat(),
+            "last_status": None,
+            "last_error_reset_at": None,
         }
         await run_sync(partial(self._file.update, provider, old.id, now, **fields))
         return msgspec.convert(msgspec.structs.asdict(old) | dict(fields), Credential)

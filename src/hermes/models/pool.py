@@ -1,5 +1,6 @@
 """The keys and logins of a profile, as the choice of a model needs them."""
 
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,9 @@ from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.key_memory import AuthMemory
 from hermes.models.logins import DeviceLogin
 from hermes.models.settings import ModelSettings
+from hermes.schema.errors import ModelError
+
+log = logging.getLogger(__name__)
 
 _EARLY = 60.0
 
@@ -29,7 +33,10 @@ class KeyPool:
         return self._clock.now().timestamp() >= self._ends - _EARLY
 
     def memory(self, provider: str) -> AuthMemory:
-        return AuthMemory(self._file, provider, self._clock)
+        return AuthMemory(self._file, provider, self._clock, self._end)
+
+    def _end(self) -> None:
+        self._ends = -math.inf
 
     def under(self, settings: ModelSettings) -> ModelSettings:
         """The settings with the keys of the pool, as they are."""
@@ -37,7 +44,7 @@ class KeyPool:
         return structs.replace(settings, pools=_keys(held)) if held else settings
 
     async def renewed(self, settings: ModelSettings) -> ModelSettings:
-        """The same, with no login that is about to end. Raises `ModelError`."""
+        """The same, with no login that is about to end, as far as they can be renewed."""
         held = self._held()
         if not held:
             return settings
@@ -53,7 +60,13 @@ class KeyPool:
             return one
         from hermes.models.oauth import Broker  # noqa: PLC0415 - few have a login
 
-        fresh = await Broker(self._file, self._clock).fresh(provider, one, login)
+        try:
+            fresh = await Broker(self._file, self._clock).fresh(provider, one, login)
+        except ModelError as error:
+            # Other providers must not wait for this one; it is tried again soon.
+            log.warning("the login at %s is not renewed: %s", provider, error)
+            self._ends = min(self._ends, self._clock.now().timestamp() + 2 * _EARLY)
+            return one
         self._ends = min(self._ends, fresh.expires or math.inf)
         return fresh
 
@@ -61,6 +74,15 @@ class KeyPool:
         if not self._file.path.exists():
             return {}
         return {name: self._file.credentials(name) for name in self._file.providers()}
+
+
+def stored_secrets(path: Path) -> list[str]:
+    """Every key and token in `auth.json`: none of them may show up in a log."""
+    if not path.exists():
+        return []
+    file = AuthFile(path)
+    held = [one for name in file.providers() for one in file.credentials(name)]
+    return [secret for one in held for secret in (one.access_token, one.refresh_token) if secret]
 
 
 def _keys(held: Mapping[str, list[Credential]]) -> dict[str, tuple[str, ...]]:

@@ -27,7 +27,7 @@ _CLAUDE: tuple[tuple[str, Ability], ...] = (
         r"claude-(?:opus|sonnet)-4[.-]6",
         structs.replace(_EAGER, efforts=("low", "medium", "high", "max")),
     ),
-    (r"claude-\w+-(?:4[.-][7-9]|[5-9])|claude-(?:mythos|fable)", _EAGER),
+    (r"claude-[a-z]+-(?:4[.-][7-9]|[5-9])|claude-(?:mythos|fable)", _EAGER),
     (
         r"claude-(?:opus-4[.-]5|sonnet-4|haiku-4)",
         Ability(effort=EffortForm.BUDGET, most_output=64_000, betas=_BETWEEN_CALLS),

@@ -23,16 +23,21 @@ class Wish(Struct, frozen=True, kw_only=True):
     """What a tool is about to do. `action` is exact: the command line, the path, the address.
 
     `shell` says that the action is a command for a shell; `folder` is where it would run.
+    `code` says that it is, or may be, a program in another language.
     `reason` is the model's own; `foreign` says that words of strangers are in the turn.
+    `target` is what it is done to, and `detail` what would be put there; people see both.
     """
 
     tool: str
     action: str
     reaching: Reaching
     shell: bool = False
+    code: bool = False
     folder: str = ""
     reason: str = ""
     foreign: bool = False
+    target: str = ""
+    detail: str = ""
 
 
 class Ruling(Struct, frozen=True):

@@ -2,15 +2,13 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from hermes.changes.provenance import REVIEW
-from hermes.kit.tasks import beside
 from hermes.review.reviewer import Occasion, Reviewer, ReviewParts
 from hermes.review.telling import Notifying, told
 from hermes.schema.events import Outcome
@@ -66,6 +64,8 @@ class Reviews:
     def ended(self, turn: Turn, outcome: Outcome) -> None:
         """Called when the answer is on its way. Only the owner's turns are looked back on."""
         source = turn.source or turn.session.source
+        if not self._rules.intervals.memory and not self._rules.intervals.skills:
+            return
         if outcome is not Outcome.DONE or turn.bare or turn.role is not Role.OWNER:
             return
         if source in NOT_OF or turn.session.id in self._at_work:
@@ -109,12 +109,3 @@ class Reviews:
             self._counted.popitem(last=False)
         meant = found if known is not None else found[-1:]
         return Due(memory=any(d.memory for d in meant), skills=any(d.skills for d in meant))
-
-
-@asynccontextmanager
-async def open_reviews(
-    parts: ReviewParts, rules: ReviewRules, tell: Tell
-) -> AsyncGenerator[Reviews]:
-    """For as long as the profile is open; leaving it ends what still looks back."""
-    async with beside() as group:
-        yield Reviews(parts, rules, tell, group)

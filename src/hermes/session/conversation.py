@@ -338,8 +338,15 @@ def _question(rows: Sequence[Stored]) -> User:
 def recap(rows: Sequence[Stored], exchanges: int) -> list[tuple[str, str]]:
     """The last questions and answers as (who, words), for somebody who comes back."""
     spoken = [
-        ("you" if isinstance(row.message, User) else "hermes", text_of(row.message))
+        (_speaker(row.message), text_of(row.message))
         for row in rows
         if _is_question(row) or isinstance(row.message, Assistant)
     ]
     return [(who, words) for who, words in spoken if words.strip()][-2 * exchanges :]
+
+
+def _speaker(message: Message) -> str:
+    """What came in by itself is nobody's word."""
+    if isinstance(message, User):
+        return "you" if message.trust in {Trust.OWNER, Trust.GUEST} else "news"
+    return "hermes"

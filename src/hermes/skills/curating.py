@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hermes.changes.change import Author
 from hermes.kit.clock import Clock
-from hermes.kit.files import write_atomic
+from hermes.kit.files import read_ordinary, write_atomic
 from hermes.skills.editing import ARCHIVE, By, Editor
 from hermes.skills.shelf import Shelf, Skill
 from hermes.skills.usage import BY_AGENT, Record, Usage
@@ -66,10 +66,11 @@ class Curator:
     def due(self, interval: timedelta) -> bool:
         """Whether so much time has passed since it was last done here."""
         try:
-            last = (self._folder / _STATE).stat().st_mtime
-        except OSError:
+            last = datetime.fromisoformat(read_ordinary(self._folder / _STATE).decode().strip())
+        except (OSError, ValueError):
             return True
-        return self._clock.now().timestamp() - last >= interval.total_seconds()
+        now = self._clock.now()
+        return now - (last if last.tzinfo else last.astimezone()) >= interval
 
     async def judge(self, ages: Ages) -> list[Verdict]:
         """What `curate` would do now."""

@@ -35,12 +35,12 @@ class Record(Struct, frozen=True, kw_only=True):
     archived_at: datetime | None = None
 
     def marks(self, *, builtin: bool = False) -> tuple[str, ...]:
-        """For people: whose it is, and what else is to be known about it."""
+        """For people, of a skill that is there: whose it is, and what else is to be known."""
         marks = ["built in"] if builtin else []
         marks += ["by the agent"] if self.created_by == BY_AGENT else []
         marks += ["installed"] if self.created_by == INSTALLED else []
         marks += ["pinned"] if self.pinned else []
-        return (*marks, *([self.state] if self.state != "active" else []))
+        return (*marks, *(["stale"] if self.state == "stale" else []))
 
 
 class Usage:

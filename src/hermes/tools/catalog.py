@@ -62,7 +62,8 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     `redact_file` is for the text of files, where code that only looks like a secret must
     stay whole to be edited; without it, `redact` is used. `processes` keeps what is left
     running; `network` says whether commands have it unasked. `checkpoints` keeps files before
-    they are changed; `private` are files of the user's own that are read with leave only.
+    they are changed; `private` are files of the user's own that are read with leave only, and
+    `steering` folders of ours that are written with leave only.
     `near` is a sandbox of this machine, for reading its files when commands run elsewhere.
     """
 
@@ -84,6 +85,7 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     checkpoints: Checkpoints | None = None
     node: str | None = None
     private: Sequence[Path] = ()
+    steering: Sequence[Path] = ()
     locks: "Locks | None" = None
     python: "Callable[[Path], str] | None" = None
     code_timeout: float = 300.0
@@ -282,7 +284,9 @@ class _Makers:
 
         deps = self._deps
         temporary = TEMPORARY if deps.temporary is None else deps.temporary
-        return Places(deps.home, deps.protected, temporary, deps.private, deps.own_tmp)
+        return Places(
+            deps.home, deps.protected, temporary, deps.private, deps.own_tmp, deps.steering
+        )
 
     @cached_property
     def _seen(self) -> "Seen":

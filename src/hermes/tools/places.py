@@ -82,7 +82,8 @@ class Places:
 
     `temporary` are folders that anybody writes in without asking; `private` are files of the
     user's own that are read with leave only: keys, passwords, histories. `own_tmp` is the
-    folder that commands see as `/tmp`, where that is not the machine's.
+    folder that commands see as `/tmp`, where that is not the machine's. `steering` are folders
+    of ours that tell the agent what to do, and so are written with leave only.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class Places:
         temporary: Sequence[Path] = TEMPORARY,
         private: Sequence[Path] = (),
         own_tmp: Callable[[], Path | None] = lambda: None,
+        steering: Sequence[Path] = (),
     ) -> None:
         self._home = home
+        self._steering = _settled(steering)
         self._protected = _settled(protected)
         self._private = _settled(private)
         self._temporary = tuple(path.resolve() for path in temporary)
@@ -170,6 +173,8 @@ class Places:
         free = (workspace, *temporary) if workspace.parts[1:] else temporary
         root = next((folder for folder in free if real.is_relative_to(folder)), None)
         if root is None or not STEERING.isdisjoint(real.relative_to(root).parts):
+            return True
+        if any(real.is_relative_to(folder) for folder in self._steering):
             return True
         if tmp is not None and root == _lenient(tmp):
             return False

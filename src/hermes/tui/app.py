@@ -81,6 +81,7 @@ class Ui(App[int]):
         """What is going on is not wanted any more; all that matters is on disk."""
         if self.chat.talk.busy:
             self._companion.interrupt()
+        self.chat.part()
         self.text = self.chat.transcript.plain()
         self._errands.close()
         self._aside.close()

@@ -23,8 +23,9 @@ async def serve(uid: int) -> None:
     env = Env(process_env())
     home = resolve_home(env)
     services = Services(wake=lambda: say("woken"), status=lambda: b'{"state": "running"}')
+    choices = Choices(workspace="/", source="gateway", looks_back=True, logs=True)
     async with (
-        open_app(home, env, Choices(workspace="/", source="gateway", logs=True)) as app,
+        open_app(home, env, choices) as app,
         anyio.create_task_group() as group,
     ):
         await group.start(LocalDoor(home.path, app, marks_of(env), services, uid).run)

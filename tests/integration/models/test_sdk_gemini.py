@@ -58,7 +58,7 @@ async def test_the_same_request_comes_out():
             parts=[
                 types.Part(text="What is this?"),
                 photo,
-                types.Part(file_data=types.FileData(file_uri=URLS["d2"], mime_type="image/*")),
+                types.Part(file_data=types.FileData(file_uri=URLS["d2"], mime_type="image/png")),
                 types.Part(text="[the image lost.png is no longer there]"),
                 types.Part(text="[attached: a.pdf (application/pdf), not readable by this model]"),
             ],

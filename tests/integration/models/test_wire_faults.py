@@ -1,12 +1,20 @@
 """Each wire against everything that can go wrong on a real socket."""
 
+import re
+
+import msgspec
 import pytest
 
 from hermes.kit.sse import frame
 from hermes.models.anthropic_messages import AnthropicWire
+from hermes.models.driver import Served
 from hermes.models.gemini_native import GeminiWire
 from hermes.models.openai_responses import ResponsesWire
+from hermes.models.profile import Profile
+from hermes.models.profiles import able
+from hermes.ports.model import Request
 from hermes.schema.errors import (
+    BadRequest,
     ContextTooLong,
     ModelError,
     Overloaded,
@@ -14,15 +22,15 @@ from hermes.schema.errors import (
     Unauthorized,
     Unreachable,
 )
-from hermes.schema.messages import Stop
-from hermes.testing.contracts.model import Heard, listen
+from hermes.schema.messages import Result, Stop, Text
+from hermes.testing.contracts.model import ASKED, Heard, listen
 from hermes.testing.mock_anthropic import AnthropicDialect
 from hermes.testing.mock_gemini import GeminiDialect
-from hermes.testing.mock_openai import Call, Fault, Reply
+from hermes.testing.mock_openai import Call, Fault, Reply, Script, serve
 from hermes.testing.mock_openai.server import Exchange
 from hermes.testing.mock_responses import ResponsesDialect
-from hermes.testing.mock_wire import Dialect, Recorded
-from hermes.testing.wires import MakeWire, talking
+from hermes.testing.mock_wire import Dialect, Recorded, serve_wire
+from hermes.testing.wires import MakeWire, model_at, talking
 
 pytestmark = pytest.mark.anyio
 
@@ -139,3 +147,71 @@ async def test_a_connection_serves_again(wire: tuple[Dialect, MakeWire]):
     async with talking(*wire, Reply(text="one"), Reply(text="two")) as (model, server):
         assert [(await listen(model)).text for _ in range(2)] == ["one", "two"]
     assert len(server.requests) == 2
+
+
+THOUGHTS = {
+    "AnthropicWire": "messages.1.content.0: Invalid `signature` in `thinking` block",
+    "ResponsesWire": "The encrypted content gAAA could not be verified.",
+    "GeminiWire": "Thought signature is not valid.",
+}
+
+
+async def test_thoughts_that_are_not_taken_back_are_left_out(wire: tuple[Dialect, MakeWire]):
+    first = Reply(reasoning="hm", calls=[Call("look", "{}", "call_1")])
+    said = THOUGHTS[wire[1].__name__]  # pyright: ignore[reportAttributeAccessIssue]
+    refusal = msgspec.json.encode({"error": {"message": said, "type": "invalid_request_error"}})
+    refused = Reply(fault=Fault("status", status=400, body=refusal.decode()))
+    async with talking(*wire, first, refused, Reply(text="fine"), refused) as (model, server):
+        thought = (await listen(model)).answer
+        history = [*ASKED.messages, thought, Result("r1", "call_1", (Text("x"),))]
+        heard = await listen(model, Request("", history))
+        with pytest.raises(BadRequest):
+            await listen(model)
+    assert heard.text == "fine"
+    _, sealed, bare, _ = (request.body for request in server.requests)
+    seal = next(part.signature for part in thought.parts if getattr(part, "signature", None))
+    mark = max(re.findall(r"[A-Za-z0-9+/_-]{12,}", seal), key=len).encode()
+    assert mark in sealed
+    assert mark not in bare
+
+
+async def test_the_compatible_server_speaks_it_as_well():
+    replies = [Reply(text="Hi.", reasoning="hm", calls=[Call("look", '{"at":"x"}', "c1")])]
+    async with (
+        serve(Script(replies=replies)) as server,
+        model_at(server.url, ResponsesWire) as model,
+    ):
+        heard = await listen(model)
+    assert (heard.text, heard.thought) == ("Hi.", "hm")
+    assert [bytes(call.args) for call in heard.answer.calls] == [b'{"at":"x"}']
+
+
+REFUSED = {
+    "anthropic": "thinking: extended thinking is not supported by this model",
+    "responses": "Your organization must be verified to generate reasoning summaries.",
+    "gemini": "Thinking level is not supported for this model.",
+}
+THINKERS = {
+    "anthropic": ("claude-opus-4-1", "anthropic_messages", b"budget_tokens"),
+    "responses": ("gpt-5", "codex_responses", b"summary"),
+    "gemini": ("gemini-3-pro", "gemini_native", b"thinkingConfig"),
+}
+
+
+@pytest.mark.parametrize("name", WIRES)
+async def test_what_can_be_left_out_is_left_out_from_then_on(name: str):
+    dialect, make = WIRES[name]
+    model_name, mode, mark = THINKERS[name]
+    profile = able(Profile(), mode, model_name)
+    served = Served(model=model_name, provider="mock", window=1000, profile=profile)
+    body = msgspec.json.encode({"error": {"message": REFUSED[name]}}).decode()
+    refused = Reply(fault=Fault("status", status=400, body=body))
+    request = Request("", ASKED.messages, effort="high")
+    script = Script(replies=[refused])
+    async with (
+        serve_wire(dialect, script) as server,
+        model_at(server.url, make, served) as model,
+    ):
+        for _ in range(2):
+            assert (await listen(model, request)).answer.text
+    assert [mark in one.body for one in server.requests] == [True, False, False]

@@ -6,6 +6,7 @@ import pytest
 
 from hermes.app.toolbox import protected_files
 from hermes.config.home import Home
+from hermes.schema.scope import Scope
 from hermes.tools.places import Places
 
 CLOSED = (
@@ -17,6 +18,7 @@ CLOSED = (
     "state.db",
     "state.db-wal",
     "cron/jobs.json",
+    "memories/MEMORY.md",
 )
 
 
@@ -24,6 +26,7 @@ CLOSED = (
 def root(tmp_path: Path) -> Path:
     for folder in (tmp_path, tmp_path / "profiles/work", tmp_path / "profiles/other"):
         (folder / "cron").mkdir(parents=True)
+        (folder / "memories").mkdir()
         for name in CLOSED:
             (folder / name).write_text("x")
     return tmp_path
@@ -43,3 +46,13 @@ def test_a_workspace_of_its_own_stays_open(root: Path) -> None:
     places = Places(root, protected_files(Home(root, path, "work")))
     assert not places.is_protected(path / "workspace" / "notes.md")
     assert not places.is_protected(root / "workspace" / "config.yaml")
+
+
+def test_skills_are_written_with_leave_even_where_everything_else_is_the_workspace(
+    tmp_path: Path,
+) -> None:
+    skills = tmp_path / "agent" / "skills"
+    places = Places(tmp_path / "person", steering=[skills], temporary=())
+    scope = Scope("default", "s", "r", str(tmp_path))
+    assert places.beyond(scope, skills / "tea" / "SKILL.md")
+    assert not places.beyond(scope, tmp_path / "agent" / "notes.md")

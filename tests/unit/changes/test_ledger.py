@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 from hermes.changes.change import Author, Change, Edit, Origin, Proposal, State
 from hermes.changes.differences import in_full, one_line
 from hermes.changes.files import Drifted, carry_out, present
-from hermes.changes.ledger import Ledger
+from hermes.changes.ledger import MOST_WAITING, Ledger
 from hermes.kit.errors import UsageError
 from hermes.kit.failpoints import watching
 from hermes.kit.ids import new_id
@@ -153,3 +153,33 @@ async def test_what_people_read(ledger: Ledger) -> None:
     assert "memory: add a note" in one_line(entry)
     text = in_full(entry.change)
     assert all(part in text for part in ("+a", "words of others: page example.org", "session s1"))
+
+
+async def test_a_flood_of_proposals_is_refused(ledger: Ledger) -> None:
+    def proposal() -> Proposal:
+        return Proposal(
+            id=new_id("pro"), kind="memory", name="user", summary="add", by=Author.AGENT, at=WHEN,
+            request=Raw(b"{}"),
+        )  # fmt: skip
+
+    for _ in range(MOST_WAITING):
+        await ledger.propose(proposal())
+    with pytest.raises(UsageError, match="wait for the person already"):
+        await ledger.propose(proposal())
+    await ledger.decide((await ledger.waiting())[0], accepted=False)
+    await ledger.propose(proposal())
+
+
+async def test_what_is_old_is_forgotten_and_what_waits_is_not(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    await ledger.apply(change(Edit("a", None, b"1")))
+    waits = Proposal(
+        id=new_id("pro"), kind="memory", name="user", summary="add", by=Author.AGENT, at=WHEN,
+        request=Raw(b"{}"),
+    )  # fmt: skip
+    await ledger.propose(waits)
+    assert await ledger.forget(WHEN) == 0
+    assert await ledger.forget(datetime(2100, 1, 1, tzinfo=UTC)) == 1
+    assert await ledger.log() == []
+    assert len(await ledger.waiting()) == 1

@@ -230,8 +230,9 @@ async def test_a_call_is_one_line_of_json_however_the_model_wrote_it() -> None:
 
 
 async def test_what_came_in_by_itself_is_named_before_the_answer() -> None:
-    news = User("msg_1", (Text("[Background process proc_1 ended (exit code 0).\nOutput: x]"),))
+    text = "[IMPORTANT: Background process proc_1 ended (exit code 0).\nOutput: x]"
+    news = User("msg_1", (Text(text),))
     typed = structs.replace(news, trust=Trust.OWNER)
     shown = await seen(Said(structs.replace(news, trust=Trust.DATA)), TextDelta("It is done."))
-    assert shown == "● [Background process proc_1 ended (exit code 0). Output: x]\nIt is done."
+    assert shown == "● Background process proc_1 ended (exit code 0).\nIt is done."
     assert await seen(Said(typed), TextDelta("It is done.")) == "It is done."

@@ -29,7 +29,7 @@ OWNERS_ONLY = {"codex-runtime",
 
 
 def shown(text: str) -> set[str]:
-    words = [line.split()[0] for line in text.splitlines() if "/" in line]
+    words = [line.split()[0] for line in text.splitlines() if line.lstrip().startswith("/")]
     return {word.removeprefix("/").removesuffix(":") for word in words}
 
 

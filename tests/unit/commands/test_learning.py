@@ -5,8 +5,14 @@ from pathlib import Path
 import pytest
 
 from commanding import Typist, typist
+from hermes.app.learning import Learning
+from hermes.app.lessons import KeptLessons
 from hermes.changes.change import Author, Origin
 from hermes.commands.command import Ask
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.schema import Config
+from hermes.config.sections.work import Skills
 from hermes.memory.entries import Target
 from hermes.memory.notebook import Request
 from hermes.memory.operations import Operation
@@ -15,6 +21,7 @@ from hermes.schema.messages import User, text_of
 from hermes.schema.scope import Role
 from hermes.skills.editing import By
 from hermes.skills.requests import SkillRequest, propose
+from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 TEXT = "---\nname: make-tea\ndescription: How to make tea.\n---\n\nBoil in ${HERMES_SKILL_DIR}.\n"
@@ -131,6 +138,16 @@ async def test_a_command_wins_over_a_skill_of_its_name(tmp_path: Path) -> None:
         assert "/memory" in await at.read("/help")
         with pytest.raises(UsageError, match="no command /nothing"):
             await at.type("/nothing")
+
+
+async def test_a_skill_that_is_switched_off_is_no_command(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home", tmp_path / "home")
+    config = Config(skills=Skills(disabled=("make-tea",)))
+    async with typist(tmp_path) as at:
+        await at.learning.skill_editor.create("make-tea", TEXT, "", By(author=Author.PERSON))
+        learning = Learning(home, Env({}), config, at.one.store, FakeClock())
+        assert KeptLessons(home, Env({}), at.learning).skill_named("make_tea") == "make-tea"
+        assert KeptLessons(home, Env({}), learning).skill_named("make_tea") == ""
 
 
 async def test_learning_is_a_turn(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ from hermes.schema.scope import Role, Scope
 from hermes.session.nudges import Due
 from hermes.session.runner import Turn
 from hermes.skills.editing import By
+from hermes.subagents.child import BLOCKED
 from hermes.testing.scripted import Script, says
+from hermes.tools.code.tool import CALLABLE
 from learners import Learner, learner, using
 from workbench import answer, user
 
@@ -120,6 +122,13 @@ TEXTS = (POISON, PARAPHRASE)
 def test_there_are_many() -> None:
     assert len(CARRIERS) * len(attempts("x")) * len(ROUTES) * len(TEXTS) >= 500
     assert not suspicion(POISON)  # else the scan alone would keep it out, and prove nothing
+
+
+def test_nobody_else_can_keep_anything() -> None:
+    """A subagent and a program have no tool to do it with."""
+    keeping = {"memory", "skill_manage"}
+    assert keeping <= BLOCKED
+    assert keeping.isdisjoint(CALLABLE)
 
 
 async def furnish(one: Learner) -> None:

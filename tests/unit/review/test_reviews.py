@@ -196,6 +196,22 @@ async def test_people_hear_as_much_as_they_want(tmp_path: Path, how: Notifying) 
         assert one.files()
 
 
+async def test_a_restart_does_not_begin_the_count_anew(tmp_path: Path) -> None:
+    rules = ReviewRules(intervals=Intervals(memory=3, skills=0))
+    async with learner(tmp_path, says("One."), says("Two."), rules=rules) as one:
+        await one.talk.say("first")
+        await one.talk.say("second")
+        await settled(one)
+        session = one.talk.conversation.session.id
+    again = [says("Three."), says("Nothing to keep."), says("Four.")]
+    async with learner(tmp_path, *again, rules=rules) as one:
+        await one.talk.conversation.resume(session)
+        await one.talk.say("third")
+        await reviewed(one)
+        await one.talk.say("fourth")
+        await reviewed(one)
+
+
 async def test_words_of_a_guest_make_it_a_proposal(tmp_path: Path) -> None:
     """Also when they were said in another turn than the one that is looked back on."""
     scripts: list[Script] = [says("Hello."), says("Yes?"), keeps("likes tea"), says("Done.")]

@@ -118,8 +118,15 @@ async def test_it_is_in_the_book_and_can_be_undone(
     assert (home / "skills/tea/SKILL.md").read_text() == text("tea")
 
 
-def test_now_and_then(curator: Curator) -> None:
-    assert curator.due(timedelta(hours=1))
+async def test_now_and_then(curator: Curator, clock: FakeClock, home: Path) -> None:
+    week = timedelta(days=7)
+    assert curator.due(week)
+    await curator.curate(Ages())
+    assert not curator.due(week)
+    await clock.advance(7 * DAY)
+    assert curator.due(week)
+    (home / "skills/.curator_state").write_text("{}")
+    assert curator.due(week)
 
 
 async def test_what_is_there_or_never_was_is_not_restored(editor: Editor) -> None:

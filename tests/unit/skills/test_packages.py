@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,8 @@ from hermes.skills.packages import (
 TEXT = b"---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
 GOOD = {"tea/SKILL.md": TEXT, "tea/scripts/boil.sh": b"#!/bin/sh\necho hi\n"}
 HOSTILE_NAMES = [
-    "../x", "tea/../../x", "/etc/passwd", "tea/..", "\\x", "tea\\..\\x", "C:/x", "tea/a\nb", "tea/\x7f",
-    "a/" * 20 + "x", "x" * 500,
+    "../x", "tea/../../x", "/etc/passwd", "tea/..", "\\x", "tea\\..\\x", "C:/x", "tea/a\nb",
+    "tea/\x7f", "a/" * 20 + "x", "x" * 500,
 ]  # fmt: skip
 
 
@@ -143,10 +144,8 @@ def test_two_names_that_are_one_on_some_disks_are_refused() -> None:
     "data", [b"", b"PK\x03\x04", b"\x1f\x8b", b"\x1f\x8bxxxx", b"no archive" * 100, b"\0" * 1024]
 )
 def test_what_is_no_archive_is_refused_or_empty(data: bytes) -> None:
-    try:
+    with suppress(BadSkill):
         assert read_archive(data) == {}
-    except BadSkill:
-        pass
 
 
 def test_hidden_files_stay_out() -> None:

@@ -20,8 +20,9 @@ CLASSES = [
     kind
     for module in MODULES
     for kind in vars(module).values()
-    if inspect.isclass(kind) and issubclass(kind, MessagePump) and kind.__module__ == module.__name__
-]  # fmt: skip
+    if inspect.isclass(kind) and kind.__module__ == module.__name__
+    if issubclass(kind, MessagePump)
+]
 
 
 @cache

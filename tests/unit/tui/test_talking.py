@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
 
 from companions import Scripted, answered, called, clarified, leave_asked
 from drawn import drawn
@@ -63,17 +64,11 @@ async def test_what_was_pasted_is_sent_whole(tmp_path: Path) -> None:
     long = "\r\n".join(f"line {number}" for number in range(50))
     async with drawn(companion, tmp_path) as screen:
         await screen.types("see ")
-        screen.ui.post_message(events_paste(long))
+        screen.ui.post_message(Paste(long))
         await screen.shows("[pasted text 1: 50 lines]")
         await screen.pilot.press("enter")
         await screen.rests()
         assert companion.heard == ["see " + long.replace("\r\n", "\n")]
-
-
-def events_paste(text: str):
-    from textual.events import Paste
-
-    return Paste(text)
 
 
 async def test_what_is_sent_meanwhile_waits_its_turn(tmp_path: Path) -> None:
@@ -124,12 +119,24 @@ async def test_escape_interrupts_and_the_talk_goes_on(tmp_path: Path) -> None:
 async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
     async with drawn(Scripted(), tmp_path) as screen:
         await screen.pilot.press("ctrl+c")
-        await screen.shows("once more leaves")
+        assert screen.ui.return_value is None
         await screen.pilot.press("ctrl+c")
     assert screen.ui.return_value == 130
 
 
-@pytest.mark.parametrize("keys", [("ctrl+d",), tuple("/quit") + ("enter",), ("ctrl+q",)])
+async def test_who_leaves_in_the_middle_does_not_wait(tmp_path: Path) -> None:
+    companion = Scripted()
+    companion.turns = [[TextDelta("Well"), companion.until_stopped, *answered("late\n\n" * 50)]]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("one")
+        await screen.shows("Well")
+        screen.ui.chat.action_stop_or_leave()
+        screen.ui.chat.action_stop_or_leave()
+        await screen.until(lambda: screen.ui.return_value is not None)
+    assert screen.ui.return_value == 130
+
+
+@pytest.mark.parametrize("keys", [("ctrl+d",), (*"/quit", "enter"), ("ctrl+q",)])
 async def test_other_ways_to_leave(tmp_path: Path, keys: tuple[str, ...]) -> None:
     async with drawn(Scripted(), tmp_path) as screen:
         await screen.says("hello")
@@ -163,7 +170,12 @@ async def test_other_failures_are_told_and_the_talk_goes_on(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("keys", "answer"),
-    [(("o",), "once"), (("a",), "always"), (("enter",), "deny"), (("up", "up", "enter"), "session")],
+    [
+        (("o",), "once"),
+        (("a",), "always"),
+        (("enter",), "deny"),
+        (("up", "up", "enter"), "session"),
+    ],
 )
 async def test_leave_is_given_by_a_key(tmp_path: Path, keys: tuple[str, ...], answer: str) -> None:
     companion, clock = Scripted(), FakeClock()
@@ -171,7 +183,7 @@ async def test_leave_is_given_by_a_key(tmp_path: Path, keys: tuple[str, ...], an
     async with drawn(companion, tmp_path, clock=clock) as screen:
         await screen.says("build")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
-        clock.advance(CALM)
+        await clock.advance(CALM)
         await screen.pilot.press(*keys)
         await screen.shows("That was it.")
         assert companion.answers == [("q1", answer)]
@@ -201,6 +213,7 @@ async def test_keys_in_a_hurry_decide_nothing(tmp_path: Path) -> None:
         assert companion.answers == []
         companion.interrupt()
         await screen.shows("→ nobody answered in time")
+        await screen.until(lambda: screen.ui.chat.prompt.has_focus)
 
 
 async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> None:
@@ -211,7 +224,7 @@ async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> N
         await screen.types("so")
         companion._decided.set()
         await screen.shows("Allow once")
-        clock.advance(CALM)
+        await clock.advance(CALM)
         await screen.types("on")
         assert screen.ui.chat.prompt.text == "soon"
         assert companion.answers == []
@@ -228,7 +241,7 @@ async def test_a_question_is_answered_by_number_or_words(
     async with drawn(companion, tmp_path, clock=clock) as screen:
         await screen.says("paint")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
-        clock.advance(CALM)
+        await clock.advance(CALM)
         if typed != "2":
             await screen.pilot.press("escape")
         await screen.types(typed, *(("enter",) if typed != "2" else ()))
@@ -253,6 +266,16 @@ async def test_cards_open_by_key_and_mouse(tmp_path: Path) -> None:
         (thought,) = screen.ui.chat.query(Thinking)
         await screen.pilot.click(thought.head)
         await screen.shows("   Hm")
+
+
+async def test_typing_goes_to_the_prompt_wherever_one_is(tmp_path: Path) -> None:
+    async with drawn(Scripted(called("terminal", "{}", "x")), tmp_path) as screen:
+        await screen.says("look")
+        await screen.rests()
+        (card,) = screen.ui.chat.query(ToolCard)
+        card.head.focus()
+        await screen.types("hello")
+        assert screen.ui.chat.prompt.text == "hello"
 
 
 async def test_code_is_copied_by_key_and_mouse(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hermes.models.profile import EffortForm, Profile, nearest_effort
 from hermes.models.wire.anthropic_stream import REDACTED, THINKING, Sealed
 from hermes.models.wire.call_ids import plain_call_id
 from hermes.models.wire.offered import Offered
+from hermes.models.wire.optional import Optional
 from hermes.models.wire.pictures import Inline, Link, as_text, is_image, picture
 from hermes.models.wire.stream import Urls
 from hermes.ports.model import Calling, Request
@@ -61,6 +62,12 @@ class AnthropicRequestCodec:
         if cache_ttl != "5m":
             self._mark["ttl"] = cache_ttl
         self._offered = Offered(_tool)
+        self._optional = Optional(
+            display=r"display",
+            output_config=r"output_config|effort",
+            thinking=r"(?:not support|unsupported|not permitted).{0,60}thinking"
+            r"|thinking.{0,60}(?:not support|unsupported|not permitted)",
+        )
         self._encoder = msgspec.json.Encoder()
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
@@ -84,13 +91,34 @@ class AnthropicRequestCodec:
         limit = request.max_output or self._max_output or self._profile.most_output
         head: Block = {"model": self._model, "max_tokens": limit, "stream": True}
         if request.effort and self._may_think(request):
-            head |= _effort(request.effort, limit, self._profile)
+            head |= self._effort(request.effort, limit)
         if request.system.strip():
             head["system"] = [{"type": "text", "text": request.system, "cache_control": self._mark}]
         if request.tools:
             head["tools"] = self._offered(request.tools)
             head |= _calling(request.calling)
         return head | self._extra
+
+    def learn(self, refusal: str) -> bool:
+        return self._optional.learn(refusal)
+
+    def _effort(self, wanted: str, limit: int) -> Block:
+        profile = self._profile
+        if wanted == "none" or not self._optional.takes("thinking"):
+            return {}
+        if profile.effort is EffortForm.BUDGET:
+            budget = profile.budget(wanted)
+            thinking = {"type": "enabled", "budget_tokens": budget}
+            return {"thinking": thinking, "max_tokens": max(limit, budget + ROOM)}
+        if profile.effort is not EffortForm.ADAPTIVE:
+            return {}
+        head: Block = {"thinking": {"type": "adaptive"}}
+        if self._optional.takes("display"):
+            head["thinking"]["display"] = "summarized"
+        nearest = nearest_effort(wanted, profile.efforts)
+        if nearest and self._optional.takes("output_config"):
+            head["output_config"] = {"effort": nearest}
+        return head
 
     def _may_think(self, request: Request) -> bool:
         """A forced call excludes thoughts; so do steps of this turn that were made without any.
@@ -233,17 +261,3 @@ def _calling(wanted: Calling) -> Block:
     if wanted.one:
         choice["disable_parallel_tool_use"] = True
     return {} if choice == {"type": "auto"} else {"tool_choice": choice}
-
-
-def _effort(wanted: str, limit: int, profile: Profile) -> Block:
-    if wanted == "none":
-        return {}
-    if profile.effort is EffortForm.BUDGET:
-        budget = profile.budget(wanted)
-        thinking = {"type": "enabled", "budget_tokens": budget}
-        return {"thinking": thinking, "max_tokens": max(limit, budget + ROOM)}
-    if profile.effort is EffortForm.ADAPTIVE:
-        thinking = {"type": "adaptive", "display": "summarized"}
-        nearest = nearest_effort(wanted, profile.efforts)
-        return {"thinking": thinking} | ({"output_config": {"effort": nearest}} if nearest else {})
-    return {}

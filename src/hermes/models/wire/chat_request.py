@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.models.profile import EffortForm, Profile, Replay, nearest_effort
+from hermes.models.wire.optional import Optional
 from hermes.models.wire.pictures import as_text, is_image, missing
 from hermes.models.wire.stream import Urls
 from hermes.ports.model import Calling, Request
@@ -102,6 +103,10 @@ class ChatRequestCodec:
         self._profile = profile
         self._max_output = max_output
         self._extra = dict(extra or {})
+        self._optional = Optional(
+            stream_options=r"stream_options",
+            effort=r"reasoning_effort|enable_thinking|chat_template_kwargs",
+        )
         self._encoder = msgspec.json.Encoder()
         self._written: OrderedDict[str, _Written] = OrderedDict()
         self._offered: tuple[Sequence[ToolSpec], Raw] = ((), Raw(b"[]"))
@@ -181,12 +186,12 @@ class ChatRequestCodec:
 
     def _head(self, request: Request) -> dict[str, Any]:
         head: dict[str, Any] = {"model": self._model, "stream": True}
-        if self._profile.stream_usage:
+        if self._profile.stream_usage and self._optional.takes("stream_options"):
             head["stream_options"] = {"include_usage": True}
         limit = request.max_output or self._max_output
         if limit:
             head[self._profile.max_tokens_field] = limit
-        if request.effort:
+        if request.effort and self._optional.takes("effort"):
             head |= _effort(request.effort, self._profile)
         head |= self._extra
         if request.tools:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from hermes.models.profile import EffortForm, Profile, nearest_effort
 from hermes.models.wire.gemini_stream import Sealed
 from hermes.models.wire.offered import Offered
+from hermes.models.wire.optional import Optional
 from hermes.models.wire.pictures import Inline, Link, as_text, is_image, picture
 from hermes.models.wire.stream import Urls
 from hermes.ports.model import Calling, Request
@@ -52,6 +53,7 @@ class GeminiRequestCodec:
         self._max_output = max_output
         self._extra = dict(extra or {})
         self._offered = Offered(_tool)
+        self._optional = Optional(thinking=r"thinking")
         self._encoder = msgspec.json.Encoder()
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
@@ -77,11 +79,15 @@ class GeminiRequestCodec:
     def _shows(self, media: Media) -> bool:
         return self._profile.images and is_image(media)
 
+    def learn(self, refusal: str) -> bool:
+        return self._optional.learn(refusal)
+
     def _generation(self, request: Request) -> Part:
         generation: Part = {}
         if limit := request.max_output or self._max_output:
             generation["maxOutputTokens"] = limit
-        if request.effort and (thinking := _effort(request.effort, self._profile)):
+        effort = request.effort if self._optional.takes("thinking") else None
+        if effort and (thinking := _effort(effort, self._profile)):
             generation["thinkingConfig"] = thinking
         return generation
 
@@ -175,9 +181,15 @@ def _image(media: Media, images: Urls) -> Part:
         case Inline(media_type, data):
             return {"inlineData": {"data": data, "mimeType": media_type}}
         case Link(url):
-            return {"fileData": {"fileUri": url, "mimeType": "image/*"}}
+            return {"fileData": {"fileUri": url, "mimeType": _kind(url)}}
         case words:
             return {"text": words}
+
+
+def _kind(url: str) -> str:
+    """What a picture is, as far as its address tells; most are photographs."""
+    ending = url.partition("?")[0].rpartition(".")[2].lower()
+    return f"image/{ending}" if ending in {"png", "webp", "gif", "heic"} else "image/jpeg"
 
 
 def _unsealed(signature: str | None) -> str:

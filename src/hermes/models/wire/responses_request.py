@@ -13,6 +13,7 @@ from msgspec import Raw
 from hermes.models.profile import EffortForm, Profile, nearest_effort
 from hermes.models.wire.call_ids import plain_call_id
 from hermes.models.wire.offered import Offered
+from hermes.models.wire.optional import Optional
 from hermes.models.wire.pictures import as_text, is_image, missing
 from hermes.models.wire.responses_stream import SealedItem
 from hermes.models.wire.stream import Urls
@@ -49,6 +50,11 @@ class ResponsesRequestCodec:
         self._max_output = max_output
         self._extra = dict(extra or {})
         self._offered = Offered(_tool)
+        self._optional = Optional(
+            summary=r"reasoning[.\s_']*summar",
+            cache_key=r"prompt_cache_key",
+            reasoning=r"reasoning[._]effort|parameter:? '?reasoning|encrypted_content. is not",
+        )
         self._encoder = msgspec.json.Encoder()
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
@@ -73,17 +79,27 @@ class ResponsesRequestCodec:
         head: Item = {"model": self._model, "stream": True, "store": False}
         if request.system:
             head["instructions"] = request.system
-        if request.messages:
+        if request.messages and self._optional.takes("cache_key"):
             head["prompt_cache_key"] = request.messages[0].id
-        if self._profile.effort is not EffortForm.NOWHERE:
+        if self._profile.effort is not EffortForm.NOWHERE and self._optional.takes("reasoning"):
             head["include"] = ["reasoning.encrypted_content"]
-            head |= _effort(request.effort, self._profile)
+            head |= self._effort(request.effort)
         if limit := request.max_output or self._max_output:
             head["max_output_tokens"] = limit
         if request.tools:
             head["tools"] = self._offered(request.tools)
             head |= _calling(request.calling)
         return head | self._extra
+
+    def learn(self, refusal: str) -> bool:
+        return self._optional.learn(refusal)
+
+    def _effort(self, wanted: str | None) -> Item:
+        nearest = nearest_effort(wanted, self._profile.efforts) if wanted else None
+        reasoning: Item = {"effort": nearest} if nearest else {}
+        if self._optional.takes("summary"):
+            reasoning["summary"] = "auto"
+        return {"reasoning": reasoning} if reasoning else {}
 
     def _items(self, message: Message, images: Urls) -> list[Item | Raw]:
         match message:
@@ -176,9 +192,3 @@ def _calling(wanted: Calling) -> Item:
     if wanted.one:
         head["parallel_tool_calls"] = False
     return head
-
-
-def _effort(wanted: str | None, profile: Profile) -> Item:
-    nearest = nearest_effort(wanted, profile.efforts) if wanted else None
-    reasoning: Item = {"effort": nearest} if nearest else {}
-    return {"reasoning": reasoning | {"summary": "auto"}}

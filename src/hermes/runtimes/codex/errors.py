@@ -78,7 +78,10 @@ def is_login(text: str) -> bool:
 def failed(told: Told, said: str = "") -> ModelError:
     """The turn ended with an error; `said` is what codex wrote to its log meanwhile."""
     words = told.message or told.additional_details or "it did not say why"
-    if told.kind == "unauthorized" or is_login(f"{words}\n{told.additional_details or ''}\n{said}"):
+    # Its log also has the troubles of others, an MCP server's say: where codex knows better, it
+    # is not asked.
+    heard = said if told.kind in {"", "other"} else ""
+    if told.kind == "unauthorized" or is_login(f"{words}\n{told.additional_details}\n{heard}"):
         return login(words)
     kind = _KINDS.get(told.kind, ModelError)
     return kind(f"⚠️ Codex could not answer: {shown(words)}", hint=AGAIN)

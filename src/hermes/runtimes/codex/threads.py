@@ -28,19 +28,21 @@ KIND = "codex_thread"
 ON_REQUEST = "on-request"
 MOST = 32
 """Threads that are open at once, those with the newest turns."""
-USUAL_SANDBOX = "workspace-write"
+PROFILE = "hermes"
+"""What we call the permissions that we give; codex knows what `:workspace` is."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """`model` and `effort` are codex's own when they are empty.
 
-    `sandbox` is said when the person's own settings of codex say nothing. `config` is given to
-    each thread, MCP servers among it, and nothing is written to files of codex.
+    `closed` are paths that its commands may not even read; unless the person chose a sandbox in
+    codex's own settings. `config` is given to each thread, MCP servers among it, and nothing
+    is written to files of codex.
     """
 
     model: str = ""
     effort: str = ""
-    sandbox: str = USUAL_SANDBOX
+    closed: Sequence[str] = ()
     config: Mapping[str, object] = {}
 
 
@@ -83,6 +85,7 @@ class _Given(Struct, rename="camel"):
 
 class _CodexConfig(Struct):
     sandbox_mode: str | None = None
+    default_permissions: str | None = None
 
 
 class _ConfigRead(Struct):
@@ -180,24 +183,26 @@ class Threads:
     async def _params(self, server: AppServer, errand: Errand) -> Json:
         settings = self._settings
         params: Json = {"cwd": errand.scope.workspace, "approvalPolicy": ON_REQUEST}
+        config = dict(settings.config)
         if not await self._has_sandbox(server, errand.scope.workspace):
-            params["sandbox"] = settings.sandbox
+            config |= confinement(settings.closed)
+        if config:
+            params["config"] = config
         if errand.system:
             params["developerInstructions"] = errand.system
         if settings.model:
             params["model"] = settings.model
-        if settings.config:
-            params["config"] = dict(settings.config)
         return params
 
     async def _has_sandbox(self, server: AppServer, cwd: str) -> bool:
         """Whether the person chose one in codex's own settings."""
         try:
             given = await server.call(names.CONFIG_READ, {"cwd": cwd}, self._patience.thread)
-            return msgspec.json.decode(given, type=_ConfigRead).config.sandbox_mode is not None
+            chosen = msgspec.json.decode(given, type=_ConfigRead).config
         except (ModelError, msgspec.DecodeError) as error:
             log.info("the settings of codex could not be read: %s", error)
             return False
+        return bool(chosen.sandbox_mode or chosen.default_permissions)
 
     async def _tell_the_rest(
         self, server: AppServer, thread: str, behind: Sequence[Message]
@@ -206,6 +211,12 @@ class Threads:
         if items:
             params: Json = {"threadId": thread, "items": items}
             await server.call(names.THREAD_INJECT, params, self._patience.thread)
+
+
+def confinement(closed: Sequence[str]) -> Json:
+    """Commands write in the working folder, without network, and do not see what is closed."""
+    own: Json = {"extends": ":workspace", "filesystem": dict.fromkeys(closed, "deny")}
+    return {"default_permissions": PROFILE, "permissions": {PROFILE: own}}
 
 
 def apart(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[User]]:

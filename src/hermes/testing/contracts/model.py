@@ -221,6 +221,20 @@ class ModelContract:
             heard = await listen(model, Request(ASKED.system, history))
         assert heard.answer.text == "It is x."
 
+    async def test_thoughts_can_be_sent_back(self, rig: Rig) -> None:
+        first = Played(
+            thought=("let me ", "see"),
+            text=("On it.",),
+            calls=(("call_1", "look", "{}"), ("call_2", "look", "{}")),
+            stop=Stop.TOOLS,
+        )
+        async with rig.playing(first, Played(text=("Done.",))) as model:
+            thought = (await listen(model)).answer
+            results = [Result(f"r{n}", f"call_{n}", (Text("x"),)) for n in (1, 2)]
+            history = [*ASKED.messages, thought, *results]
+            heard = await listen(model, Request(ASKED.system, history, effort="high"))
+        assert heard.answer.text == "Done."
+
     async def test_streams_run_side_by_side(self, rig: Rig) -> None:
         answers = [Played(text=("same",))] * 5
         texts: list[str] = []

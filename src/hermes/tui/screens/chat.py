@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from msgspec import Struct
-from textual import on, work
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -105,6 +105,7 @@ class Chat(Screen[None]):
         self._began: float | None = None
         self._cost: float | None = None
         self._leaving = False
+        self._over = False
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -160,17 +161,23 @@ class Chat(Screen[None]):
         try:
             await self._house.errands.do(lambda: companion.say(parts, self._post.put))
         finally:
-            await self._write()
-            await self._scribe.end()
             self._began = None
-            self._now = companion.now
-            await self.transcript.tidy()
-            self.changed()
+            if not self._over:
+                await self._write()
+                await self._scribe.end()
+                self._now = companion.now
+                await self.transcript.tidy()
+                self.changed()
         if (ended := self._scribe.ended) is not None:
             spent = await self._house.errands.do(lambda: companion.cost(ended))
             if spent is not None:
                 self._cost = (self._cost or 0.0) + spent
             self.changed()
+
+    def part(self) -> None:
+        """Nothing more is written: the screen is about to go."""
+        self._over = True
+        self.workers.cancel_all()
 
     def give_back(self, text: str) -> None:
         rest = f"\n{self.prompt.text}" if self.prompt.text else ""
@@ -181,7 +188,7 @@ class Chat(Screen[None]):
 
     def changed(self) -> None:
         """Show how things are."""
-        if not self.is_attached:
+        if self._over or not self.is_attached:
             return
         waiting = self.talk.queued
         queue = self.query_one("#queue", Static)
@@ -246,6 +253,16 @@ class Chat(Screen[None]):
 
     # What people do.
 
+    def on_key(self, event: events.Key) -> None:
+        """Whoever types wants to say something, wherever the focus was left."""
+        known = event.key in self.active_bindings
+        if not event.is_printable or known or self.prompt.has_focus or event.character is None:
+            return
+        event.stop()
+        event.prevent_default()
+        self.prompt.focus()
+        self.prompt.insert(event.character)
+
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
         self._leaving = False
@@ -277,6 +294,10 @@ class Chat(Screen[None]):
             await self._house.aside.do(lambda: companion.answer(event.question, event.words))
         except HermesError as error:
             await self.show_note(error.sentence, "error")
+
+    @on(QuestionCard.Left)
+    def _question_left(self) -> None:
+        self.prompt.focus()
 
     @on(Transcript.Moved)
     def _moved(self) -> None:

@@ -77,6 +77,9 @@ class QuestionCard(Vertical):
             self.question = question
             self.words = words
 
+    class Left(Message):
+        """It had the keyboard, and needs it no more."""
+
     def __init__(self, question: Question, clock: Clock) -> None:
         super().__init__()
         self.question = question
@@ -128,6 +131,8 @@ class QuestionCard(Vertical):
         """It was answered, here or elsewhere, or the time is over."""
         self.open = False
         self._answer = answer
+        if self._choices is not None and self._choices.has_focus:
+            self.post_message(self.Left())
         self.add_class("settled")
         with app_of(self).batch_update():
             await self.query("Choices, .hint").remove()

@@ -48,9 +48,10 @@ def status_line(facts: Facts, width: int) -> Content:
     room = width
     for place in sorted(range(len(parts)), key=lambda place: parts[place][0]):
         need = width_of(parts[place][1]) + (3 if kept else 0)
-        if need <= room:
-            kept.append(place)
-            room -= need
+        if need > room:
+            break
+        kept.append(place)
+        room -= need
     shown = [Content.styled(parts[place][1], parts[place][2]) for place in sorted(kept)]
     if not shown and parts:
         return Content(fit(parts[0][1], width))

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio.streams.text import TextReceiveStream
 
-from codexes import CONFIG, codex_pids
+from codexes import codex_config, codex_pids
 from hermes.app.build import App, Choices, open_app
 from hermes.app.command_services import command_services
 from hermes.config.env import Env
@@ -37,11 +37,15 @@ approvals:
 """
 
 
-def furnished(path: Path, url: str, runtime: str = "codex_app_server") -> Home:
+def furnished(
+    path: Path,
+    url: str,
+    runtime: str = "codex_app_server",
+    sandbox: str = "danger-full-access",
+) -> Home:
     for name in ("codex", "work"):
         (path / name).mkdir(exist_ok=True)
-    text = CONFIG.format(url=url, sandbox="danger-full-access")
-    (path / "codex" / "config.toml").write_text(text)
+    (path / "codex" / "config.toml").write_text(codex_config(url, sandbox))
     home = Home(root=path, path=path)
     if not home.config.exists():
         home.config.write_text(SETTINGS.format(url=url, runtime=runtime))
@@ -65,10 +69,12 @@ async def profile(
     runtime: str = "codex_app_server",
     *,
     looks_back: bool = False,
+    sandbox: str = "danger-full-access",
+    source: str = "cli",
 ) -> AsyncGenerator[App]:
-    home = furnished(path, url, runtime)
+    home = furnished(path, url, runtime, sandbox)
     env = Env(variables(path, program))
-    choices = Choices(workspace=str(path / "work"), looks_back=looks_back)
+    choices = Choices(workspace=str(path / "work"), looks_back=looks_back, source=source)
     async with open_app(home, env, choices) as app:
         yield app
 
@@ -134,6 +140,25 @@ async def test_killed_in_mid_turn_the_session_goes_on(tmp_path: Path, program: s
         assert asked.count("which word?") == 1
 
 
+async def test_commands_of_codex_do_not_see_the_home(tmp_path: Path, program: str) -> None:
+    (tmp_path / ".env").write_text("MY_SECRET=hidden-value\n")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id").write_text("hidden-key")
+    look = "cat ../.env ../.ssh/id; echo x > ../config.yaml; echo yes > made; cat made"
+    steps = [Reply(calls=[Call("exec_command", {"cmd": look})]), Reply(text="done")]
+    async with serve(Script(rules=[Rule(contains="go", steps=steps)])) as model:
+        async with profile(tmp_path, model.url, program, sandbox="") as app:
+            answer = await collect(app, [Text("go")])
+            assert answer.ended.outcome is Outcome.DONE, answer.ended
+            settings = app.home.config.read_text()
+        asked = model.requests[-1].body.decode()
+    (result,) = [text_of(one) for one in answer.messages if isinstance(one, Result)]
+    assert "hidden" not in asked
+    assert "Permission denied" in result
+    assert "yes\n" in result
+    assert "openai_runtime" in settings
+
+
 async def test_the_runtime_is_chosen_by_a_command(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model, profile(tmp_path, model.url, program, "auto") as app:
         runtimes = command_services(app).runtimes
@@ -174,6 +199,15 @@ async def test_our_own_loop_looks_back_on_turns_of_codex(tmp_path: Path, program
 
 def looks_back(request: Exchange) -> bool:
     return request.path.endswith("/chat/completions") and b'"memory"' in request.body
+
+
+async def test_whoever_says_which_tools_there_are_stays_here(tmp_path: Path, program: str) -> None:
+    opened = profile(tmp_path, "", program, source="api_server")
+    async with serve(script()) as model:
+        furnished(tmp_path, model.url)
+        async with opened as app:
+            await collect(app, [Text("hello")])
+        assert model.requests[0].path.endswith("/chat/completions")
 
 
 async def test_a_session_of_another_provider_stays_here(tmp_path: Path, program: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from anyio.to_thread import run_sync
 
-from codexes import CONFIG
+from codexes import codex_config
 from hermes.compat.agent_transports_codex_app_server_session import (
     CodexAppServerSession,
     TurnResult,
@@ -79,5 +79,4 @@ def _talk() -> tuple[Json, Json]:
 
 
 def write_config(path: Path, url: str) -> None:
-    text = CONFIG.format(url=url, sandbox="danger-full-access")
-    (path / "codex" / "config.toml").write_text(text)
+    (path / "codex" / "config.toml").write_text(codex_config(url))

@@ -9,9 +9,14 @@ import pytest
 from msgspec import Struct
 
 from codexes import Bench, CodexHouse, Rules, codex_house
+from hermes.kit.clock import SystemClock
+from hermes.ports.counsel import Ruling, Wish
+from hermes.ports.sink import Emit
+from hermes.runtimes.codex.service import Patience
 from hermes.runtimes.codex.threads import Settings
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, Result, text_of
+from hermes.schema.scope import Scope
 from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
 from hermes.testing.mock_openai.server import MockServer
 
@@ -138,6 +143,59 @@ async def test_permissions(tmp_path: Path, program: str, allowed: bool) -> None:
     (wish,) = rules.wishes
     assert wish.reason == "I need the net"
     assert ('"enabled":true' in output_of(model)) is allowed
+
+
+class Thinking(Rules):
+    """Takes its time; `asked` is set when somebody waits for it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(allowed=True)
+        self._seconds = seconds
+        self.asked = anyio.Event()
+
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        self.asked.set()
+        await SystemClock().sleep(self._seconds)
+        return await super().rule(scope, wish, tell)
+
+
+ESCALATED = Call("exec_command", {"cmd": "echo hi", "sandbox_permissions": "require_escalated"})
+
+
+async def test_who_is_asked_may_think(tmp_path: Path, program: str) -> None:
+    async with serve(calls(ESCALATED)) as model:
+        bench = Bench(
+            url=model.url,
+            path=tmp_path,
+            program=program,
+            sandbox="read-only",
+            counsel=Thinking(2.0),
+            patience=Patience(deadline=1.5),
+        )
+        async with codex_house(bench) as house:
+            assert await house.ask("go") is Outcome.DONE, house.ended
+    assert text_of(result_of(house.said)) == "hi\n"
+
+
+async def test_who_is_asked_is_asked_no_more_after_an_interrupt(
+    tmp_path: Path, program: str
+) -> None:
+    rules = Thinking(600)
+    async with serve(calls(ESCALATED)) as model:
+        bench = Bench(
+            url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
+        )
+        async with codex_house(bench) as house:
+            with anyio.fail_after(20):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(house.ask, "go")
+                    await rules.asked.wait()
+                    group.cancel_scope.cancel()
+            model.script.rules.clear()
+            assert await house.ask("and now?") is Outcome.DONE, house.ended
+            assert house.service.started == 1
+    assert rules.wishes == []
+    assert result_of(house.said).failed
 
 
 async def test_many_sessions_share_one_process(tmp_path: Path, program: str) -> None:

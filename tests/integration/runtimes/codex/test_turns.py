@@ -1,6 +1,7 @@
 """Whole turns with the real codex against the mock model."""
 
 import os
+import shutil
 import signal
 import struct
 import zlib
@@ -321,6 +322,20 @@ async def test_a_thread_goes_on_in_another_process(tmp_path: Path, program: str)
         bench = Bench(url=model.url, path=tmp_path, program=program)
         async with codex_house(bench) as house:
             await house.ask("the word is swordfish")
+        async with codex_house(bench) as later:
+            later.said = list(house.said)
+            assert await later.ask("which word?") is Outcome.DONE, later.ended
+    asked = model.requests[-1].body.decode()
+    assert asked.count("the word is swordfish") == 1
+    assert asked.count("I will remember.") == 1
+
+
+async def test_a_thread_that_is_gone_begins_anew(tmp_path: Path, program: str) -> None:
+    async with serve(Script(default=Reply(text="I will remember."))) as model:
+        bench = Bench(url=model.url, path=tmp_path, program=program)
+        async with codex_house(bench) as house:
+            await house.ask("the word is swordfish")
+        shutil.rmtree(tmp_path / "codex")
         async with codex_house(bench) as later:
             later.said = list(house.said)
             assert await later.ask("which word?") is Outcome.DONE, later.ended

@@ -56,6 +56,13 @@ def test_the_kind_that_codex_names_counts() -> None:
     assert type(failed(Told("no", Raw(b"[1]")))) is ModelError
 
 
+def test_the_log_counts_only_where_codex_does_not_know_better() -> None:
+    log = "WARN mcp: status 401 from the server of somebody else"
+    assert isinstance(failed(Told("it went wrong", Raw(b'"other"')), log), Unauthorized)
+    known = failed(Told("it went wrong", Raw(b'"serverOverloaded"')), log)
+    assert not isinstance(known, Unauthorized)
+
+
 def test_last_words_of_a_dead_process() -> None:
     assert isinstance(died("a\nERROR auth: invalid_grant\n"), Unauthorized)
     assert "out of cheese." in str(died("warn\npanicked: out of cheese\n"))

@@ -1,0 +1,106 @@
+"""How fast streams are read: events per second of one core, and its time for a thousand tokens."""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import anyio
+
+from bench.report import Number
+from hermes.kit.clock import SystemClock
+from hermes.kit.sse import SseReader
+from hermes.models.anthropic_messages import AnthropicWire
+from hermes.models.chat_completions import ChatWire
+from hermes.models.driver import Served, WireModel
+from hermes.models.endpoint import Place
+from hermes.models.gemini_native import GeminiWire
+from hermes.models.images import Images
+from hermes.models.openai_responses import ResponsesWire
+from hermes.models.wire.stream import Wire
+from hermes.ports.model import Request
+from hermes.schema.messages import Text, User
+from hermes.testing.mock_anthropic import AnthropicDialect
+from hermes.testing.mock_gemini import GeminiDialect
+from hermes.testing.mock_openai.frames import DONE, stream_frames
+from hermes.testing.mock_openai.script import Reply
+from hermes.testing.mock_openai.server import Exchange
+from hermes.testing.mock_responses import ResponsesDialect
+from hermes.testing.wires import MemoryBlobs
+
+TOKENS = 20_000
+WORD = "word "
+ROUNDS = 5
+READ = 16 * 1024
+SERVED = Served(model="m", provider="p", window=128_000)
+ASKED = Request("", [User("u", (Text("go"),))])
+
+
+def measure() -> Iterator[Number]:
+    for name, make, frames in _wires():
+        rate = max(_read(make(SERVED), frames) for _ in range(ROUNDS))
+        yield Number(
+            name=f"{name}: stream events read, one core",
+            value=1e6 / rate,
+            unit="µs each",
+            bar=10,
+        )
+        cost = min(anyio.run(_driven, make(SERVED), frames) for _ in range(ROUNDS))
+        yield Number(
+            name=f"{name}: CPU for 1,000 tokens, one read each", value=cost, unit="ms", bar=10
+        )
+
+
+def _wires() -> Iterator[tuple[str, Callable[[Served], Wire], list[bytes]]]:
+    reply = Reply(text=WORD * TOKENS, chunk=len(WORD))
+    asked = Exchange("POST", "/v1/models/m:streamGenerateContent", {}, b'{"model":"m"}')
+    chat = [*stream_frames(reply, "m", 1, usage=True), DONE]
+    yield "chat completions", ChatWire, chat
+    yield "anthropic", AnthropicWire, AnthropicDialect().frames(reply, asked, 1)
+    yield "responses", ResponsesWire, ResponsesDialect().frames(reply, asked, 1)
+    yield "gemini", GeminiWire, GeminiDialect().frames(reply, asked, 1)
+
+
+def _read(wire: Wire, frames: list[bytes]) -> float:
+    """Events per second, in reads as a busy socket gives them."""
+    whole = b"".join(frames)
+    reads = [whole[at : at + READ] for at in range(0, len(whole), READ)]
+    reader, stream = SseReader(), wire.stream()
+    begun = time.process_time()
+    for data in reads:
+        stream.feed([event.data for event in reader.feed(data) if event.data != b"[DONE]"])
+    took = time.process_time() - begun
+    stream.close()
+    assert stream.answer("m", "p").text == WORD * TOKENS
+    return len(frames) / took
+
+
+class _Replay:
+    """An endpoint that gives every frame as a read of its own."""
+
+    place = Place(base_url="http://replay/v1")
+
+    def __init__(self, frames: list[bytes]) -> None:
+        self._frames = iter(frames)
+
+    @asynccontextmanager
+    async def post(self, *_: object) -> AsyncGenerator[SimpleNamespace]:
+        content = SimpleNamespace(readany=self._readany, at_eof=lambda: True)
+        yield SimpleNamespace(
+            status=200, content_type="text/event-stream", content=content, headers={}
+        )
+
+    async def _readany(self) -> bytes:
+        return next(self._frames, b"")
+
+
+async def _driven(wire: Wire, frames: list[bytes]) -> float:
+    """Milliseconds of CPU for a thousand tokens, from the read to whoever listens."""
+    model = WireModel(_Replay(frames), SERVED, Images(MemoryBlobs()), SystemClock(), wire)  # pyright: ignore[reportArgumentType]
+    begun = time.process_time()
+    async with model.stream(ASKED) as chunks:
+        heard = 0
+        async for _ in chunks:
+            heard += 1
+    assert heard == TOKENS + 1
+    return (time.process_time() - begun) * 1e6 / TOKENS

@@ -1,0 +1,90 @@
+"""Pictures of the terminal UI for the README: a small talk, played on a screen nobody sees.
+
+python scripts/screens.py            writes docs/screens/*.svg
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from companions import Scripted, answered, called, leave_asked  # noqa: E402
+from drawn import Drawn, drawn  # noqa: E402
+
+PLACE = ROOT / "docs" / "screens"
+SIZE = (92, 30)
+DIFF = """\
+--- a/greet.py
++++ b/greet.py
+@@ -1,2 +1,2 @@
+ def greet(name):
+-    print("hello" + name)
++    print(f"hello {name}")
+"""
+ANSWER = """\
+The greeting ran its words together. I put a **space** between them and ran the tests:
+
+```python
+def greet(name: str) -> None:
+    print(f"hello {name}")
+```
+
+- `greet.py` changed in one line
+- all **12 tests** pass
+"""
+TESTS = "............\n12 passed in 0.31s"
+
+
+def companion() -> Scripted:
+    one = Scripted()
+    one.turns = [
+        [
+            *called("read_file", '{"path": "greet.py"}', "def greet(name):", call="c1"),
+            *called("patch", '{"path": "greet.py"}', DIFF, call="c2"),
+            *called("terminal", '{"command": "pytest -q"}', TESTS, call="c3"),
+            *answered(ANSWER, used=38_000),
+        ],
+        [leave_asked(subject="git push origin main"), one.until_decided],
+    ]
+    return one
+
+
+def keep(screen: Drawn, name: str) -> None:
+    svg = screen.ui.export_screenshot(title="hermes")
+    (PLACE / f"{name}.svg").write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n")
+
+
+async def take(look: str, folder: Path) -> None:
+    partner = companion()
+    async with drawn(partner, folder, size=SIZE, look=look) as screen:
+        await screen.says("The greeting looks wrong. Can you fix it?")
+        await screen.rests()
+        keep(screen, f"chat-{look}")
+        if look == "light":
+            return
+        await screen.pilot.press("ctrl+r")
+        await screen.shows("Fix the fence")
+        keep(screen, "sessions")
+        await screen.pilot.press("escape")
+        await screen.says("Push it")
+        await screen.shows("Allow once")
+        keep(screen, "approval")
+        partner.interrupt()
+        await screen.rests()
+        await screen.types("/re")
+        await screen.shows(" /retry")
+        keep(screen, "commands")
+
+
+async def main() -> None:
+    PLACE.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as folder:
+        for look in ("dark", "light"):
+            await take(look, Path(folder))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

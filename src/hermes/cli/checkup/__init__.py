@@ -1,0 +1,1 @@
+"""What `hermes doctor` looks at, one module for each part of the house."""

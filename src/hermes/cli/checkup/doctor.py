@@ -1,0 +1,142 @@
+"""What `hermes doctor` does: look at everything, mend what is safe, tell the rest."""
+
+import logging
+from argparse import Namespace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+
+import anyio
+import msgspec
+from msgspec import structs
+
+from hermes.cli.checkup.finding import Finding, Grade, Patient, told, wrong
+from hermes.cli.checkup.house import check_disk, check_home, check_python
+from hermes.cli.checkup.settings import read_settings
+from hermes.cli.context import CliContext
+from hermes.cli.export.plain import flat
+from hermes.cli.style import Style
+from hermes.config.home import Home
+from hermes.kit.clock import SystemClock
+from hermes.kit.text import plural
+from hermes.schema.errors import ConfigError, HermesError
+
+log = logging.getLogger(__name__)
+
+_COLOURS = {Grade.OK: "green", Grade.WARNING: "yellow", Grade.ERROR: "red", Grade.FIXED: "cyan"}
+
+
+def perform(args: Namespace, context: CliContext) -> int:
+    findings = anyio.run(_all, context)
+    if args.fix:
+        findings = [_mended(one) for one in findings]
+    if args.json:
+        rows = [{name: getattr(one, name) for name in _FIELDS} for one in findings]
+        context.stdout.write(msgspec.json.encode(rows).decode() + "\n")
+    else:
+        _print(context, findings)
+    return int(any(one.grade is Grade.ERROR for one in findings))
+
+
+_FIELDS = ("check", "grade", "says", "fix")
+
+
+async def _all(context: CliContext) -> list[Finding]:
+    return [one async for one in _findings(context)]
+
+
+async def _findings(context: CliContext) -> AsyncIterator[Finding]:
+    yield check_python()
+    try:
+        home = context.home()
+    except ConfigError as error:
+        yield told("home", error, "export HERMES_HOME=~/.hermes")
+        return
+    for one in _house(home):
+        yield one
+    patient, settings = read_settings(context, home, SystemClock())
+    for one in settings:
+        yield one
+    if patient is None:
+        return
+    for check, name in await _deeper():
+        for one in await _guarded(check, name, patient):
+            yield one
+
+
+def _house(home: Home) -> list[Finding]:
+    try:
+        return [*check_home(home), check_disk(home)]
+    except OSError as error:
+        return [_unseen("home", error)]
+
+
+async def _deeper() -> Sequence[tuple[Callable[[Patient], Awaitable[Iterable[Finding]]], str]]:
+    """Loaded only now: with broken settings there is nothing for them to look at."""
+    from hermes.cli.checkup.hands import check_sandbox
+    from hermes.cli.checkup.keeping import check_kept
+    from hermes.cli.checkup.serving import check_channels, check_gateway
+    from hermes.cli.checkup.thinking import check_model
+
+    async def serving(patient: Patient) -> Iterable[Finding]:
+        return [*check_gateway(patient.home), *check_channels(patient)]
+
+    return [
+        (check_model, "model"),
+        (check_sandbox, "sandbox"),
+        (check_kept, "database"),
+        (serving, "gateway"),
+    ]
+
+
+async def _guarded(
+    check: Callable[[Patient], Awaitable[Iterable[Finding]]], name: str, patient: Patient
+) -> Iterable[Finding]:
+    """A check that fails is a finding, and keeps no other from being made."""
+    try:
+        return await check(patient)
+    except HermesError as error:
+        return [told(name, error, "hermes logs errors")]
+    except OSError as error:
+        return [_unseen(name, error)]
+
+
+def _unseen(name: str, error: OSError) -> Finding:
+    log.warning("the check %s failed", name, exc_info=error)
+    says = f"It could not be checked: {error.strerror or error} ({error.filename or 'no file'})."
+    return wrong(name, says, "hermes logs errors")
+
+
+def _mended(finding: Finding) -> Finding:
+    if finding.mend is None:
+        return finding
+    try:
+        finding.mend()
+    except HermesError as error:
+        return structs.replace(finding, grade=Grade.ERROR, fix=error.sentence)
+    except OSError as error:
+        why = f"{finding.fix}   (could not be done: {error.strerror})"
+        return structs.replace(finding, grade=Grade.ERROR, fix=why)
+    return structs.replace(finding, grade=Grade.FIXED, fix="")
+
+
+def _print(context: CliContext, findings: Sequence[Finding]) -> None:
+    style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
+    width = max(len(grade) for grade in Grade)
+    checks = max(len(one.check) for one in findings)
+    for one in findings:
+        grade = style(f"{one.grade:<{width}}", _COLOURS[one.grade])
+        context.stdout.write(f"{grade}  {one.check:<{checks}}  {flat(one.says)}\n")
+        if one.fix:
+            space = " " * (width + checks + 4)
+            context.stdout.write(f"{space}{style('→', 'dim')} {flat(one.fix)}\n")
+    context.stdout.write(f"\n{_verdict(findings)}\n")
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    counts = {grade: sum(one.grade is grade for one in findings) for grade in Grade}
+    if not counts[Grade.ERROR] and not counts[Grade.WARNING]:
+        return "Everything is fine."
+    said = f"{plural(counts[Grade.ERROR], 'error')}, {plural(counts[Grade.WARNING], 'warning')}."
+    mendable = sum(
+        one.mend is not None and one.grade in {Grade.ERROR, Grade.WARNING} for one in findings
+    )
+    return f"{said} {mendable} of them can be mended: hermes doctor --fix" if mendable else said

@@ -1,0 +1,80 @@
+"""Whether what is kept is whole: the database, the memory files, the skills."""
+
+from collections.abc import Iterator
+
+from hermes.app.archive import open_archive
+from hermes.app.learning import Learning
+from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
+from hermes.kit.text import plural
+from hermes.memory.entries import Target
+from hermes.schema.errors import StoreError, UsageError
+from hermes.store.sqlite import SqliteStore
+
+_RESTORE = "Copy it away, then put a backup in its place; `hermes sessions backup` makes them."
+_MOST = 5
+"""Findings of one kind that are told one by one."""
+
+
+async def check_kept(patient: Patient) -> list[Finding]:
+    if not patient.home.state_db.exists():
+        return [well("database", "nothing is stored yet")]
+    try:
+        async with open_archive(patient.home, patient.clock) as store:
+            findings = [*await _database(store), *_learned(patient, store)]
+    except StoreError as error:
+        return [told("database", error, _RESTORE)]
+    return findings
+
+
+async def _database(store: SqliteStore) -> list[Finding]:
+    trouble = await store.integrity()
+    if trouble:
+        return [
+            wrong("database", f"{store.path} is damaged: {trouble[0]}.", _RESTORE),
+        ]
+    stats = await store.stats()
+    findings = [
+        well(
+            "database",
+            f"whole; {plural(stats.sessions, 'session')}, {plural(stats.messages, 'message')}",
+        )
+    ]
+    if stats.parked:
+        findings.append(
+            odd(
+                "database",
+                f"Given up on, after many tries: {plural(stats.parked, 'message')}.",
+                "hermes gateway status --deep",
+            )
+        )
+    return findings
+
+
+def _learned(patient: Patient, store: SqliteStore) -> Iterator[Finding]:
+    learning = Learning(patient.home, patient.env, patient.config, store, patient.clock)
+    for target in Target:
+        try:
+            sheet = learning.notebook.read_now(target)
+        except UsageError as error:
+            yield told("memory", error, "Put a text file in its place, or take it away.")
+            continue
+        file = patient.home.path / target.file
+        if sheet.odd:
+            yield odd(
+                "memory",
+                f"{file} is not as the agent writes it; a copy is kept before it changes it.",
+                "hermes memory show",
+            )
+        if sum(map(len, sheet.entries)) > sheet.limit:
+            yield odd(
+                "memory",
+                f"{file} is longer than it may be: {sheet.usage}.",
+                f"Shorten it by hand: {file}",
+            )
+    troubles = learning.shelf.troubles()
+    for file, trouble in list(troubles.items())[:_MOST]:
+        yield odd("skills", f"{file}: {trouble}", f"Correct it by hand: {file}")
+    if len(troubles) > _MOST:
+        yield odd("skills", f"… and {len(troubles) - _MOST} more", "hermes skills list")
+    if not troubles:
+        yield well("skills", plural(len(learning.shelf.skills()), "skill"))

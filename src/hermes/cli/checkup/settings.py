@@ -1,0 +1,43 @@
+"""Whether `.env` and `config.yaml` can be read, and what is odd in them."""
+
+from collections.abc import Sequence
+
+from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
+from hermes.cli.context import CliContext
+from hermes.config.dotenv import env_of
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.load import check_config, load_config
+from hermes.config.problems import Problem, Severity
+from hermes.kit.clock import Clock
+from hermes.schema.errors import ConfigError
+
+_EDIT = "hermes config edit"
+
+
+def read_settings(
+    context: CliContext, home: Home, clock: Clock
+) -> tuple[Patient | None, Sequence[Finding]]:
+    """What all other checks need; None when it cannot be had."""
+    try:
+        env = env_of(home.dotenv, context.env)
+    except ConfigError as error:
+        return None, [told("settings", error, f"Correct it by hand: {home.dotenv}")]
+    findings = [_finding(one) for one in check_config(home, env)]
+    patient = _patient(home, env, clock)
+    if not findings:
+        there = f"{home.config} is fine" if home.config.exists() else "all have their defaults"
+        findings = [well("settings", there)]
+    return patient, findings
+
+
+def _patient(home: Home, env: Env, clock: Clock) -> Patient | None:
+    try:
+        return Patient(home=home, env=env, config=load_config(home, env).config, clock=clock)
+    except ConfigError:
+        return None
+
+
+def _finding(problem: Problem) -> Finding:
+    grade = wrong if problem.severity is Severity.ERROR else odd
+    return grade("settings", str(problem), problem.hint or _EDIT)

@@ -1,0 +1,69 @@
+"""Whether there is a model, and whether it can be reached with the key there is."""
+
+from collections.abc import Iterator
+
+import anyio
+
+from hermes.app.model_settings import model_settings
+from hermes.app.models import ModelDesk
+from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
+from hermes.kit.text import did_you_mean
+from hermes.models.address import shown_url
+from hermes.models.discover import list_models
+from hermes.models.resolve import Target
+from hermes.models.settings import Flags
+from hermes.schema.errors import BadRequest, ConfigError, ModelError
+from hermes.store.blobs import FileBlobs
+
+PATIENCE = 5.0
+"""Seconds for all of it."""
+
+
+async def check_model(patient: Patient) -> list[Finding]:
+    home = patient.home
+    blobs = FileBlobs(home.cache / "blobs")
+    settings = model_settings(patient.config)
+    desk = ModelDesk(home, patient.env, settings, blobs, patient.clock)
+    where = "the model"
+    try:
+        with anyio.fail_after(PATIENCE):
+            target = (await desk.resolve(Flags())).primary
+            where = f"{target.provider} at {shown_url(target.base_url)}"
+            models = await list_models(target, PATIENCE)
+    except TimeoutError:
+        return [_too_slow(where)]
+    except ConfigError as error:
+        return [wrong("model", _sentence(error), f"hermes setup   ({error.hint})")]
+    except BadRequest as error:
+        # Some servers answer well and have no list.
+        return [odd("model", f"It could not be checked: {error}.", "hermes -z hello")]
+    except ModelError as error:
+        return [told("model", error, "hermes setup")]
+    finally:
+        await desk.aclose()
+    return list(_listed(target, list(models)))
+
+
+def _listed(target: Target, models: list[str]) -> Iterator[Finding]:
+    if models and target.model not in models:
+        near = did_you_mean(target.model, models)
+        yield odd(
+            "model",
+            f"{target.provider} does not list {target.model!r}. {near}".strip(),
+            f"hermes model   (then: hermes model NAME --provider {target.provider})",
+        )
+        return
+    yield well("model", f"{target.provider}/{target.model} answers")
+
+
+def _too_slow(where: str) -> Finding:
+    return wrong(
+        "model",
+        f"No answer from {where} within {PATIENCE:.0f} seconds.",
+        "Check the network and the address, then: hermes model",
+    )
+
+
+def _sentence(error: ConfigError) -> str:
+    said = str(error)
+    return f"{said[:1].upper()}{said[1:]}."

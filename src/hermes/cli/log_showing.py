@@ -1,0 +1,87 @@
+"""What `hermes logs` does: print the last records that are wanted, then those that come."""
+
+import os
+import time
+from argparse import Namespace
+from collections.abc import Iterable
+
+import anyio
+
+from hermes.app.archive import open_archive
+from hermes.cli.context import CliContext
+from hermes.cli.export.plain import harmless
+from hermes.cli.log_reading import Follower, Opened, Wanted, level_in
+from hermes.cli.style import Style
+from hermes.cli.verbs.sessions.when import age
+from hermes.config.home import Home
+from hermes.kit.clock import SystemClock
+from hermes.schema.errors import StoreError, UsageError
+from hermes.schema.scope import OWNER
+
+GLANCE = 0.25
+"""Seconds between two looks at a log that is followed."""
+_COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
+
+
+def show_logs(args: Namespace, context: CliContext) -> int:
+    if args.number < 0:
+        raise UsageError("-n needs a number that is not negative.", hint="For example: -n 100")
+    home = context.home()
+    path = home.logs / f"{args.log}.log"
+    wanted = _wanted(args, home)
+    each_line = args.log == "gateway"
+    opened = Opened(path, each_line=each_line)
+    try:
+        if not opened.files and not args.follow:
+            context.stderr.write(f"Nothing was logged yet in {path}\n")
+            return 0
+        place = opened.last(args.number, wanted)
+        if place is not None:
+            _print(context, filter(wanted, opened.records(place)))
+        elif opened.files:
+            opened.files[-1].seek(0, os.SEEK_END)
+        if not args.follow:
+            return 0
+        follower = Follower(path, opened.newest(), each_line=each_line)
+    finally:
+        opened.close()
+    try:
+        while True:
+            _print(context, filter(wanted, follower.look()))
+            time.sleep(GLANCE)
+    finally:
+        follower.close()
+
+
+def _wanted(args: Namespace, home: Home) -> Wanted:
+    since = None
+    if args.since:
+        since = SystemClock().now() - age(args.since)
+    names = _names_of(args.session, home) if args.session else ()
+    return Wanted(level=args.level or "", names=names, since=since)
+
+
+def _names_of(session: str, home: Home) -> tuple[str, ...]:
+    """What a session may be called in a log: as it was given, its whole id, and its place."""
+    if not home.state_db.exists():
+        return (session,)
+
+    async def find() -> tuple[str, ...]:
+        async with open_archive(home, SystemClock()) as store:
+            found = await store.seen_by(OWNER).find(session)
+            return tuple(filter(None, (found.id, found.key)))
+
+    try:
+        return anyio.run(find)
+    except StoreError:
+        # It may have been deleted, or the database may be what is wrong; the log is still there.
+        return (session,)
+
+
+def _print(context: CliContext, records: Iterable[bytes]) -> None:
+    style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
+    for record in records:
+        text = harmless(record.decode("utf-8", "replace"))
+        colour = _COLOURS.get(level_in(record))
+        context.stdout.write(style(text, colour) if colour else text)
+    context.stdout.flush()

@@ -1,0 +1,201 @@
+"""What `hermes status` shows. Nothing is asked over the network, and nothing is tried out."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.app.archive import open_archive
+from hermes.app.model_settings import model_settings
+from hermes.app.models import ModelDesk
+from hermes.app.sandboxes import Sandboxes, SandboxParts
+from hermes.approvals.rows import QUESTION
+from hermes.changes.ledger import Ledger
+from hermes.cli.context import CliContext
+from hermes.cli.export.plain import flat
+from hermes.cli.verbs.sessions.paper import Paper
+from hermes.cli.verbs.sessions.when import ago
+from hermes.config.dotenv import env_of
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.load import load_config
+from hermes.config.schema import Config
+from hermes.daemon.standing import Standing, look
+from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.text import plural
+from hermes.sandbox.door import Door
+from hermes.schema.errors import ConfigError, StoreError
+from hermes.store.blobs import FileBlobs
+from hermes.subagents.desk import KIND as DELEGATION
+from hermes.tools.processes.record import KIND as PROCESS
+
+_UNREAD = "the settings cannot be read: hermes doctor"
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """What somebody still has to attend to."""
+
+    questions: int = 0
+    processes: int = 0
+    delegations: int = 0
+    proposals: int = 0
+    messages: int = 0
+    given_up: int = 0
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    profile: str
+    home: str
+    model: str
+    gateway: str
+    channels: Sequence[str]
+    sandbox: Sequence[str]
+    sessions: int = 0
+    stored_messages: int = 0
+    waiting: Waiting = Waiting()
+    trouble: str = ""
+
+
+def show(args: Namespace, context: CliContext) -> int:
+    overview = anyio.run(look_around, context.home(), context.env, SystemClock())
+    if args.json:
+        context.stdout.write(msgspec.json.encode(overview).decode() + "\n")
+        return 0
+    paper = Paper(context)
+    rows = _rows(overview)
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        paper.line(f"{paper.style(f'{name:<{width}}', 'bold')}  {flat(text)}")
+    return 0
+
+
+async def look_around(home: Home, env: Env, clock: Clock) -> Overview:
+    standing = look(home)
+    settings = _settings(home, env)
+    sessions, messages, waiting, trouble = 0, 0, Waiting(), ""
+    try:
+        sessions, messages, waiting = await _stored(home, clock)
+    except StoreError as error:
+        trouble = error.sentence
+    return Overview(
+        profile=home.profile,
+        home=str(home.path),
+        model=await _model(home, settings, clock) if settings else _UNREAD,
+        gateway=_gateway(standing, clock),
+        channels=_channels(standing),
+        sandbox=_sandbox(home, settings, clock) if settings else [_UNREAD],
+        sessions=sessions,
+        stored_messages=messages,
+        waiting=waiting,
+        trouble=trouble,
+    )
+
+
+def _settings(home: Home, env: Env) -> tuple[Config, Env] | None:
+    try:
+        own = env_of(home.dotenv, env)
+        return load_config(home, own).config, own
+    except ConfigError:
+        return None
+
+
+async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> str:
+    config, env = settings
+    blobs = FileBlobs(home.cache / "blobs")
+    desk = ModelDesk(home, env, model_settings(config), blobs, clock)
+    try:
+        return desk.current()
+    finally:
+        await desk.aclose()
+
+
+def _gateway(standing: Standing, clock: Clock) -> str:
+    record, state = standing.record, standing.state
+    if record is None:
+        return "killed, or it crashed" if standing.died else "not running"
+    since = f", since {ago(record.started_at, clock.now())}" if record.started_at else ""
+    phase = state.gateway_state if state else "it has not said how it is"
+    turns = f", {plural(state.active_agents, 'turn')} now" if state else ""
+    return f"{phase} (pid {record.pid}{since}{turns})"
+
+
+def _channels(standing: Standing) -> list[str]:
+    if standing.record is None:
+        return []
+    return [
+        f"{name} {one.state}{f' ({one.error_message})' if one.error_message else ''}"
+        for name, one in sorted(standing.platforms.items())
+    ]
+
+
+def _sandbox(home: Home, settings: tuple[Config, Env], clock: Clock) -> list[str]:
+    config, env = settings
+    with Door() as door:
+        lines = Sandboxes(SandboxParts(home, env, config.terminal, door, clock)).report()
+    return [line.removeprefix("sandbox ") for line in lines] or [
+        f"terminal.backend {config.terminal.backend!r} cannot be used"
+    ]
+
+
+async def _stored(home: Home, clock: Clock) -> tuple[int, int, Waiting]:
+    if not home.state_db.exists():
+        return 0, 0, Waiting()
+    async with open_archive(home, clock) as store:
+        stats = await store.stats()
+
+        async def count(kind: str) -> int:
+            return len(await store.matters.find(kind, only_open=True))
+
+        waiting = Waiting(
+            questions=await count(QUESTION),
+            processes=await count(PROCESS),
+            delegations=await count(DELEGATION),
+            proposals=len(await Ledger(store, home.path, clock).waiting()),
+            messages=stats.waiting,
+            given_up=stats.parked,
+        )
+    return stats.sessions, stats.messages, waiting
+
+
+def _rows(one: Overview) -> list[tuple[str, str]]:
+    rows = [
+        ("profile", f"{one.profile}  ({one.home})"),
+        ("model", one.model + (": hermes setup" if one.model == "no model yet" else "")),
+        ("gateway", one.gateway),
+    ]
+    if one.gateway == "not running":
+        rows[-1] = ("gateway", "not running: hermes gateway start")
+    rows.append(("channels", ", ".join(one.channels) or "none"))
+    rows += [("sandbox", line) for line in one.sandbox]
+    rows.append(
+        (
+            "sessions",
+            f"{plural(one.sessions, 'session')}, {plural(one.stored_messages, 'message')}",
+        )
+    )
+    if one.trouble:
+        rows.append(("database", one.trouble))
+    rows.append(("waiting", _waiting(one.waiting)))
+    return rows
+
+
+def _waiting(one: Waiting) -> str:
+    """What is there, with the command that shows it where there is one."""
+    parts = [
+        (one.questions, "question", ""),
+        (one.processes, "background process", ""),
+        (one.delegations, "delegation", ""),
+        (one.proposals, "proposal", " (hermes memory pending)"),
+        (one.messages, "message", " in the queue"),
+        (one.given_up, "message", " given up (hermes gateway status --deep)"),
+    ]
+    said = [f"{_count(count, noun)}{more}" for count, noun, more in parts if count]
+    return ", ".join(said) or "nothing"
+
+
+def _count(count: int, noun: str) -> str:
+    if noun.endswith("ss") and count != 1:
+        return f"{count:,} {noun}es"
+    return plural(count, noun)

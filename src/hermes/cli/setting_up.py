@@ -1,0 +1,263 @@
+"""What `hermes setup` does: choose a provider, a key and a model, try them, then write them."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+
+import anyio
+from msgspec import Struct, structs
+
+from hermes.app.model_settings import model_settings
+from hermes.cli.context import CliContext
+from hermes.cli.export.plain import flat
+from hermes.cli.setup_asking import Person
+from hermes.cli.setup_keeping import CUSTOM_KEY, Chosen, keep
+from hermes.config.dotenv import env_of
+from hermes.config.env import Env
+from hermes.config.home import Home, ensure_home
+from hermes.config.load import load_config
+from hermes.kit.clock import SystemClock
+from hermes.kit.text import did_you_mean
+from hermes.models.address import host_of, tidy_url
+from hermes.models.discover import find_local, list_models
+from hermes.models.pool import KeyPool
+from hermes.models.providers import CUSTOM, PROVIDERS, Provider, provider_named
+from hermes.models.resolve import first_chat_model, resolve, told_keys
+from hermes.models.settings import Flags, ModelSettings
+from hermes.schema.errors import (
+    BadRequest,
+    ConfigError,
+    ModelError,
+    Unauthorized,
+    Unreachable,
+    UsageError,
+)
+
+PATIENCE = 5.0
+"""Seconds for the provider to answer."""
+_TRIES = 3
+_HOW = "hermes setup --provider NAME --key-stdin, or --base-url URL for a server of your own"
+
+
+class _Desk(Struct, frozen=True):
+    """What a run of it works with; `settings` are those before it."""
+
+    args: Namespace
+    home: Home
+    env: Env
+    settings: ModelSettings
+    person: Person
+
+
+async def set_up(args: Namespace, context: CliContext) -> int:
+    home = context.home()
+    ensure_home(home)
+    env = env_of(home.dotenv, context.env)
+    settings = model_settings(load_config(home, env).config)
+    pooled = KeyPool(home.auth, SystemClock()).under(settings)
+    desk = _Desk(args, home, env, pooled, Person(context, asks=not args.yes))
+    chosen, models = await _tried(desk, await _place(desk))
+    chosen = structs.replace(chosen, model=_model(desk, chosen, models))
+    keep(home, env, chosen)
+    _tell(context, home, chosen)
+    return 0
+
+
+def _tell(context: CliContext, home: Home, chosen: Chosen) -> None:
+    out = context.stdout
+    out.write(f"Using {flat(chosen.provider.name)}/{flat(chosen.model)} from now on.\n")
+    if chosen.key:
+        out.write(f"The key is in {home.dotenv}, which only you may read.\n")
+    out.write('Talk to it with: hermes, or: hermes -z "What can you do?"\n')
+
+
+async def _place(desk: _Desk) -> Chosen:
+    """The provider, and the address where it is another than its own."""
+    args = desk.args
+    if args.provider:
+        return Chosen(provider=_named(desk, args.provider), base_url=_url(args.base_url))
+    if args.base_url:
+        url = _url(args.base_url)
+        known = (one for one in PROVIDERS if host_of(one.base_url) == host_of(url))
+        return Chosen(provider=next(known, CUSTOM), base_url=url)
+    if desk.person.asks:
+        return await _asked(desk)
+    if not args.yes:
+        raise UsageError(
+            "There is nobody to ask which model to use.",
+            hint=f"Say it: {_HOW}. With --yes, what is found is taken.",
+        )
+    return await _found(desk)
+
+
+async def _found(desk: _Desk) -> Chosen:
+    """What is in use already, a server of this machine, or a provider that has a key."""
+    settings = desk.settings
+    if settings.provider and (used := provider_named(settings.provider)):
+        return Chosen(provider=used, base_url=settings.base_url)
+    for server in await find_local(desk.env.get):
+        return Chosen(provider=provider_named(server.provider) or CUSTOM)
+    for provider in PROVIDERS:
+        if _has_key(desk, provider):
+            return Chosen(provider=provider)
+    raise ConfigError(
+        "There is no key and no model server on this machine.",
+        hint=f"Start a server such as Ollama, or: {_HOW}.",
+    )
+
+
+async def _asked(desk: _Desk) -> Chosen:
+    found = {one.provider: len(one.models) for one in await find_local(desk.env.get)}
+    rows: list[tuple[str, str]] = []
+    for one in PROVIDERS:
+        if one.local and one.name not in found:
+            continue
+        notes = f"on this machine, {found[one.name]} models" if one.name in found else ""
+        if not one.local and _has_key(desk, one):
+            notes = "has a key"
+        rows.append((one.name, f"{one.title}{f' ({notes})' if notes else ''}"))
+    rows.sort(key=lambda row: "(" not in row[1])
+    rows.append((CUSTOM.name, "Another address (any OpenAI-compatible server)"))
+    usual = desk.settings.provider or rows[0][0]
+    name = desk.person.choice("Which provider?", rows, usual)
+    provider = _named(desk, name)
+    if provider is not CUSTOM:
+        return Chosen(provider=provider)
+    old = desk.settings.base_url or "http://127.0.0.1:8000/v1"
+    return Chosen(provider=provider, base_url=_url(desk.person.line("Its address", old)))
+
+
+def _named(desk: _Desk, name: str) -> Provider:
+    for custom in desk.settings.custom_providers:
+        if custom.name.lower() == name.lower().removeprefix("custom:"):
+            return structs.replace(
+                CUSTOM, name=custom.name, title=custom.name, base_url=custom.base_url, key_env=()
+            )
+    provider = provider_named(name)
+    if provider is None:
+        names = [one.name for one in (*PROVIDERS, CUSTOM)]
+        near = did_you_mean(name, names)
+        raise UsageError(
+            f"There is no provider {name!r}.", hint=near or f"Choose one of: {', '.join(names)}"
+        )
+    return provider
+
+
+def _url(given: str | None) -> str:
+    if not given:
+        return ""
+    if not given.startswith(("http://", "https://")):
+        raise UsageError(
+            f"{given!r} is no address.", hint="For example: --base-url http://127.0.0.1:8000/v1"
+        )
+    return tidy_url(given)
+
+
+def _has_key(desk: _Desk, provider: Provider) -> bool:
+    told = told_keys(desk.settings, desk.env.get, provider.name)
+    return bool(told or desk.settings.pools.get(provider.name))
+
+
+async def _tried(desk: _Desk, place: Chosen) -> tuple[Chosen, Mapping[str, int | None]]:
+    """With a key that is accepted, and the models that are offered for it."""
+    chosen = structs.replace(place, key=_key(desk, place))
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return chosen, await _models(desk, chosen)
+        except Unauthorized as error:
+            if not desk.person.asks or attempt == _TRIES:
+                raise Unauthorized(
+                    f"{error} Nothing was changed.",
+                    hint="Copy the key again, then: hermes setup",
+                ) from error
+            desk.person.says(str(error))
+            chosen = structs.replace(chosen, key=desk.person.key(chosen.provider.title))
+        except ModelError as error:
+            _accepted_unseen(desk, error)
+            return chosen, {}
+    raise AssertionError("unreachable")
+
+
+def _accepted_unseen(desk: _Desk, error: ModelError) -> None:
+    """A provider that cannot be reached just now may still be the right one."""
+    if desk.args.yes or (desk.person.asks and desk.person.agrees(f"{error} Keep it all the same?")):
+        desk.person.says(f"It could not be tried: {error}")
+        return
+    hint = f"{error.hint} Nothing was changed; --yes keeps it all the same.".strip()
+    raise type(error)(str(error), hint=hint) from error
+
+
+def _key(desk: _Desk, place: Chosen) -> str:
+    """A new key; empty when none is needed, or when there is one already."""
+    args, provider = desk.args, place.provider
+    if args.key_stdin:
+        return desk.person.piped_key()
+    if args.key_env:
+        key = desk.env.get(args.key_env, "").strip()
+        if not key:
+            raise UsageError(
+                f"The variable {args.key_env} is not set.", hint=f"export {args.key_env}=YOUR_KEY"
+            )
+        return key
+    needless = provider.local or provider.name == CUSTOM.name or not provider.key_env
+    if needless or _has_key(desk, provider):
+        return ""
+    if desk.person.asks:
+        return desk.person.key(provider.title)
+    raise UsageError(
+        f"There is no key for {provider.title}.",
+        hint=f"Pipe it in: hermes setup --provider {provider.name} --key-stdin < FILE, or name "
+        "the variable that holds it: --key-env NAME",
+    )
+
+
+async def _models(desk: _Desk, chosen: Chosen) -> Mapping[str, int | None]:
+    """What the provider offers; nothing when it has no list. Raises `ModelError`."""
+    provider = chosen.provider
+    blank = structs.replace(
+        desk.settings, default="", provider="", base_url="", api_key="", api_mode=""
+    )
+    flags = Flags(
+        provider=provider.name,
+        model=desk.args.model or "any",
+        base_url=chosen.base_url,
+        api_key=chosen.key or _kept_key(desk, chosen),
+    )
+    target = resolve(blank, desk.env.get, flags).primary
+    try:
+        with anyio.fail_after(PATIENCE):
+            return await list_models(target, PATIENCE)
+    except TimeoutError as error:
+        raise Unreachable(
+            f"{provider.title} did not answer within {PATIENCE:.0f} seconds.",
+            hint="Check the network and the address.",
+        ) from error
+    except BadRequest:
+        return {}
+
+
+def _kept_key(desk: _Desk, chosen: Chosen) -> str:
+    """That of the same server of one's own, from an earlier run."""
+    settings = desk.settings
+    if chosen.provider.name != CUSTOM.name or settings.base_url != chosen.base_url:
+        return ""
+    return settings.api_key or desk.env.get(CUSTOM_KEY, "")
+
+
+def _model(desk: _Desk, chosen: Chosen, models: Mapping[str, int | None]) -> str:
+    args, provider, settings = desk.args, chosen.provider, desk.settings
+    if args.model:
+        if models and args.model not in models:
+            near = did_you_mean(args.model, models)
+            desk.person.says(f"{provider.name} does not list {args.model!r}. {near}".strip())
+        return args.model
+    same = settings.default if settings.provider == provider.name else ""
+    wishes = [same, provider.default_model]
+    usual = next((one for one in wishes if one and (not models or one in models)), "")
+    usual = usual or first_chat_model(models)
+    if desk.person.asks:
+        return desk.person.choice("Which model?", [(name, "") for name in models], usual)
+    if not usual:
+        raise UsageError(
+            f"{provider.title} does not say which models it has.", hint="Name one: --model NAME"
+        )
+    return usual

@@ -1,0 +1,78 @@
+"""The questions of `hermes setup`, for whoever sits at the terminal."""
+
+from collections.abc import Sequence
+from getpass import getpass
+
+from hermes.cli.context import CliContext
+from hermes.cli.export.plain import flat
+from hermes.schema.errors import UsageError
+
+SHOWN = 30
+_TRIES = 3
+
+
+class Person:
+    """`asks` is whether there is anybody who could answer."""
+
+    def __init__(self, context: CliContext, *, asks: bool) -> None:
+        self._stdin = context.stdin
+        self._out = context.stderr
+        self.asks = asks and context.stdin.isatty()
+
+    def says(self, text: str) -> None:
+        self._out.write(f"hermes: {flat(text)}\n")
+        self._out.flush()
+
+    def choice(self, question: str, rows: Sequence[tuple[str, str]], usual: str) -> str:
+        """One of the names, by its number or written out; any other name that is written out."""
+        self._out.write(f"{question}\n")
+        for number, (name, about) in enumerate(rows[:SHOWN], 1):
+            self._out.write(f"  {number:>2}. {flat(name):<14} {flat(about)}".rstrip() + "\n")
+        if len(rows) > SHOWN:
+            self._out.write(f"      … and {len(rows) - SHOWN:,} more; write its name\n")
+        for _ in range(_TRIES):
+            said = self.line("Number or name", usual)
+            if not said.isdecimal():
+                return said
+            if 1 <= int(said) <= len(rows):
+                return rows[int(said) - 1][0]
+            self.says(f"There is no number {said}.")
+        raise _nothing()
+
+    def line(self, what: str, usual: str) -> str:
+        """What is typed, or the usual answer for Enter alone."""
+        for _ in range(_TRIES):
+            self._out.write(f"{what}{f' [{flat(usual)}]' if usual else ''}: ")
+            self._out.flush()
+            typed = self._stdin.readline()
+            if not typed:
+                raise _nothing()
+            if said := typed.strip() or usual:
+                return said
+        raise _nothing()
+
+    def agrees(self, question: str) -> bool:
+        self._out.write(f"{flat(question)} [y/N] ")
+        self._out.flush()
+        return self._stdin.readline().strip().lower() in {"y", "yes"}
+
+    def key(self, whose: str) -> str:
+        return _checked(getpass(f"Key for {whose} (it is not shown): ", stream=self._out).strip())
+
+    def piped_key(self) -> str:
+        return _checked(self._stdin.readline().strip())
+
+
+def _checked(key: str) -> str:
+    if not key:
+        raise UsageError("No key was given; nothing was changed.", hint="hermes setup")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise UsageError(
+            "The key holds a character that no key has.",
+            hint="A line break or blank may have been copied along: copy it again.",
+        )
+    return key
+
+
+def _nothing() -> UsageError:
+    return UsageError("Nothing was chosen; nothing was changed.", hint="hermes setup")

@@ -1,0 +1,104 @@
+"""`hermes logs`: the last records, some of them, and those that come."""
+
+import json
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from hermes.telemetry.rotation import RotatingFile
+from past_sessions import keep, talk
+from processes import Hermes
+
+
+@pytest.fixture
+def hermes(tmp_path: Path) -> Hermes:
+    return Hermes(tmp_path, "http://127.0.0.1:9/v1")
+
+
+@pytest.fixture
+def log(hermes: Hermes) -> RotatingFile:
+    return RotatingFile(hermes.home / "logs" / "agent.log", 1000, 3)
+
+
+def record(
+    number: int, level: str = "INFO", *, at: datetime | None = None, more: str = ""
+) -> bytes:
+    when = (at or datetime.now(UTC)).astimezone()
+    text = f"{when:%Y-%m-%d %H:%M:%S},000 {level} [7] hermes.x: n{number}{more}\n"
+    return text.encode()
+
+
+def numbers(text: str) -> list[int]:
+    return [int(line.rpartition(": n")[2].split()[0]) for line in text.splitlines()]
+
+
+def test_nothing_was_logged_yet(hermes: Hermes) -> None:
+    ran = hermes("logs")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.startswith("Nothing was logged yet in ")
+
+
+def test_the_last_ones_over_old_copies(hermes: Hermes, log: RotatingFile) -> None:
+    for number in range(40):
+        log.append(record(number))
+    assert numbers(hermes("logs", "-n", "25").out) == list(range(15, 40))
+    assert hermes("logs", "-n", "0").out == ""
+    assert hermes("logs", "-n", "-1").code == 2
+
+
+def test_by_level_and_by_age(hermes: Hermes, log: RotatingFile) -> None:
+    log.append(record(1, "ERROR", at=datetime.now(UTC) - timedelta(days=3)))
+    log.append(record(2))
+    log.append(record(3, "WARNING"))
+    assert numbers(hermes("logs", "--level", "warning").out) == [1, 3]
+    assert numbers(hermes("logs", "--level", "warning", "--since", "2d").out) == [3]
+    assert numbers(hermes("logs", "--since", "4d").out) == [1, 2, 3]
+
+
+def test_by_session_also_when_it_is_named_by_its_title(hermes: Hermes, log: RotatingFile) -> None:
+    keep(hermes.home / "state.db", *talk("ses_one", title="garden"))
+    log.append(record(1, more=" of session ses_one"))
+    log.append(record(2, more=" of session ses_two"))
+    assert numbers(hermes("logs", "--session", "ses_one").out) == [1]
+    assert numbers(hermes("logs", "--session", "ses_two").out) == [2]
+    assert numbers(hermes("logs", "--session", "garden").out) == [1]
+
+
+def test_what_is_in_a_log_does_not_steer_the_terminal(hermes: Hermes, log: RotatingFile) -> None:
+    log.append(record(1, more=" \x1b[2J\x1b]0;owned\x07"))
+    assert "\x1b" not in hermes("logs").out
+
+
+def test_what_comes_is_followed_until_somebody_stops_it(hermes: Hermes, log: RotatingFile) -> None:
+    log.append(record(0))
+    with hermes.running("logs", "-f") as running:
+        running.hears(": n0\n")
+        for number in range(1, 31):
+            log.append(record(number))
+        running.hears(": n30\n")
+        ran = running.told(signal.SIGINT)
+    assert numbers(ran.out) == list(range(31))
+    assert (ran.code, ran.err) == (130, "")
+
+
+def test_other_logs(hermes: Hermes, log: RotatingFile) -> None:
+    log.append(record(1))
+    (hermes.home / "logs" / "errors.log").write_bytes(record(2, "ERROR"))
+    (hermes.home / "logs" / "gateway.log").write_text("it began\nit ended\n")
+    assert numbers(hermes("logs", "errors").out) == [2]
+    assert hermes("logs", "gateway", "-n", "1").out == "it ended\n"
+    refused = hermes("logs", "xyzzy")
+    assert refused.code == 2
+    assert "hermes logs --help" in refused.err
+
+
+def test_tools_from_the_outside(hermes: Hermes) -> None:
+    """From the flag to what the model is told is one way."""
+    assert hermes("tools", "disable", "terminal").out == "terminal: disabled on all platforms\n"
+    rows = {one["name"]: one["on"] for one in json.loads(hermes("tools", "list", "--json").out)}
+    assert rows["terminal"] == {"cli": False}
+    assert rows["file"] == {"cli": True}
+    again = hermes("tools", "disable", "terminal")
+    assert again.err == "It was so already; nothing was changed.\n"

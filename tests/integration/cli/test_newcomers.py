@@ -1,0 +1,192 @@
+"""What goes wrong in the first five minutes: one sentence with the cause, and the next command."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.mock_openai import Reply, Script
+from processes import PATIENCE, Hermes, MockModel, Ran, mock_model
+
+KEY = "sk-the-right-one-0123456789"
+SCRIPT = Script(models=("mock",), default=Reply("Plain answer."), api_key=KEY)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+    return Hermes(tmp_path, model.url)
+
+
+def with_nothing(hermes: Hermes) -> Hermes:
+    for name in list(hermes.env):
+        if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
+            del hermes.env[name]
+    return hermes
+
+
+def in_one_sentence(ran: Ran, says: str, next_step: str) -> None:
+    """Once, without a traceback, with the cause and what to type."""
+    assert ran.code != 0
+    assert "Traceback" not in ran.err
+    assert ran.err.count("hermes: ") == 1
+    assert says in ran.err
+    assert next_step in ran.err
+
+
+def finding(hermes: Hermes, check: str, *words: str) -> dict[str, str]:
+    """The one that is no good."""
+    ran = hermes("doctor", "--json", *words)
+    found = [one for one in json.loads(ran.out) if one["check"] == check]
+    (bad,) = [one for one in found if one["grade"] != "ok"]
+    assert ran.code == int(bad["grade"] == "error")
+    assert bad["fix"]
+    return bad
+
+
+def test_no_model(hermes: Hermes) -> None:
+    with_nothing(hermes)
+    in_one_sentence(hermes("-z", "hello"), "no model provider is set up", "hermes ")
+    found = finding(hermes, "model")
+    assert found["says"].startswith("No model provider is set up")
+    assert found["fix"].startswith("hermes setup")
+    assert "no model yet: hermes setup" in hermes("status").out
+
+
+def test_a_wrong_key(hermes: Hermes, model: MockModel) -> None:
+    in_one_sentence(hermes("-z", "hello"), "key", "hermes ")
+    assert "key" in finding(hermes, "model")["says"]
+    tried = hermes("setup", "--base-url", model.url, "--key-stdin", stdin=b"sk-wrong\n")
+    in_one_sentence(tried, "key", "hermes ")
+    assert not (hermes.home / "config.yaml").exists()
+    assert (
+        hermes("setup", "--base-url", model.url, "--key-stdin", stdin=f"{KEY}\n".encode()).code == 0
+    )
+    assert hermes("-z", "hello").out == "Plain answer.\n"
+
+
+def test_no_network(hermes: Hermes) -> None:
+    hermes.env["OPENAI_BASE_URL"] = "http://nowhere.invalid/v1"
+    hermes.configure("agent:\n  api_max_retries: 1\n")
+    in_one_sentence(hermes("-z", "hello"), "nowhere.invalid", "network")
+    assert "nowhere.invalid" in finding(hermes, "model")["says"]
+
+
+def test_a_server_that_does_not_run(hermes: Hermes) -> None:
+    hermes.env["OPENAI_BASE_URL"] = "http://127.0.0.1:9/v1"
+    in_one_sentence(hermes("-z", "hello"), "127.0.0.1:9", "")
+    assert "127.0.0.1:9" in finding(hermes, "model")["says"]
+
+
+def test_a_server_that_says_nothing(hermes: Hermes) -> None:
+    """The doctor waits five seconds for a model and no longer."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        hermes.env["OPENAI_BASE_URL"] = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        assert finding(hermes, "model")["grade"] == "error"
+
+
+@pytest.mark.parametrize(
+    "words", [("-z", "hello"), ("setup", "--yes"), ("tools", "disable", "file")]
+)
+def test_a_home_that_cannot_be_written(hermes: Hermes, words: tuple[str, ...]) -> None:
+    hermes.env["HERMES_HOME"] = "/proc/hermes"
+    in_one_sentence(hermes(*words), "/proc/hermes cannot be created", "HERMES_HOME")
+
+
+def test_the_doctor_in_a_home_that_cannot_be_written(hermes: Hermes) -> None:
+    hermes.env["HERMES_HOME"] = "/proc/hermes"
+    assert "/proc/hermes cannot be written" in finding(hermes, "home")["says"]
+
+
+def test_a_home_that_is_no_folder(hermes: Hermes) -> None:
+    hermes.home.write_text("a file")
+    in_one_sentence(hermes("status"), "is not a directory", "HERMES_HOME")
+    assert "is not a directory" in finding(hermes, "home")["says"]
+
+
+def test_a_full_disk(hermes: Hermes) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hermes", "status"], env=hermes.env, stdout=full,
+            stderr=subprocess.PIPE, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+    ran = Ran(done.returncode, "", done.stderr.decode())
+    in_one_sentence(ran, "No space left on device", "Free some space")
+
+
+def test_an_old_python(hermes: Hermes) -> None:
+    told = "import sys; sys.version_info = (3, 9, 2); import hermes.cli.main"
+    done = subprocess.run(
+        [sys.executable, "-c", told], env=hermes.env, capture_output=True, text=True,
+        timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    in_one_sentence(Ran(done.returncode, done.stdout, done.stderr), "Python 3.9", "make PYTHON=")
+
+
+def test_a_port_that_is_taken(hermes: Hermes) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        hermes.configure(
+            f"platforms:\n  webhook:\n    enabled: true\n    extra:\n      port: {port}\n"
+        )
+        hermes.env["OPENAI_API_KEY"] = KEY
+        found = finding(hermes, "ports")
+    assert f"127.0.0.1:{port}" in found["says"]
+    assert found["fix"] == f"hermes config set platforms.webhook.extra.port {port + 1}"
+
+
+def test_wrong_settings_keep_neither_doctor_nor_status_from_looking(hermes: Hermes) -> None:
+    hermes.configure("agent:\n  max_turns: many\n")
+    found = finding(hermes, "settings")
+    assert "agent.max_turns" in found["says"]
+    assert "hermes doctor" in hermes("status").out
+
+
+def test_a_house_in_order(hermes: Hermes) -> None:
+    hermes.env["OPENAI_API_KEY"] = KEY
+    assert hermes("-z", "hello").code == 0
+    ran = hermes("doctor")
+    assert ran.code == 0, ran
+    assert ran.err == ""
+    assert "ok       model     openai/mock answers\n" in ran.out
+    assert "1 session, 2 messages" in ran.out
+
+
+def test_the_doctor_mends_what_is_safe(hermes: Hermes) -> None:
+    hermes.env["OPENAI_API_KEY"] = KEY
+    assert hermes("-z", "hello").code == 0
+    dotenv = hermes.home / ".env"
+    dotenv.write_text("X=1\n")
+    dotenv.chmod(0o644)
+    (hermes.home / "plans").rmdir()
+    before = hermes("doctor")
+    assert "2 of them can be mended: hermes doctor --fix" in before.out
+    assert dotenv.stat().st_mode & 0o777 == 0o644
+    mended = hermes("doctor", "--fix")
+    assert mended.out.count("fixed ") == 2
+    assert dotenv.stat().st_mode & 0o777 == 0o600
+    assert (hermes.home / "plans").is_dir()
+    assert "fixed" not in hermes("doctor", "--fix").out
+
+
+def test_status_tells_the_whole(hermes: Hermes) -> None:
+    hermes.env["OPENAI_API_KEY"] = KEY
+    assert hermes("-z", "hello").code == 0
+    told = json.loads(hermes("status", "--json").out)
+    assert (told["model"], told["sessions"], told["gateway"]) == ("openai/mock", 1, "not running")
+    assert told["waiting"] == dict.fromkeys(told["waiting"], 0)
+    lines = {line.split()[0] for line in hermes("status").out.splitlines()}
+    assert lines >= {"profile", "model", "gateway", "channels", "sandbox", "sessions", "waiting"}

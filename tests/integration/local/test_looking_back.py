@@ -1,0 +1,100 @@
+"""What was learned after an answer is told at the prompt, here and behind the door."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from doors import served
+from hermes.config.env import Env
+from hermes.config.home import resolve_home
+from hermes.local.here import open_here
+from hermes.local.partner import Partner, Question, Start, Told
+from hermes.local.remote import open_remote
+from hermes.schema.events import Event, Notice, Outcome, RunEnded
+from hermes.schema.messages import Text
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from processes import Hermes, MockModel, mock_model
+
+KEEP = {"target": "user", "action": "add", "content": "prefers short answers"}
+SCRIPT = Script(
+    rules=[Rule("Look back", [Reply("", [Call("memory", KEEP)]), Reply("Done.")])],
+    default=Reply("Plain answer."),
+)
+PATIENCE = 30.0
+Opener = Callable[..., AbstractContextManager[Partner]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+    one = Hermes(tmp_path, model.url)
+    one.configure("memory:\n  nudge_interval: 1\n")
+    one.work.mkdir(parents=True, exist_ok=True)
+    return one
+
+
+@pytest.fixture(params=["here", "remote"])
+def meet(request: pytest.FixtureRequest, hermes: Hermes) -> Iterator[Opener]:
+    env = Env(hermes.env)
+    home = resolve_home(env)
+
+    def here(**given: object) -> AbstractContextManager[Partner]:
+        return open_here(home, env, Start(cwd=str(hermes.work), **given))
+
+    def remote(**given: object) -> AbstractContextManager[Partner]:
+        return open_remote(home.path, env, Start(cwd=str(hermes.work), **given))
+
+    if request.param == "here":
+        yield here
+        return
+    with served(hermes):
+        yield remote
+
+
+def wait_for_news(partner: Partner) -> None:
+    deadline = monotonic() + PATIENCE
+    while not partner.news():
+        assert monotonic() < deadline, "nobody looked back"
+
+
+def test_it_is_told_without_a_turn_and_undone_by_a_command(
+    meet: Opener, hermes: Hermes, model: MockModel
+) -> None:
+    before = len(model.requests())
+    with meet(person=True) as partner:
+        heard: list[Event] = []
+        assert partner.say(Question((Text("Be brief."),)), heard.append) is Outcome.DONE
+        wait_for_news(partner)
+        asked = len(model.requests())
+        told: list[Event] = []
+        assert partner.say(Question(()), told.append) is Outcome.DONE
+        notice, end = told
+        assert isinstance(notice, Notice)
+        assert "prefers short answers" in notice.text
+        assert isinstance(end, RunEnded)
+        assert len(model.requests()) == asked
+        assert not partner.news()
+        file = resolve_home(Env(hermes.env)).path / "memories/USER.md"
+        assert file.read_text() == "prefers short answers"
+        listed = partner.command("/changes")
+        assert isinstance(listed, Told)
+        partner.command(f"/changes undo {listed.text.split()[0]}")
+        assert not file.exists()
+    first, review, _ = model.requests()[before:]
+    assert review["messages"][: len(first["messages"])] == first["messages"]
+    assert review["tools"] == first["tools"]
+
+
+def test_one_question_is_answered_without_looking_back(hermes: Hermes, model: MockModel) -> None:
+    before = len(model.requests())
+    ran = hermes("-z", "Only this once.")
+    assert ran.code == 0
+    assert len(model.requests()) == before + 1

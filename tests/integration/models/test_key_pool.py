@@ -1,0 +1,139 @@
+"""Keys of `auth.json` in real requests: rotation, and rests that outlive the process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes.app.models import ModelDesk
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.kit.clock import SystemClock
+from hermes.models.auth_file import AuthFile, Credential, Rest
+from hermes.models.settings import CustomProvider, ModelSettings
+from hermes.store.blobs import FileBlobs
+from hermes.testing.contracts.model import listen
+from hermes.testing.mock_anthropic import AnthropicDialect
+from hermes.testing.mock_gemini import GeminiDialect
+from hermes.testing.mock_openai import Fault, Reply, Script
+from hermes.testing.mock_wire import serve_wire
+from processes import PATIENCE, Ran
+
+pytestmark = pytest.mark.anyio
+
+
+def desk(home: Path, url: str, mode: str) -> ModelDesk:
+    custom = CustomProvider(name="mine", base_url=url, api_mode=mode, api_key="k0", model="m")
+    settings = ModelSettings(provider="mine", custom_providers=(custom,))
+    place = Home(home, home)
+    return ModelDesk(place, Env({}), settings, FileBlobs(home / "blobs"), SystemClock())
+
+
+@pytest.mark.parametrize("named", ["unauthorized", "rate_limited", "out_of_credit"])
+async def test_a_bad_key_rests_also_in_the_next_process(tmp_path: Path, named: str):
+    file = AuthFile(tmp_path / "auth.json")
+    for token in ("k1", "k2"):
+        file.add("mine", Credential(access_token=token), SystemClock().now())
+    bad = Reply(fault=Fault("status", named=named))
+    async with serve_wire(AnthropicDialect(), Script(replies=[bad, bad])) as server:
+        for _ in range(2):
+            house = desk(tmp_path, server.url, "anthropic_messages")
+            heard = await listen(await house.find())
+            await house.aclose()
+            assert heard.answer.text
+    used = [one.headers["x-api-key"] for one in server.requests]
+    assert used == ["k0", "k1", "k2", "k2"]
+
+
+async def test_models_are_listed_in_every_language(tmp_path: Path):
+    for dialect, mode in (
+        (AnthropicDialect(), "anthropic_messages"),
+        (GeminiDialect(), "gemini_native"),
+    ):
+        async with serve_wire(dialect, Script(models=("m-1", "m-2"))) as server:
+            custom = CustomProvider(name="mine", base_url=server.url, api_mode=mode, api_key="k")
+            settings = ModelSettings(provider="mine", custom_providers=(custom,))
+            home = Home(tmp_path, tmp_path)
+            house = ModelDesk(home, Env({}), settings, FileBlobs(tmp_path / "b"), SystemClock())
+            model = await house.find()
+            assert model.name == "m-1"
+            assert (await listen(model)).answer.text
+            await house.aclose()
+
+
+class House:
+    def __init__(self, root: Path) -> None:
+        self.home = root / "home"
+        self.env = {"PATH": os.environ["PATH"], "HERMES_HOME": str(self.home), "LANG": "C.UTF-8"}
+
+    def __call__(self, *words: str, stdin: str = "", **env: str) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "hermes", "auth", *words],
+            env=self.env | env,
+            input=stdin.encode(),
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.fixture
+def auth(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+KEY = "sk-ant-api03-abcdefghijklmnop"
+
+
+def test_keys_by_command(auth: House):
+    assert auth("list").err.startswith("There are no keys yet")
+    added = auth("add", "claude", stdin=f"{KEY}\n")
+    assert (added.code, added.out) == (
+        0,
+        "anthropic has 1 key; the new one is key-1 (sk-a…mnop)\n",
+    )
+    second = auth("add", "anthropic", "sk-ant-second-0123456789", "--label", "spare")
+    assert second.code == 0
+    table = auth("list", ANTHROPIC_API_KEY="sk-env-0123456789abc").out
+    assert KEY not in table
+    assert table.splitlines()[1].split() == ["anthropic", "sk-e…9abc", "ANTHROPIC_API_KEY", "ready"]
+    assert auth("status").out == (
+        "anthropic: uses key-1 sk-a…mnop from auth.json, as it is the first that does not rest "
+        "(fill_first) (2 keys)\n"
+    )
+    assert auth("remove", "anthropic", "spare").out == "spare of anthropic is forgotten\n"
+    (left,) = json.loads(auth("list", "--json").out)
+    assert (left["label"], left["key"], left["rests_seconds"]) == ("key-1", "sk-a…mnop", 0)
+
+
+def test_rests_are_shown_and_ended(auth: House):
+    auth("add", "openai", "sk-first-0123456789")
+    auth("add", "openai", "sk-second-0123456789")
+    file = AuthFile(auth.home / "auth.json")
+    now = SystemClock().now()
+    file.rest("openai", "sk-first-0123456789", Rest(now.timestamp() + 3000, "rate_limit"), now)
+    assert "rests 50 min (rate limited)" in auth("list").out
+    assert "as all others rest (2 keys)" in auth("status", "openai").out
+    assert auth("reset", "openai").out == "1 key of openai woken\n"
+    assert "rests" not in auth("list").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add", "antropic", "k"), "Did you mean anthropic?"),
+        (("add", "openai", "k\u00e9y"), "a character that no key has"),
+        (("add", "openai", "--oauth"), "How to log in at openai is not known"),
+        (("remove", "openai", "1"), "no key is called '1'"),
+        (("add", "openai"), "No key was given"),
+    ],
+)
+def test_what_is_wrong_is_said(auth: House, words: tuple[str, ...], said: str):
+    ran = auth(*words)
+    assert ran.code == 2
+    assert said in ran.err
+    assert not (auth.home / "auth.json").exists() or words[0] == "remove"

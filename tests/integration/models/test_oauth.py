@@ -1,0 +1,281 @@
+"""The device flow against a server of ours, and renewals by many at once."""
+
+import base64
+import hashlib
+import io
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from aiohttp import web
+from anyio.to_thread import run_sync
+from msgspec import structs
+
+from hermes.app.models import ModelDesk
+from hermes.cli.context import CliContext
+from hermes.cli.keys import perform
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.models.auth_file import OAUTH, AuthFile, Credential
+from hermes.models.logins import DeviceLogin
+from hermes.models.oauth import Broker
+from hermes.models.pool import KeyPool, stored_secrets
+from hermes.models.settings import CustomProvider, ModelSettings
+from hermes.schema.errors import Unauthorized, Unreachable
+from hermes.store.blobs import FileBlobs
+from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.model import listen
+from hermes.testing.mock_anthropic import AnthropicDialect
+from hermes.testing.mock_openai import Script
+from hermes.testing.mock_wire import serve_wire
+
+pytestmark = pytest.mark.anyio
+
+
+class Portal:
+    """Answers polls with what is in `answers`, then with tokens."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.forms: list[dict[str, str]] = []
+        self.renewals = 0
+        self.challenge = ""
+        self.url = ""
+
+    @property
+    def login(self) -> DeviceLogin:
+        return DeviceLogin(
+            device_url=f"{self.url}/device",
+            token_url=f"{self.url}/token",
+            client_id="hermes",
+            scope="infer",
+            pkce=True,
+        )
+
+    async def device(self, request: web.Request) -> web.Response:
+        form = dict(await request.post())
+        self.challenge = str(form["code_challenge"])
+        told = {"device_code": "dev", "user_code": "ABCD-EFGH", "interval": 2, "expires_in": 60}
+        return web.json_response(told | {"verification_uri": "https://portal.example/go"})
+
+    async def token(self, request: web.Request) -> web.Response:
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        self.forms.append(form)
+        if form["grant_type"] == "refresh_token":
+            await anyio.sleep(0.01)
+            if form["refresh_token"] != f"r{self.renewals}":
+                return web.json_response({"error": "invalid_grant"}, status=400)
+            self.renewals += 1
+            return web.json_response(self._tokens())
+        if self.answers:
+            return web.json_response({"error": self.answers.pop(0)}, status=400)
+        digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+        assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == self.challenge
+        return web.json_response(self._tokens())
+
+    def _tokens(self) -> dict[str, object]:
+        n = self.renewals
+        return {"access_token": f"a{n}", "refresh_token": f"r{n}", "expires_in": 600}
+
+
+@asynccontextmanager
+async def portal(*answers: str) -> AsyncIterator[Portal]:
+    one = Portal(*answers)
+    app = web.Application()
+    app.add_routes([web.post("/device", one.device), web.post("/token", one.token)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        one.url = "http://{}:{}".format(*runner.addresses[0][:2])
+        yield one
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> AuthFile:
+    return AuthFile(tmp_path / "auth.json")
+
+
+async def test_a_login(file: AuthFile):
+    clock = FakeClock(auto=True)
+    broker = Broker(file, clock)
+    async with portal("authorization_pending", "slow_down") as one:
+        asked = await broker.begin(one.login)
+        assert asked.user_code == "ABCD-EFGH"
+        made = await broker.keep("nous", await broker.wait(one.login, asked))
+    assert clock.slept == [2, 2, 7]
+    (kept,) = file.credentials("nous")
+    assert kept == made
+    assert (kept.auth_type, kept.access_token, kept.refresh_token) == (OAUTH, "a0", "r0")
+    assert kept.expires == clock.now().timestamp() + 600
+
+
+@pytest.mark.parametrize("said", ["access_denied", "expired_token"])
+async def test_a_login_that_is_declined(file: AuthFile, said: str):
+    broker = Broker(file, FakeClock(auto=True))
+    async with portal(said) as one:
+        with pytest.raises(Unauthorized, match=said):
+            await broker.wait(one.login, await broker.begin(one.login))
+    assert not file.path.exists()
+
+
+async def test_a_login_nobody_answers(file: AuthFile):
+    broker = Broker(file, FakeClock(auto=True))
+    async with portal(*["authorization_pending"] * 99) as one:
+        with pytest.raises(Unauthorized, match="in time"):
+            await broker.wait(one.login, await broker.begin(one.login))
+        assert len(one.forms) <= 30
+
+
+async def test_nobody_there(file: AuthFile):
+    login = DeviceLogin(
+        device_url="http://127.0.0.1:9/d", token_url="http://127.0.0.1:9/t", client_id="c"
+    )
+    with pytest.raises(Unreachable):
+        await Broker(file, FakeClock()).begin(login)
+
+
+def ending(file: AuthFile, clock: FakeClock) -> Credential:
+    soon = Credential(
+        auth_type=OAUTH,
+        access_token="old",
+        refresh_token="r0",
+        expires_at=clock.now().timestamp() + 30,
+    )
+    return file.add("nous", soon, clock.now())
+
+
+async def test_many_who_renew_at_once_do_it_once(file: AuthFile):
+    clock = FakeClock(auto=True)
+    old = ending(file, clock)
+    fresh: list[str] = []
+    async with portal() as one, anyio.create_task_group() as group:
+        login = one.login
+
+        async def renew() -> None:
+            found = await Broker(AuthFile(file.path), clock, patience=500).fresh("nous", old, login)
+            fresh.append(found.access_token)
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as many:
+                for _ in range(6):
+                    many.start_soon(renew)
+        group.cancel_scope.cancel()
+    assert fresh == ["a1"] * 6
+    assert one.renewals == 1
+    assert [found.access_token for found in file.credentials("nous")] == ["a1"]
+
+
+async def test_a_refused_renewal_says_what_to_do(file: AuthFile):
+    clock = FakeClock(auto=True)
+    old = structs.replace(ending(file, clock), refresh_token="wrong")
+    file.update("nous", old.id, clock.now(), refresh_token="wrong")
+    async with portal() as one:
+        with pytest.raises(Unauthorized, match="invalid_grant") as caught:
+            await Broker(file, clock).fresh("nous", old, one.login)
+    assert "hermes auth add nous --oauth" in caught.value.hint
+    assert file.credentials("nous")[0].access_token == "old"
+
+
+async def test_the_pool_renews_and_knows_when_that_ends(file: AuthFile):
+    clock = FakeClock()
+    ending(file, clock)
+    async with portal() as one:
+        pool = KeyPool(file.path, clock)
+        settings = await pool.renewed(ModelSettings(logins={"nous": one.login}))
+    assert settings.pools == {"nous": ("a1",)}
+    assert not pool.is_ending
+    await clock.advance(541)
+    assert pool.is_ending
+
+
+def settings_of(one: Portal, url: str) -> ModelSettings:
+    custom = CustomProvider(name="nous", base_url=url, model="m", api_mode="anthropic_messages")
+    return ModelSettings(provider="nous", custom_providers=(custom,), logins={"nous": one.login})
+
+
+async def test_a_model_is_asked_with_tokens_that_are_good(tmp_path: Path, file: AuthFile):
+    clock = FakeClock()
+    ending(file, clock)
+    async with portal() as one, serve_wire(AnthropicDialect()) as server:
+        desk = ModelDesk(
+            Home(tmp_path, tmp_path),
+            Env({}),
+            settings_of(one, server.url),
+            FileBlobs(tmp_path / "blobs"),
+            clock,
+        )
+        first = await desk.find()
+        await listen(first)
+        assert await desk.find() is first
+        await clock.advance(595)
+        second = await desk.find()
+        await listen(second)
+        await listen(first)
+        await desk.aclose()
+    assert [sent.headers["x-api-key"] for sent in server.requests] == ["a1", "a2", "a1"]
+
+
+async def test_logging_in_by_command(tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir()
+    out, err = io.StringIO(), io.StringIO()
+    async with portal("authorization_pending") as one:
+        login = one.login
+        (home / "config.yaml").write_text(
+            "providers:\n  nous:\n    oauth:\n"
+            f"      device_url: {login.device_url}\n      token_url: {login.token_url}\n"
+            "      client_id: hermes\n      pkce: true\n"
+        )
+        env = Env({"HERMES_HOME": str(home), "HOME": str(tmp_path)})
+        context = CliContext(env, None, (io.StringIO(), out, err))
+        args = Namespace(action="add", provider="nous", key=None, label="me", oauth=True)
+        with anyio.fail_after(20):
+            code = await run_sync(perform, args, context, FakeClock(auto=True))
+    assert (code, out.getvalue()) == (0, "Logged in at nous as me\n")
+    assert err.getvalue() == "Open https://portal.example/go\nand type the code ABCD-EFGH\n"
+    assert AuthFile(home / "auth.json").credentials("nous")[0].access_token == "a0"
+
+
+async def test_a_login_that_cannot_be_renewed_stops_nobody(file: AuthFile):
+    clock = FakeClock()
+    ending(file, clock)
+    gone = DeviceLogin(
+        device_url="http://127.0.0.1:9/d", token_url="http://127.0.0.1:9/t", client_id="c"
+    )
+    pool = KeyPool(file.path, clock)
+    settings = await pool.renewed(ModelSettings(logins={"nous": gone}))
+    assert settings.pools == {"nous": ("old",)}
+    assert not pool.is_ending
+    await clock.advance(61)
+    assert pool.is_ending
+
+
+def test_all_secrets_are_known(file: AuthFile):
+    assert stored_secrets(file.path) == []
+    ending(file, FakeClock())
+    assert stored_secrets(file.path) == ["old", "r0"]
+
+
+async def test_a_token_refused_before_its_time_is_renewed(tmp_path: Path, file: AuthFile):
+    clock = FakeClock(auto=True)
+    later = clock.now().timestamp() + 5000
+    file.update("nous", ending(file, clock).id, clock.now(), expires_at=later)
+    async with portal() as one, serve_wire(AnthropicDialect(), Script(api_key="a1")) as server:
+        desk = ModelDesk(
+            Home(tmp_path, tmp_path),
+            Env({}),
+            settings_of(one, server.url),
+            FileBlobs(tmp_path / "blobs"),
+            clock,
+        )
+        with pytest.raises(Unauthorized):
+            await listen(await desk.find())
+        assert (await listen(await desk.find())).answer.text
+        await desk.aclose()
+    assert [sent.headers["x-api-key"] for sent in server.requests] == ["old", "a1"]

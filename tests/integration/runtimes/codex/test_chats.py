@@ -1,0 +1,87 @@
+"""Codex behind a real gateway: asked in a chat, it works here, asks there and answers there."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from codexes import codex_config
+from gateways import Lobby, open_door, surroundings, until
+from hermes.app.build import Choices, open_app
+from hermes.commands.registry import standard_commands
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.gateway.gateway import Gateway, GatewayRules, House
+from hermes.gateway.letters import Busy
+from hermes.gateway.runs import ActorRules
+from hermes.schema.messages import Result, text_of
+from hermes.testing.channel import FakeChannel
+from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = """
+model:
+  default: mock-model
+  provider: openai
+  openai_runtime: codex_app_server
+approvals:
+  mode: manual
+"""
+
+
+@asynccontextmanager
+async def lobby(path: Path, url: str, program: str) -> AsyncGenerator[Lobby]:
+    (path / "codex").mkdir()
+    (path / "codex" / "config.toml").write_text(codex_config(url, "read-only"))
+    home = Home(root=path, path=path)
+    home.config.write_text(SETTINGS)
+    env = Env(
+        {
+            "HOME": str(path),
+            "PATH": "/usr/bin:/bin",
+            "CODEX_HOME": str(path / "codex"),
+            "CODEX_PATH": program,
+        }
+    )
+    async with open_app(home, env, Choices(workspace=str(path))) as app:
+        channel = FakeChannel()
+        house = House(
+            store=app.store,
+            clock=app.clock,
+            runner=app.runner,
+            channels={channel.name: channel},
+            door=open_door,
+            registry=standard_commands(),
+            context=surroundings,
+            cwd=str(path),
+            approvals=app.approvals,
+        )
+        rules = GatewayRules(actors=ActorRules(busy=Busy.QUEUE), progress=False)
+        one = Lobby(Gateway(house, rules), app.store, app.clock)
+        one.channel = channel
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.gateway.run)
+            yield one
+            group.cancel_scope.cancel()
+
+
+def escalated() -> Script:
+    run = Call("exec_command", {"cmd": "echo hi", "sandbox_permissions": "require_escalated"})
+    steps = [Reply(calls=[run]), Reply(text="It says hi.")]
+    return Script(rules=[Rule(contains="go", steps=steps)])
+
+
+@pytest.mark.parametrize(("word", "output"), [("yes", "hi\n"), ("no", "Declined")])
+async def test_a_person_in_the_chat_decides(
+    tmp_path: Path, program: str, word: str, output: str
+) -> None:
+    async with serve(escalated()) as model, lobby(tmp_path, model.url, program) as at:
+        await at.channel.say("go")
+        await until(lambda: any("echo hi" in text for text in at.channel.seen_in("1")))
+        await at.channel.say(word)
+        await until(lambda: at.channel.seen_in("1")[-1:] == ["It says hi."])
+        (result,) = [one for one in await at.transcript() if isinstance(one, Result)]
+        assert output in text_of(result)

@@ -1,0 +1,130 @@
+"""The terminal UI in a real terminal, with a real agent: of its own, or behind the door."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from doors import served
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from processes import HERMES, PATIENCE, Hermes, MockModel, mock_model
+
+READY = "sk anything"
+DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
+SCRIPT = Script(
+    rules=[
+        Rule("delete", [Reply("", [Call("terminal", DELETE)]), Reply("That was it.")]),
+        Rule("hang", [Reply("first words, then none", fault=Fault("hang", after=3), chunk=6)]),
+    ],
+    default=Reply("Plain answer."),
+    models=("mock", "other"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture(params=["here", "remote"])
+def hermes(request: pytest.FixtureRequest, tmp_path: Path, model: MockModel) -> Iterator[Hermes]:
+    hermes = Hermes(tmp_path, model.url)
+    hermes.configure("approvals:\n  mode: manual\n")
+    (hermes.work / "build").mkdir(parents=True)
+    if request.param == "here":
+        yield hermes
+        return
+    with served(hermes):
+        yield hermes
+
+
+@contextmanager
+def full_screen(hermes: Hermes, *words: str, **env: str) -> Iterator[pexpect.spawn]:
+    child = pexpect.spawn(
+        HERMES,
+        list(words),
+        cwd=str(hermes.work),
+        env=hermes.env | env,
+        encoding="utf-8",
+        codec_errors="replace",
+        dimensions=(24, 80),
+        timeout=PATIENCE,
+    )
+    child.delaybeforesend = None
+    try:
+        child.expect_exact(READY)
+        yield child
+    finally:
+        child.close(force=True)
+
+
+def ended(child: pexpect.spawn) -> int:
+    child.expect(pexpect.EOF)
+    child.close()
+    return child.exitstatus
+
+
+def test_a_talk_with_a_question_and_back_to_it(hermes: Hermes) -> None:
+    with full_screen(hermes) as child:
+        child.send("delete it\r")
+        child.expect_exact("Allow once")
+        # What comes in the first moment is not taken for an answer.
+        while child.expect_exact(["That was it.", pexpect.TIMEOUT], timeout=0.5) == 1:
+            child.send("o")
+        assert not (hermes.work / "build").exists()
+        child.send("\x1b[200~\x1b[201~\x15\x15/quit\r")
+        child.expect_exact("Go on later with: hermes -r")
+        assert "> delete it" in child.before
+        assert ended(child) == 0
+    with full_screen(hermes, "-c") as child:
+        child.send("\x04")
+        assert ended(child) == 0
+
+
+def test_what_hangs_is_interrupted_and_left(hermes: Hermes) -> None:
+    with full_screen(hermes) as child:
+        child.send("hang\r")
+        child.expect_exact("first")
+        child.send("\x03")
+        child.expect_exact("Interrupted.")
+        child.send("hello\r")
+        child.expect_exact("Plain answer.")
+        child.send("hang\r")
+        child.expect_exact("first")
+        child.send("\x03\x03")
+        assert ended(child) == 130
+
+
+def test_it_ends_in_order_when_it_is_told_to(hermes: Hermes) -> None:
+    with full_screen(hermes) as child:
+        child.send("hang\r")
+        child.expect_exact("first")
+        child.kill(signal.SIGTERM)
+        assert ended(child) == 128 + signal.SIGTERM
+    assert "hang" in hermes("sessions", "list").out
+
+
+@pytest.mark.parametrize(("words", "env"), [(["--plain"], {}), ([], {"TERM": "dumb"})])
+def test_who_wants_no_screen_gets_lines(
+    tmp_path: Path, model: MockModel, words: list[str], env: dict[str, str]
+) -> None:
+    hermes = Hermes(tmp_path, model.url)
+    child = pexpect.spawn(
+        HERMES,
+        words,
+        cwd=str(hermes.work),
+        env=hermes.env | env,
+        encoding="utf-8",
+        timeout=PATIENCE,
+    )
+    child.expect_exact("Ctrl+C interrupts, Ctrl+D leaves.")
+    child.sendline("hello")
+    child.expect_exact("Plain answer.")
+    child.expect_exact("> ")
+    child.sendline("/quit")
+    assert ended(child) == 0
+    assert "\x1b[?1049h" not in child.before

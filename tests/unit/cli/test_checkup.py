@@ -1,0 +1,217 @@
+"""What `hermes doctor` looks at: each check finds its trouble, names the way out, mends no more."""
+
+import errno
+import io
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hermes.cli.checkup.finding import Finding, Grade, Patient
+from hermes.cli.checkup.house import check_disk, check_home, check_python, unwritable
+from hermes.cli.checkup.keeping import check_kept
+from hermes.cli.checkup.serving import check_channels, check_gateway
+from hermes.cli.checkup.settings import read_settings
+from hermes.cli.context import CliContext
+from hermes.config.env import Env
+from hermes.config.home import Home, ensure_home
+from hermes.daemon.lock import take_lock
+from hermes.daemon.record import own_record
+from hermes.kit.clock import SystemClock
+from hermes.kit.holder import this_process
+from hermes.local.partner import SOCKET
+from hermes.store.sqlite import open_store
+
+pytestmark = pytest.mark.anyio
+API_KEY = "0123456789abcdef-0123456789"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home", tmp_path / "home")
+    ensure_home(made)
+    return made
+
+
+def patient(home: Home, settings: str = "", **env: str) -> Patient:
+    home.config.write_text(settings)
+    context = CliContext(Env(env), None, (io.StringIO(), io.StringIO(), io.StringIO()))
+    found, findings = read_settings(context, home, SystemClock())
+    assert found is not None, findings
+    return found
+
+
+def troubles(findings: Iterable[Finding]) -> list[Finding]:
+    """Whatever is not well; each has its next step."""
+    found = [one for one in findings if one.grade is not Grade.OK]
+    assert all(one.fix for one in found)
+    return found
+
+
+def test_an_old_python_is_refused() -> None:
+    assert check_python((3, 11, 0)).grade is Grade.OK
+    old = check_python((3, 9, 2))
+    assert old.grade is Grade.ERROR
+    assert old.says == "This is Python 3.9.2, and Hermes needs 3.11 or newer."
+
+
+def test_a_home_in_order_is_well(home: Home) -> None:
+    assert troubles(check_home(home)) == []
+
+
+def test_a_home_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
+    home = Home(tmp_path / "new", tmp_path / "new")
+    (one,) = troubles(check_home(home))
+    assert one.fix == "hermes setup"
+    assert not home.path.exists()
+    assert one.mend is not None
+    one.mend()
+    assert troubles(check_home(home)) == []
+
+
+def test_a_home_that_cannot_be_written_is_an_error() -> None:
+    path = Path("/proc/hermes")
+    (one,) = check_home(Home(path, path))
+    assert (one.grade, one.mend) == (Grade.ERROR, None)
+    assert "/proc/hermes cannot be written" in one.says
+    assert "chown" in one.fix
+
+
+def test_a_full_disk_is_no_matter_of_rights(home: Home) -> None:
+    full = unwritable(home.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert "No space left" in full.says
+    assert full.fix.startswith("Free some space")
+
+
+@pytest.mark.parametrize(
+    ("free", "grade"), [(10**6, Grade.ERROR), (5 * 10**8, Grade.WARNING), (10**11, Grade.OK)]
+)
+def test_space_is_looked_at(home: Home, free: int, grade: Grade) -> None:
+    assert check_disk(home, free).grade is grade
+
+
+def test_keys_are_closed_to_others(home: Home) -> None:
+    home.dotenv.write_text("X=1\n")
+    home.auth.write_text("{}")
+    home.dotenv.chmod(0o644)
+    home.auth.chmod(0o640)
+    home.path.chmod(0o755)
+    found = troubles(check_home(home))
+    assert [one.fix for one in found] == [
+        f"chmod 700 {home.path}",
+        f"chmod 600 {home.dotenv}",
+        f"chmod 600 {home.auth}",
+    ]
+    for one in found:
+        assert one.mend is not None
+        one.mend()
+    assert troubles(check_home(home)) == []
+    assert home.dotenv.stat().st_mode & 0o777 == 0o600
+
+
+def test_missing_folders_are_made(home: Home) -> None:
+    (home.path / "logs").rmdir()
+    (one,) = troubles(check_home(home))
+    assert "logs" in one.says
+    assert one.mend is not None
+    one.mend()
+    assert home.logs.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("settings", "dotenv", "grade"),
+    [
+        ("agent:\n  max_turns: many\n", "", Grade.ERROR),
+        ("agent: [\n", "", Grade.ERROR),
+        ("agnet:\n  max_turns: 3\n", "", Grade.WARNING),
+        ("", "this is no assignment\n", Grade.ERROR),
+    ],
+)
+def test_settings_are_read(home: Home, settings: str, dotenv: str, grade: Grade) -> None:
+    home.config.write_text(settings)
+    home.dotenv.write_text(dotenv)
+    context = CliContext(Env({}), None, (io.StringIO(), io.StringIO(), io.StringIO()))
+    found, findings = read_settings(context, home, SystemClock())
+    (one,) = troubles(findings)
+    assert one.grade is grade
+    assert (found is None) == (grade is Grade.ERROR)
+
+
+async def test_a_database_that_is_none_is_told(home: Home) -> None:
+    assert troubles(await check_kept(patient(home))) == []
+    home.state_db.write_bytes(b"this is no database at all" * 1000)
+    (one,) = troubles(await check_kept(patient(home)))
+    assert (one.check, one.grade) == ("database", Grade.ERROR)
+
+
+async def test_memory_and_skills_that_cannot_be_used_are_told(home: Home) -> None:
+    async with open_store(home.state_db, SystemClock()):
+        pass
+    assert troubles(await check_kept(patient(home))) == []
+    (home.memories / "MEMORY.md").write_text("x" * 100_000)
+    broken = home.skills / "broken"
+    broken.mkdir()
+    (broken / "SKILL.md").write_text("no head at all")
+    found = troubles(await check_kept(patient(home)))
+    assert [one.check for one in found] == ["memory", "skills"]
+    assert "longer than it may be" in found[0].says
+    assert str(broken) in found[1].says
+
+
+async def test_what_a_dead_gateway_left_is_removed(home: Home) -> None:
+    assert troubles(check_gateway(home)) == []
+    host, place, _ = this_process().split("/", 2)
+    dead = msgspec.structs.replace(
+        own_record(home, SystemClock().now()), pid=2**22 + 1, holder=f"{host}/{place}/{2**22 + 1}/1"
+    )
+    for path in (home.gateway_lock, home.gateway_pid):
+        path.write_bytes(msgspec.json.encode(dead))
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.bind(str(home.path / SOCKET))
+    found = troubles(check_gateway(home))
+    assert [one.fix for one in found] == [
+        f"rm {home.gateway_lock}", f"rm {home.gateway_pid}", f"rm {home.path / SOCKET}",
+    ]  # fmt: skip
+    for one in found:
+        assert one.mend is not None
+        one.mend()
+    assert troubles(check_gateway(home)) == []
+    assert not home.gateway_lock.exists()
+
+
+async def test_a_gateway_that_started_meanwhile_keeps_its_lock(home: Home) -> None:
+    host, place, _ = this_process().split("/", 2)
+    record = own_record(home, SystemClock().now())
+    dead = msgspec.structs.replace(record, holder=f"{host}/{place}/{2**22 + 1}/1")
+    home.gateway_lock.write_bytes(msgspec.json.encode(dead))
+    (one,) = troubles(check_gateway(home))
+    lock = take_lock(home, record)
+    assert one.mend is not None
+    one.mend()
+    assert home.gateway_lock.exists()
+    assert troubles(check_gateway(home)) == []
+    lock.release()
+
+
+def test_a_port_that_is_taken_is_told_with_another(home: Home) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        given = {"API_SERVER_ENABLED": "1", "API_SERVER_KEY": API_KEY}
+        (one,) = troubles(check_channels(patient(home, API_SERVER_PORT=str(port), **given)))
+    assert (one.check, one.grade) == ("ports", Grade.ERROR)
+    assert f"127.0.0.1:{port}" in one.says
+    assert one.fix == f"hermes config set platforms.api_server.extra.port {port + 1}"
+    assert troubles(check_channels(patient(home, API_SERVER_PORT="0", **given))) == []
+
+
+def test_a_channel_that_is_not_here_is_told(home: Home) -> None:
+    (one,) = troubles(
+        check_channels(patient(home, "platforms:\n  carrier_pigeon:\n    enabled: true\n"))
+    )
+    assert "carrier_pigeon" in one.says
+    assert one.fix == "hermes config set platforms.carrier_pigeon.enabled false"

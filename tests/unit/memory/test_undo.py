@@ -1,0 +1,131 @@
+"""Whatever was changed in memory and skills, all of it can be taken back byte for byte."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes.changes.change import Author, State
+from hermes.changes.ledger import Ledger
+from hermes.memory.entries import Limits, Target
+from hermes.memory.notebook import Full, Notebook, Request
+from hermes.memory.operations import Action, Operation, Unfit
+from hermes.skills.document import BadSkill
+from hermes.skills.editing import By, Editor
+from hermes.skills.requests import Action as SkillAction
+from hermes.skills.requests import SkillRequest, perform
+from hermes.skills.shelf import Shelf
+from hermes.skills.usage import Usage
+from hermes.store.sqlite import open_store
+from hermes.testing.clock import FakeClock
+
+WORDS = st.sampled_from(["tea", "likes tea", "runs\nin two lines", "é§ü", "x" * 40, "  spaced  "])
+ACTIONS = st.sampled_from(["add", "replace", "remove"])
+STARTS = st.sampled_from([None, b"", b"tea", b"tea\n", b"tea\n\xc2\xa7\nlikes tea", b"\n tea \r\n"])
+HEAD = "---\nname: {}\ndescription: Of {}.\n---\n\n"
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> Request:
+    def operation() -> Operation:
+        action: Action = draw(ACTIONS)
+        return Operation(action=action, content=draw(WORDS), old_text=draw(WORDS))
+
+    steps = tuple(operation() for _ in range(draw(st.integers(1, 3))))
+    return Request(
+        target=draw(st.sampled_from(Target)), operations=steps, by=draw(st.sampled_from(Author))
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> SkillRequest:
+    name = draw(st.sampled_from(["tea", "coffee"]))
+    action: SkillAction = draw(
+        st.sampled_from(["create", "patch", "edit", "delete", "write_file", "remove_file"])
+    )
+    return SkillRequest(
+        action=action,
+        name=name,
+        content=HEAD.format(name, name) + draw(WORDS),
+        category=draw(st.sampled_from(["", "kitchen"])),
+        old_string=draw(st.sampled_from(["Of", "tea", "likes"])),
+        new_string=draw(WORDS),
+        replace_all=draw(st.booleans()),
+        file_path=draw(st.sampled_from(["", "references/a.md", "scripts/b/c.sh"])),
+        file_content=draw(WORDS),
+    )
+
+
+def files(home: Path) -> dict[str, bytes]:
+    found = [path for name in ("memories", "skills") for path in (home / name).rglob("*")]
+    return {
+        path.relative_to(home).as_posix(): path.read_bytes()
+        for path in found
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+async def taken_back(ledger: Ledger, home: Path, seen: list[dict[str, bytes]]) -> None:
+    """Every change, the last one first: each time the files are as they were before it."""
+    entries = [one for one in await ledger.log(limit=1000) if one.state is State.APPLIED]
+    assert len(entries) == len(seen)
+    for entry, before in zip(reversed(entries), reversed(seen), strict=True):
+        await ledger.undo(entry.change.id)
+        assert files(home) == before
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(start=STARTS, wanted=st.lists(changes(), max_size=8))
+def test_memory(
+    tmp_path_factory: pytest.TempPathFactory, start: bytes | None, wanted: list[Request]
+) -> None:
+    folder = tmp_path_factory.mktemp("memory")
+
+    async def run() -> None:
+        clock, home = FakeClock(), folder / "home"
+        if start is not None:
+            (home / "memories").mkdir(parents=True)
+            (home / Target.MEMORY.file).write_bytes(start)
+        async with open_store(folder / "state.db", clock) as store:
+            ledger = Ledger(store, home, clock)
+            notebook = Notebook(home, ledger, Limits(120, 80), clock)
+            seen: list[dict[str, bytes]] = []
+            for request in wanted:
+                before = files(home)
+                try:
+                    await notebook.change(request)
+                except (Unfit, Full):
+                    assert files(home) == before
+                if files(home) != before:
+                    seen.append(before)
+            await taken_back(ledger, home, seen)
+
+    anyio.run(run)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(wanted=st.lists(requests(), max_size=10))
+def test_skills(tmp_path_factory: pytest.TempPathFactory, wanted: list[SkillRequest]) -> None:
+    folder = tmp_path_factory.mktemp("skills")
+
+    async def run() -> None:
+        clock, home = FakeClock(), folder / "home"
+        async with open_store(folder / "state.db", clock) as store:
+            ledger = Ledger(store, home, clock)
+            shelf, usage = Shelf(home / "skills"), Usage(home / "skills", clock)
+            editor = Editor(home, shelf, usage, ledger, clock)
+            seen: list[dict[str, bytes]] = []
+            for request in wanted:
+                await clock.advance(1)
+                before = files(home)
+                try:
+                    await perform(editor, request, By(author=Author.AGENT))
+                except BadSkill:
+                    assert files(home) == before
+                if files(home) != before:
+                    seen.append(before)
+            await taken_back(ledger, home, seen)
+
+    anyio.run(run)

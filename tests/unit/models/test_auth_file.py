@@ -1,0 +1,201 @@
+import json
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from hermes.models.auth_file import AuthFile, Credential, Rest, fingerprint, moment
+from hermes.models.held_keys import held_keys, next_of
+from hermes.models.key_memory import AuthMemory
+from hermes.models.keys import KeyRing, Strategy
+from hermes.models.pool import KeyPool
+from hermes.models.settings import ModelSettings
+from hermes.schema.errors import ConfigError, UsageError
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> AuthFile:
+    return AuthFile(tmp_path / "home" / "auth.json")
+
+
+def key(token: str, label: str = "") -> Credential:
+    return Credential(access_token=token, label=label)
+
+
+def test_keys_come_and_go(file: AuthFile):
+    first = file.add("openai", key("sk-1"), NOW)
+    second = file.add("openai", key("sk-2", "spare"), NOW)
+    assert [one.access_token for one in file.credentials("openai")] == ["sk-1", "sk-2"]
+    assert (first.label, second.label, second.priority) == ("key-1", "spare", 1)
+    assert file.remove("openai", "spare", NOW).access_token == "sk-2"
+    assert file.remove("openai", "1", NOW).id == first.id
+    assert file.providers() == []
+
+
+def test_only_the_owner_may_read_it(file: AuthFile):
+    file.add("openai", key("sk-1"), NOW)
+    for path in (file.path, file.path.with_name("auth.lock")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_same_key_is_there_once(file: AuthFile):
+    made = file.add("openai", key("sk-1"), NOW)
+    again = file.add("openai", key("sk-1", "mine"), NOW)
+    assert (again.id, again.label) == (made.id, "mine")
+    assert len(file.credentials("openai")) == 1
+
+
+@pytest.mark.parametrize("which", ["3", "0", "nobody", ""])
+def test_what_is_not_there_cannot_be_removed(file: AuthFile, which: str):
+    file.add("openai", key("sk-1", "a"), NOW)
+    before = file.path.read_bytes()
+    with pytest.raises(UsageError, match="no key is called"):
+        file.remove("openai", which, NOW)
+    assert file.path.read_bytes() == before
+
+
+def test_fields_of_others_stay(file: AuthFile):
+    file.path.parent.mkdir()
+    strange = {
+        "version": 1,
+        "providers": {"nous": {"tokens": {"a": 1}}},
+        "credential_pool": {
+            "openai": [{"id": "x", "access_token": "sk-1", "agent_key": "z", "priority": 0}],
+            "odd": "not a list",
+        },
+    }
+    file.path.write_text(json.dumps(strange))
+    file.add("openai", key("sk-2"), NOW)
+    file.rest("openai", "sk-1", Rest(5.0, "auth"), NOW)
+    now = json.loads(file.path.read_text())
+    assert now["providers"] == strange["providers"]
+    assert now["credential_pool"]["odd"] == "not a list"
+    assert now["credential_pool"]["openai"][0]["agent_key"] == "z"
+    assert file.credentials("odd") == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"x"', "\xff"])
+def test_a_damaged_file_is_never_written_over(file: AuthFile, text: str):
+    file.path.parent.mkdir()
+    file.path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match="damaged"):
+        file.add("openai", key("sk-1"), NOW)
+    assert file.path.read_bytes() == text.encode("latin-1")
+
+
+def test_many_at_once_lose_nothing(file: AuthFile):
+    def add(number: int) -> None:
+        AuthFile(file.path).add("openai", key(f"sk-{number}"), NOW)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(24)))
+    known = file.credentials("openai")
+    assert {one.access_token for one in known} == {f"sk-{number}" for number in range(24)}
+    assert len({one.priority for one in known}) == 24
+
+
+def test_rests_of_keys_from_here_and_elsewhere(file: AuthFile):
+    file.add("openai", key("sk-1"), NOW)
+    until = NOW.timestamp() + 60
+    file.rest("openai", "sk-1", Rest(until, "rate_limit"), NOW)
+    file.rest("openai", "sk-env", Rest(until, "auth"), NOW)
+    assert file.rests("openai") == {
+        fingerprint("sk-1"): Rest(until, "rate_limit"),
+        fingerprint("sk-env"): Rest(until, "auth"),
+    }
+    assert "sk-env" not in file.path.read_text()
+    later = NOW + timedelta(hours=1)
+    file.rest("openai", "sk-other", Rest(later.timestamp() + 9, "auth"), later)
+    assert fingerprint("sk-env") not in file.rests("openai")
+    assert file.wake("openai", NOW) == 2
+    assert file.rests("openai") == {}
+
+
+def test_a_rest_without_an_end_ends(file: AuthFile):
+    told = {"access_token": "k", "last_status": "exhausted", "last_status_at": NOW.isoformat()}
+    file.path.parent.mkdir()
+    file.path.write_text(json.dumps({"credential_pool": {"openai": [told]}}))
+    assert file.rests("openai")[fingerprint("k")].until == NOW.timestamp() + 3600
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [(None, None), (5, 5.0), ("7.5", 7.5), (NOW.isoformat(), NOW.timestamp()), ("soon", None)],
+)
+def test_moments(told: float | str | None, wanted: float | None):
+    assert moment(told) == wanted
+
+
+async def test_a_ring_remembers_over_processes(file: AuthFile):
+    clock = FakeClock()
+    memory = AuthMemory(file, "openai", clock)
+    ring = KeyRing(("a", "b"), memory=memory, now=clock.monotonic())
+    assert ring.take(clock.monotonic()) == "a"
+    ring.rest_for("a", clock.monotonic(), 60.0, "rate_limit")
+    await ring.remember()
+    other = KeyRing(("a", "b"), memory=AuthMemory(file, "openai", clock), now=clock.monotonic())
+    assert other.take(clock.monotonic()) == "b"
+    assert other.take(clock.monotonic() + 61) == "a"
+    await clock.advance(61)
+    assert AuthMemory(file, "openai", clock).resting(("a", "b")) == {}
+
+
+async def test_a_single_key_leaves_no_trace(file: AuthFile):
+    ring = KeyRing(("a",), memory=AuthMemory(file, "openai", FakeClock()))
+    ring.rest_for("a", 0.0, 60.0, "auth")
+    await ring.remember()
+    assert not file.path.exists()
+
+
+async def test_what_cannot_be_written_stops_nobody(tmp_path: Path):
+    (tmp_path / "auth.json").write_text("{")
+    memory = AuthMemory(AuthFile(tmp_path / "auth.json"), "openai", FakeClock())
+    ring = KeyRing(("a", "b"), memory=memory)
+    ring.rest_for("a", 0.0, 60.0, "auth")
+    await ring.remember()
+    assert ring.take(0.0) == "b"
+
+
+def test_the_pool_lies_under_the_settings(file: AuthFile):
+    pool = KeyPool(file.path, FakeClock())
+    assert pool.under(ModelSettings()) == ModelSettings()
+    file.add("openai", key("sk-1"), NOW)
+    assert pool.under(ModelSettings()).pools == {"openai": ("sk-1",)}
+
+
+@pytest.mark.parametrize(
+    ("rests", "strategy", "place", "why"),
+    [
+        ((0, 0), Strategy.FILL_FIRST, 0, "first that does not rest"),
+        ((9, 0), Strategy.FILL_FIRST, 1, "all others rest"),
+        ((9, 5), Strategy.FILL_FIRST, 1, "ready soonest"),
+        ((0,), Strategy.FILL_FIRST, 0, "only one"),
+        ((0, 0), Strategy.ROUND_ROBIN, 0, "round_robin"),
+    ],
+)
+def test_the_next_key(rests: tuple[float, ...], strategy: Strategy, place: int, why: str):
+    told = [(f"k{number}", "VAR") for number in range(len(rests))]
+    resting = {fingerprint(f"k{n}"): Rest(100.0 + left, "auth") for n, left in enumerate(rests)}
+    verdict = next_of(held_keys(told, [], resting, 100.0), strategy)
+    assert verdict is not None
+    assert verdict.place == place
+    assert why in verdict.why
+
+
+def test_a_key_told_twice_counts_where_it_was_told_first():
+    held = held_keys([("k", "VAR")], [key("k"), key("l")], {}, 0.0)
+    assert [(one.key, one.source) for one in held] == [("k", "VAR"), ("l", "auth.json")]
+
+
+def test_no_key_no_verdict():
+    assert next_of([], Strategy.RANDOM) is None
+    chance: Callable[[], float] = lambda: 0.0  # noqa: E731
+    assert KeyRing((), chance=chance).take(0.0) == ""

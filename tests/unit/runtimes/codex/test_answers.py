@@ -1,0 +1,154 @@
+"""Answers to what codex asks: in its words, and never more than was given."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from hermes.kit.clock import SystemClock
+from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.runtime import Errand, Heard
+from hermes.ports.sink import Emit
+from hermes.runtimes.codex import names
+from hermes.runtimes.codex.answers import Answers, Unknown
+from hermes.runtimes.codex.hearing import Hearing
+from hermes.runtimes.codex.wire import Incoming
+from hermes.schema.events import Said
+from hermes.schema.messages import Assistant, Result, Text, Trust, User
+from hermes.schema.scope import Scope
+from workbench import SCOPE
+
+pytestmark = pytest.mark.anyio
+
+
+class Person:
+    """Says yes or no to wishes, and gives the words one after the other."""
+
+    def __init__(self, *words: str | None, allowed: bool = True) -> None:
+        self.wishes: list[Wish] = []
+        self.questions: list[str] = []
+        self._words = list(words)
+        self._allowed = allowed
+
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        self.wishes.append(wish)
+        return Ruling(self._allowed)
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        self.questions.append(text)
+        return self._words.pop(0)
+
+
+async def answered(
+    person: Person | None, method: str, trust: Trust = Trust.OWNER, **params: object
+) -> dict[str, Any]:
+    asked = Incoming(id=1, method=method, params=Raw(msgspec.json.encode(params)))
+    errand = Errand(SCOPE, "", [User("msg_1", (Text("go"),), trust)])
+    answers = Answers(person, SystemClock(), errand, _silent, Hearing())
+    return await answers.to(asked)
+
+
+async def _silent(event: Heard, /) -> None:
+    """Nobody listens."""
+
+
+@pytest.mark.parametrize("method", [names.ASKS_COMMAND, names.ASKS_CHANGE])
+async def test_nobody_to_ask_means_no(method: str) -> None:
+    assert await answered(None, method, command="rm x") == {"decision": "decline"}
+
+
+async def test_a_host_is_asked_for_as_network() -> None:
+    person = Person()
+    context = {"host": "example.org", "protocol": "https"}
+    given = await answered(person, names.ASKS_COMMAND, networkApprovalContext=context)
+    assert given == {"decision": "accept"}
+    (wish,) = person.wishes
+    assert (wish.reaching, wish.shell) == (Reaching.NETWORK, False)
+    assert wish.action == "connect to https://example.org"
+
+
+async def test_words_of_strangers_are_known() -> None:
+    person = Person()
+    await answered(person, names.ASKS_COMMAND, Trust.GUEST, command="ls")
+    assert person.wishes[0].foreign
+
+
+async def test_permissions_are_given_as_asked_or_not_at_all() -> None:
+    wanted = {"network": {"enabled": True}}
+    given = await answered(Person(), names.ASKS_PERMISSIONS, permissions=wanted)
+    assert msgspec.json.decode(msgspec.json.encode(given["permissions"])) == wanted
+    refused = await answered(Person(allowed=False), names.ASKS_PERMISSIONS, permissions=wanted)
+    assert refused == {"permissions": {}, "scope": "turn"}
+
+
+async def test_a_secret_is_not_asked_for() -> None:
+    person = Person("blue")
+    questions = [
+        {"id": "a", "question": "Your password?", "isSecret": True},
+        {"id": "b", "question": "Which colour?", "options": [{"label": "blue"}]},
+    ]
+    given = await answered(person, names.ASKS_INPUT, questions=questions)
+    assert given == {"answers": {"a": {"answers": []}, "b": {"answers": ["blue"]}}}
+    assert person.questions == ["Which colour?"]
+
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Your name"},
+        "age": {"type": "integer"},
+        "sure": {"type": "boolean"},
+    },
+}
+
+
+async def test_a_form_is_filled_in() -> None:
+    person = Person("Ann", "7", "Yes")
+    given = await answered(person, names.ASKS_FORM, mode="form", message="?", requestedSchema=FORM)
+    assert given == {"action": "accept", "content": {"name": "Ann", "age": 7, "sure": True}}
+    assert person.questions[0] == "?\nYour name"
+
+
+@pytest.mark.parametrize("words", [("Ann", None), ("Ann", "seven"), (None,)])
+async def test_a_form_that_nobody_fills_in_is_declined(words: tuple[str | None, ...]) -> None:
+    given = await answered(Person(*words), names.ASKS_FORM, mode="form", requestedSchema=FORM)
+    assert given == {"action": "decline"}
+
+
+@pytest.mark.parametrize("mode", ["url", "openai/userVerification", ""])
+async def test_what_is_no_form_is_declined(mode: str) -> None:
+    assert await answered(Person(), names.ASKS_FORM, mode=mode) == {"action": "decline"}
+
+
+async def test_a_tool_that_is_not_there_is_told_to_codex_and_kept() -> None:
+    told: list[Heard] = []
+
+    async def tell(event: Heard, /) -> None:
+        told.append(event)
+
+    params = Raw(b'{"tool":"nothing","callId":"c1","arguments":"{\\"a\\":1}"}')
+    errand = Errand(SCOPE, "", [User("msg_1", (Text("go"),))])
+    answers = Answers(None, SystemClock(), errand, tell, Hearing())
+    given = await answers.to(Incoming(id=1, method=names.ASKS_TOOL, params=params))
+    assert given["success"] is False
+    call, result = [event.message for event in told if isinstance(event, Said)]
+    assert isinstance(call, Assistant)
+    assert bytes(call.calls[0].args) == b'{"a":1}'
+    assert isinstance(result, Result)
+    assert result.call == call.calls[0].id
+
+
+async def test_what_is_not_known_is_said() -> None:
+    with pytest.raises(Unknown):
+        await answered(Person(), "attestation/generate")
+    with pytest.raises(msgspec.DecodeError):
+        await answered(Person(), names.ASKS_INPUT, questions=5)
+
+
+async def test_the_time_is_told() -> None:
+    given = await answered(None, names.ASKS_TIME)
+    assert isinstance(given["currentTimeAt"], int)

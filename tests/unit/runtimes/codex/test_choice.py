@@ -1,0 +1,86 @@
+"""What codex gets of a profile, and what it does not."""
+
+from pathlib import Path
+
+from hermes.app.codex import closed_paths, codex_env, codex_program, mcp_servers
+from hermes.config.home import Home
+from hermes.config.sections.work import McpServer
+from hermes.runtimes.codex.threads import confinement
+
+
+def test_secrets_of_the_house_stay_here() -> None:
+    env = {
+        "PATH": "/bin",
+        "HOME": "/home/ann",
+        "LC_ALL": "C",
+        "OPENAI_API_KEY": "sk-1",
+        "TELEGRAM_BOT_TOKEN": "t",
+        "ANTHROPIC_API_KEY": "a",
+        "HERMES_HOME": "/home/ann/.hermes",
+    }
+    assert set(codex_env(env)) == {"PATH", "HOME", "LC_ALL", "OPENAI_API_KEY"}
+
+
+def test_the_program_is_the_one_that_is_named(tmp_path: Path) -> None:
+    assert codex_program({"CODEX_PATH": " /opt/codex "}) == "/opt/codex"
+    assert codex_program({"PATH": str(tmp_path)}) == "codex"
+
+
+def test_servers_are_handed_over_in_the_words_of_codex() -> None:
+    given = mcp_servers(
+        {
+            "files": McpServer(command="serve", args=("-x",), env={"A": "b"}, timeout=7),
+            "web": McpServer(url="https://example.org/mcp", headers={"X": "y"}),
+            "off": McpServer(command="serve", enabled=False),
+        }
+    )
+    assert given == {
+        "files": {
+            "command": "serve",
+            "args": ["-x"],
+            "env": {"A": "b"},
+            "tool_timeout_sec": 7,
+            "startup_timeout_sec": 60,
+        },
+        "web": {
+            "url": "https://example.org/mcp",
+            "http_headers": {"X": "y"},
+            "tool_timeout_sec": 300,
+            "startup_timeout_sec": 60,
+        },
+    }
+
+
+def furnish(path: Path) -> tuple[Home, dict[str, str]]:
+    user = path / "ann"
+    for name in (".hermes/profiles/work", ".ssh", "project"):
+        (user / name).mkdir(parents=True)
+    (user / ".hermes" / ".env").touch()
+    root = user / ".hermes"
+    return Home(root=root, path=root / "profiles" / "work"), {"HOME": str(user)}
+
+
+def test_the_home_and_keys_are_closed(tmp_path: Path) -> None:
+    home, env = furnish(tmp_path)
+    user = tmp_path / "ann"
+    expected = [str(user / ".hermes"), str(user / ".ssh")]
+    assert closed_paths(home, env, str(user / "project")) == expected
+    assert closed_paths(home, env, str(user)) == expected
+
+
+def test_a_working_folder_within_the_home_stays_open(tmp_path: Path) -> None:
+    home, env = furnish(tmp_path)
+    (home.path / "desk").mkdir()
+    (home.path / "config.yaml").touch()
+    closed = closed_paths(home, env, str(home.path / "desk"))
+    assert str(home.path / "config.yaml") in closed
+    assert str(home.root / ".env") in closed
+    assert not any((home.path / "desk").is_relative_to(path) for path in closed)
+
+
+def test_what_is_closed_cannot_be_read() -> None:
+    given = confinement(["/secret"])
+    assert given == {
+        "default_permissions": "hermes",
+        "permissions": {"hermes": {"extends": ":workspace", "filesystem": {"/secret": "deny"}}},
+    }

@@ -1,0 +1,126 @@
+"""Much of everything: words that come fast, long talks, small and changing terminals."""
+
+from pathlib import Path
+
+import pytest
+
+from companions import Scripted, answered, called
+from drawn import drawn
+from hermes.schema.events import TextDelta
+from hermes.tui.widgets.code import Prose
+from hermes.tui.widgets.transcript import MOST
+from hermes.tui.widgets.words import Answer, Earlier
+
+pytestmark = pytest.mark.anyio
+
+DELTAS = 100_000
+
+
+async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_path: Path) -> None:
+    """The parser is asked far less often than words come, and never for all of the text again."""
+    companion = Scripted()
+    words = [TextDelta("word\n\n" if number % 400 == 0 else "word ") for number in range(DELTAS)]
+    companion.turns = [[*words, companion.until_stopped]]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("go")
+        await screen.types("typed meanwhile")
+        assert screen.ui.chat.prompt.text == "typed meanwhile"
+        await screen.until(lambda: _length(screen.ui.chat.query(Answer)) > DELTAS * 5)
+        (answer,) = screen.ui.chat.query(Answer)
+        assert answer.readings < DELTAS / 100
+        assert max(len(prose.source) for prose in answer.query(Prose)) < 10_000
+        await screen.pilot.press("escape")
+        await screen.rests()
+
+
+def _length(answers) -> int:
+    return sum(len(answer.text) for answer in answers)
+
+
+async def test_a_long_talk_stays_light_and_can_be_read_to_its_beginning(tmp_path: Path) -> None:
+    companion = Scripted()
+    async with drawn(companion, tmp_path) as screen:
+        chat = screen.ui.chat
+        for number in range(MOST):
+            await chat.show_note(f"note {number}", "")
+        await screen.says("one more")
+        await screen.rests()
+        assert len(chat.transcript.children) <= MOST
+        assert len(chat.transcript.query(Earlier)) == 1
+        assert "note 0\nnote 1\n" in chat.transcript.plain()
+        chat.transcript.scroll_home(animate=False)
+        await screen.shows("note 0")
+        assert "↓ more below" in screen.text
+        await screen.pilot.press("ctrl+end")
+        await screen.shows("Plain answer.")
+        await screen.hides("↓ more below")
+
+
+async def test_who_reads_above_is_not_pulled_down(tmp_path: Path) -> None:
+    companion = Scripted()
+    more = [TextDelta(f"line {number}\n\n") for number in range(50)]
+    companion.turns = [answered("first\n\n" * 40), [*more, companion.until_stopped]]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("one")
+        await screen.rests()
+        await screen.says("two")
+        await screen.shows("line")
+        await screen.pilot.press("pageup", "pageup", "pageup")
+        await screen.shows("↓ more below")
+        place = screen.ui.chat.transcript.scroll_y
+        companion.interrupt()
+        await screen.rests()
+        assert screen.ui.chat.transcript.scroll_y == place
+
+
+@pytest.mark.parametrize("size", [(40, 10), (20, 6), (200, 60)])
+async def test_it_follows_the_size_of_the_terminal(tmp_path: Path, size: tuple[int, int]) -> None:
+    steps = [*called("terminal", '{"command": "ls -la /a/long/path/to/somewhere"}', "x")]
+    async with drawn(Scripted([*steps, *answered("# Head\n\nwords " * 30)]), tmp_path) as screen:
+        await screen.says("go")
+        await screen.rests()
+        await screen.pilot.resize_terminal(*size)
+        await screen.pilot.pause()
+        assert len(screen.lines) == size[1]
+        await screen.types("ok")
+        await screen.shows(" ok")
+        await screen.pilot.press("enter")
+        await screen.shows("Plain answer.")
+
+
+async def test_nothing_in_any_text_is_obeyed(tmp_path: Path) -> None:
+    """Neither by the terminal nor by the library, which has a markup of its own."""
+    evil = "[/b][@click=app.quit]x[/] \x1b[31mred\x07 \u202eturned \x9b2J"
+    table = f"| {evil} | b |\n|---|---|\n| {evil} | c |\n"
+    steps = [
+        *called("terminal", '{"command": "[/b] \\u001b[2J"}', evil, failed=True),
+        *answered(f"{evil}\n\n- {evil}\n\n```{evil}\n{evil}\n```\n\n{table}"),
+    ]
+    async with drawn(Scripted(steps), tmp_path, size=(80, 40)) as screen:
+        await screen.says("[/b] go")
+        await screen.rests()
+        await screen.pilot.press("ctrl+o", "ctrl+y")
+        await screen.pilot.hover(offset=(10, 30))
+        await screen.pilot.pause()
+        assert not set(screen.text) & set("\x1b\x07\u202e\x9b")
+        assert screen.text.count("[@click=app.quit]x[/]") >= 6
+    assert screen.ui.return_value is None
+
+
+async def test_without_colours_everything_is_told_by_signs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with drawn(Scripted(called("terminal", "{}", "x")), tmp_path) as screen:
+        await screen.says("hello")
+        await screen.rests()
+        assert "✓ terminal" in screen.text
+        assert "▌ hello" in screen.text
+    assert screen.ui.no_color
+
+
+async def test_dark_and_light(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path, look="light") as screen:
+        assert screen.ui.theme == "hermes-light"
+        await screen.pilot.press("ctrl+t")
+        assert screen.ui.theme == "hermes-dark"
