@@ -28,8 +28,8 @@ BUDGETS = {
     "chat --help": Budget(95, f"{NETWORK} asyncio anyio apsw yaml ruamel json logging shutil"),
     "model --help": Budget(95, f"{NETWORK} asyncio anyio apsw yaml ruamel json logging shutil"),
     "config get model.default": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel shutil"),
-    "profile list": Budget(110, f"{NETWORK} asyncio anyio apsw ruamel"),
-    "completion bash": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel"),
+    "profile list": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel"),
+    "completion bash": Budget(130, f"{NETWORK} asyncio anyio apsw ruamel"),
     "sessions list": Budget(250, "aiohttp http email yaml ruamel hermes.models hermes.tools"),
     "-z hello": Budget(570, "ruamel openai hermes.testing hermes.runtimes readline pydantic"),
 }
