@@ -1,5 +1,6 @@
 """Hands out work, waits for it or lets it go on in the background, and brings it home once."""
 
+import itertools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from hermes.ports.later import Later
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, Overtaken, StoreError, UsageError
+from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Scope
 from hermes.session.runner import Runner
 from hermes.subagents.child import SOURCE, Budget, Child
@@ -29,16 +31,19 @@ log = logging.getLogger(__name__)
 KIND = "delegation"
 RUNNING, BROUGHT = "running", "brought"
 _DEEPEST = 20
+_PEOPLE = frozenset({Trust.OWNER, Trust.GUEST})
 
 
 class Rules(Struct, frozen=True, kw_only=True):
     """`at_once` subagents for one person; `depth` levels below the one who talks with them.
 
-    `waiting` is how much work in the background one person may have under way.
+    `waiting` is how much work in the background one person may have under way, `rounds` how
+    often a report may lead to more work before a person has said something.
     """
 
     at_once: int = 3
     waiting: int = 10
+    rounds: int = 5
     depth: int = 1
     orchestrators: bool = True
     summary: int = SUMMARY
@@ -90,6 +95,7 @@ class Delegations:
 
     async def dispatch(self, scope: Scope, tasks: Sequence[Task]) -> str:
         await self._refuse_too_much(scope)
+        await self._refuse_without_a_person(scope)
         empty = (None,) * len(tasks)
         work = Delegation(id=new_id("dlg"), scope=scope, tasks=tuple(tasks), reports=empty)
         await self._parts.store.commit(PutMatter(self._matter(work, RUNNING), was=""))
@@ -105,6 +111,20 @@ class Delegations:
             raise UsageError(
                 f"{mine} pieces of delegated work are under way already.",
                 hint="Wait for their reports, or do it directly.",
+            )
+
+    async def _refuse_without_a_person(self, scope: Scope) -> None:
+        """Reports begin turns by themselves, and those must not begin work without end."""
+        try:
+            rows = await self._parts.store.seen_by(OWNER).messages(scope.session)
+        except NotFound:
+            return
+        asked = [row.message for row in rows if isinstance(row.message, User)]
+        since = itertools.takewhile(lambda user: user.trust not in _PEOPLE, reversed(asked))
+        if sum(user.trust is Trust.DATA for user in since) >= self._parts.rules.rounds:
+            raise UsageError(
+                "Several rounds of delegated work went by without a word from a person.",
+                hint="Tell them what came of it and wait for their answer.",
             )
 
     def stop(self, session: str) -> int:

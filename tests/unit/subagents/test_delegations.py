@@ -11,12 +11,13 @@ import pytest
 from msgspec import Raw, structs
 
 from hermes.kit.failpoints import watching
+from hermes.kit.ids import new_id
 from hermes.ports.delegation import Fate, Task
 from hermes.ports.matters import PutMatter
 from hermes.ports.model import Request
-from hermes.ports.store import OpenSession, Parcel, Post, Write
+from hermes.ports.store import Append, OpenSession, Parcel, Post, Write
 from hermes.schema.errors import ModelError, StoreError, UsageError
-from hermes.schema.messages import Trust, User, text_of
+from hermes.schema.messages import Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.sqlite import SqliteStore
@@ -277,3 +278,20 @@ async def test_nobody_has_too_much_under_way(tmp_path: Path) -> None:
                 await anyio.wait_all_tasks_blocked()
         await anyio.wait_all_tasks_blocked()
         assert len(built.model.requests) == 2, "one at once for each person"
+
+
+async def test_reports_do_not_begin_work_without_end(tmp_path: Path) -> None:
+    async with house(tmp_path, *([echo] * 6), rules=Rules(rounds=2)) as (built, delegations):
+
+        async def said(trust: Trust) -> None:
+            words = User(new_id("msg"), (Text("x"),), trust)
+            await built.store.commit(Append("parent", "run", words, built.clock.now()))
+
+        await said(Trust.OWNER)
+        for _ in range(2):
+            await delegations.dispatch(SCOPE, [Task(goal="x")])
+            await said(Trust.DATA)
+        with pytest.raises(UsageError, match="without a word from a person"):
+            await delegations.dispatch(SCOPE, [Task(goal="x")])
+        await said(Trust.OWNER)
+        await delegations.dispatch(SCOPE, [Task(goal="x")])
