@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -104,18 +105,19 @@ class CallbackChannel:
         if callback is None:
             raise TargetGone(f"Session {to.chat} has no callback.")
         text = "".join(part.text for part in post.parts if isinstance(part, Text))
-        due = self._due(to.chat, text.removeprefix(MARK))
+        due = self._due(to.chat, text.removeprefix(MARK), post.reply_to)
         await self._call(callback, due)
         return Receipt(to, due.id)
 
-    def _due(self, session: str, text: str) -> Due:
-        """Ours comes as JSON; whatever else is posted to the session is a message in it."""
-        try:
-            return msgspec.json.decode(text, type=Due)
-        except msgspec.MsgspecError:
-            at = self._clock.now().isoformat()
-            data: dict[str, object] = {"session_id": session, "text": text}
-            return Due(id=new_id("due"), type=MESSAGE, timestamp=at, data=data)
+    def _due(self, session: str, text: str, key: str | None) -> Due:
+        """Ours comes as JSON under its key; whatever else is posted is a message in the session."""
+        with suppress(msgspec.MsgspecError):
+            due = msgspec.json.decode(text, type=Due)
+            if due.id == key:
+                return due
+        at = self._clock.now().isoformat()
+        data: dict[str, object] = {"session_id": session, "text": text}
+        return Due(id=new_id("due"), type=MESSAGE, timestamp=at, data=data)
 
     async def _call(self, callback: Callback, due: Due) -> None:
         if self._http is None:

@@ -89,7 +89,8 @@ def due_post(key: str, session: str, kind: str, now: datetime, data: Fields) -> 
     """To be committed together with what it tells of."""
     due = Due(id=key, type=kind, timestamp=now.isoformat(), data={"session_id": session, **data})
     text = msgspec.json.encode(due).decode()
-    return post_reply(key, Reply(address=place_of(session), text=text, at=now))
+    # What answers to its own key is ours: nobody else who posts there can say so.
+    return post_reply(key, Reply(address=place_of(session), text=text, at=now, reply_to=key))
 
 
 def _refused(told: str, param: str) -> ApiError:

@@ -37,6 +37,7 @@ from hermes.config.variables import secret_values
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.redact import Redactor
 from hermes.models.catalog import price
+from hermes.models.pool import stored_secrets
 from hermes.models.settings import Flags
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
@@ -190,7 +191,7 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
     ensure_home(home)
     env = env_of(home.dotenv, env)
     loaded = load_config(home, env)
-    redactor = Redactor(_secrets(loaded, env, choices))
+    redactor = Redactor(_secrets(home, loaded, env, choices))
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         logs = _logs(home, loaded.config, redactor, choices)
@@ -359,9 +360,10 @@ def _caps(config: Config) -> Caps:
     )
 
 
-def _secrets(loaded: Loaded, env: Env, choices: Choices) -> list[str]:
+def _secrets(home: Home, loaded: Loaded, env: Env, choices: Choices) -> list[str]:
     """Every value that must not show up in a log, a result or an error."""
     if not loaded.config.security.redact_secrets:
         return []
     given = [choices.api_key] if choices.api_key else []
-    return [*given, *secrets_in(loaded.raw), *secret_values(env)]
+    kept = stored_secrets(home.auth) if home.auth.exists() else []
+    return [*given, *kept, *secrets_in(loaded.raw), *secret_values(env)]
