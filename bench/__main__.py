@@ -2,12 +2,12 @@
 
 import sys
 
-from bench import api, gateway, processes, spawn, store, tokens, turns
+from bench import api, gateway, processes, spawn, store, tokens, turns, wires
 from bench.report import show
 
 
 def main() -> int:
-    parts = (processes, turns, spawn, store, gateway, api, tokens)
+    parts = (processes, turns, spawn, store, gateway, api, tokens, wires)
     verdicts = [show(number) for part in parts for number in part.measure()]
     return 0 if all(verdicts) else 1
 

@@ -47,7 +47,10 @@ def companion() -> Scripted:
             *called("terminal", '{"command": "pytest -q"}', TESTS, call="c3"),
             *answered(ANSWER, used=38_000),
         ],
-        [leave_asked(subject="git push origin main"), one.until_decided],
+        [
+            leave_asked(subject="git push origin main", reason="you asked for it"),
+            one.until_decided,
+        ],
     ]
     return one
 

@@ -53,7 +53,7 @@ def leave_asked(id_: str = "q1", **given: str) -> Asked:
             run="r1",
             text="May this command run outside of the sandbox?",
             subject=given.get("subject", "rm -rf build"),
-            reason="to build anew",
+            reason=given.get("reason", "to build anew"),
             choices=tuple(Choice),
             until=LATER,
         )

@@ -80,6 +80,12 @@ class World:
         (git / "hooks").mkdir(parents=True)
         (git / "config").write_text("[core]\n\trepositoryformatversion = 0\n")
         (git / "HEAD").write_text("ref: refs/heads/main\n")
+        nested = self.workspace / "sub/repo/.git"
+        (nested / "objects").mkdir(parents=True, exist_ok=True)
+        (nested / "refs").mkdir(exist_ok=True)
+        (nested / "HEAD").write_text("ref: refs/heads/main\n")
+        (self.workspace / "linked").mkdir(exist_ok=True)
+        (self.workspace / "linked/.git").write_text("gitdir: ../elsewhere\n")
 
     def spoken(self, output: bytes) -> bool:
         """Whether a secret is in the output, plainly or in a usual disguise."""
@@ -423,6 +429,11 @@ def git_commands(made: World) -> list[Command]:
         f"ln -sf /evil {git}/hooks/post-checkout && {BREACH}",
         f"mv {git} {made.workspace}/git2 && mkdir {git} && {BREACH}",
         f"git config --local alias.st '!evil' && {BREACH}",
+        f"cd sub/repo && git config core.fsmonitor evil && {BREACH}",
+        f"mkdir -p sub/repo/.git/hooks && echo evil > sub/repo/.git/hooks/pre-push && {BREACH}",
+        f"mv sub/repo/.git sub/git2 && {BREACH}; mv sub/repo sub/repo2 && {BREACH}",
+        f"rm -f linked/.git && echo gitdir: ../evil > linked/.git && {BREACH}",
+        f"mv linked/.git linked/old && {BREACH}; echo evil >> linked/.git && {BREACH}",
     ]
     return [Command("git", text, local=False) for text in texts]
 

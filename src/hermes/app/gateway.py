@@ -13,7 +13,7 @@ from hermes.app.directory import Directory
 from hermes.app.proxying import far_models
 from hermes.commands.command import Context
 from hermes.commands.registry import standard_commands
-from hermes.config.home import user_home
+from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.gateway.door import ChatDoor
 from hermes.gateway.gateway import Gateway, House, Lent, nobody_waits
@@ -86,7 +86,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         registry=registry,
         shortcuts=shortcuts_from(app.config, registry.names),
         context=context,
-        cwd=chat_folder(app.config, app.env),
+        cwd=chat_folder(app.home, app.config, app.env),
         refusal=Quotas(app.store, app.clock, app.chats.powers).refusal,
         places=_places(app, parts.channels),
         met=parts.directory.meet,
@@ -102,11 +102,15 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
     return built[0]
 
 
-def chat_folder(config: Config, env: Mapping[str, str]) -> str:
-    """Where the agent works for people who have no folder of their own: theirs is a chat."""
+def chat_folder(home: Home, config: Config, env: Mapping[str, str]) -> str:
+    """Where the agent works for people who have no folder of their own: theirs is a chat.
+
+    Unless somebody named another one it is a folder of the profile, not the user's own home:
+    what a chat may change is never where a shell or a key is looked for.
+    """
     given = env.get("MESSAGING_CWD", "").strip() or config.terminal.cwd
     path = Path(given).expanduser()
-    return str(path) if path.is_absolute() else str(user_home(env))
+    return str(path if path.is_absolute() else home.path / "workspace")
 
 
 def _places(app: App, channels: Mapping[str, Channel]) -> Callable[[str], tuple[Address, ...]]:

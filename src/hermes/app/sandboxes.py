@@ -21,6 +21,7 @@ from hermes.ports.sandbox import Finished, Job, Process, Sandbox
 from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
 from hermes.schema.errors import SandboxError
+from hermes.schema.scope import OWNER
 
 if TYPE_CHECKING:
     from hermes.sandbox.choice import Walls
@@ -33,8 +34,11 @@ WALLS = ("bubblewrap", "landlock")
 BACKENDS = ("auto", *WALLS, "local", "docker", "ssh")
 UNKNOWN_HERE = frozenset({"modal", "daytona", "singularity", "vercel_sandbox"})
 
-OPEN_OF_HOME = ("bin", "cache", "home", "plans", "skills", "skins", "workspace")
-"""All that a command sees of the home: no settings, secrets, databases, sessions, logs, sockets."""
+OPEN_OF_HOME = ("bin", "home", "plans", "skills", "skins")
+"""All that a command sees of the home: no settings, secrets, databases, sessions, logs, sockets,
+nor what others sent or were told, which is in the cache."""
+WORKSPACE = "workspace"
+"""Seen as well, and changed by whoever works there."""
 
 NO_WALL = "Commands run without a sandbox, with all the rights you have"
 
@@ -68,9 +72,13 @@ class Sandboxes:
         """Where commands run that come from there. Raises `SandboxError` for unknown backends."""
         return self._sandbox(backend_on(self._parts.terminal, platform))
 
-    def tmp_on(self, platform: str) -> Path | None:
+    def tmp_on(self, platform: str, principal: str = OWNER) -> Path | None:
         """The folder that commands from there see as `/tmp`, where it is another than ours."""
-        return _private(self._parts.home) if self.on(platform).name == "bubblewrap" else None
+        if self.on(platform).name != "bubblewrap":
+            return None
+        from hermes.sandbox.view import tmp_for  # noqa: PLC0415 - who has a wall has loaded it
+
+        return Path(tmp_for(str(_private(self._parts.home)), principal))
 
     def report(self) -> list[str]:
         """What people should know about the walls, without trying any."""
@@ -138,9 +146,9 @@ class Sandboxes:
     async def _tidy(self) -> None:
         from anyio.to_thread import run_sync  # noqa: PLC0415 - as above
 
-        from hermes.sandbox.view import prune_private  # noqa: PLC0415 - as above
+        from hermes.sandbox.view import prune_all_private  # noqa: PLC0415 - as above
 
-        await run_sync(prune_private, str(_private(self._parts.home)), self._parts.clock.now())
+        await run_sync(prune_all_private, str(_private(self._parts.home)), self._parts.clock.now())
 
 
 class _Walled:
@@ -283,6 +291,9 @@ def view_of(parts: SandboxParts) -> "View":
         hidden=tuple(hidden),
         shown=tuple(shown),
         guarded=(*GUARDED, *starts_of(person)),
+        lent=(str(home.path / WORKSPACE),),
+        to_readers=(str(_private(home)), str(home.cache / "output")),
+        person=str(person),
     )
 
 

@@ -1,11 +1,14 @@
 """Hints for people: what about a command deserves a second look. The wall is elsewhere."""
 
+import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
+from hermes.approvals.reads import is_private
 from hermes.approvals.ruin import is_recursive, operands
 from hermes.approvals.script import Found
-from hermes.approvals.unwrap import INTERPRETERS, SHELLS, Whole
+from hermes.approvals.unwrap import CALLERS, EDITORS, INTERPRETERS, SHELLS, Whole
 from hermes.approvals.values import UNKNOWN, listed
 
 _SENSITIVE = re.compile(
@@ -22,7 +25,20 @@ _CODE = re.compile(
     r"os\.(system|remove|unlink|rmdir|kill|popen)|subprocess|shutil\.(rmtree|move)|rmtree|child_process"
     r"|unlinkSync|rmSync|\bsystem\s*\(|\bexec\s*\(|FileUtils"
 )
+_GIT_VALUES = listed("-C -c --git-dir --work-tree --namespace --super-prefix --config-env")
+_GIT_PROGRAMS = re.compile(
+    r"(?i)^(core\.(sshCommand|fsmonitor|hooksPath|editor|pager|askPass|gitProxy)|alias\.|pager\."
+    r"|diff\.|filter\.|merge\.|credential\.|gpg\.|protocol\.ext|uploadpack|sequence\.)|^--exec-path"
+)
+_FETCHERS = listed("curl wget aria2c")
+_NETWORK = listed(
+    "curl wget nc ncat netcat socat scp sftp rsync ssh ftp tftp telnet http https rclone aws "
+    "gsutil gcloud az mail mailx sendmail mutt xh websocat openssl dig nslookup host gh"
+)
+_OWN_KEYS = listed("-i -F --cert --key -E --cacert --identity")
 _FLAGS = re.compile(r"-[A-Za-z]*f[A-Za-z]*|--force.*")
+
+_FETCHED_TO = listed("-o -O --output --output-document --out")
 
 Check = Callable[[Sequence[str]], str]
 
@@ -46,7 +62,23 @@ def _rm(args: Sequence[str]) -> str:
     return "deletes by a pattern" if any("*" in one for one in operands(args)) else ""
 
 
+def git_words(args: Sequence[str]) -> list[str]:
+    """From the verb on: what stands before it says where, and with which settings."""
+    rest = list(args)
+    while rest and rest[0].startswith("-"):
+        rest = rest[2 if rest[0] in _GIT_VALUES else 1 :]
+    return rest
+
+
+def _git_configured(args: Sequence[str]) -> bool:
+    before = list(args)[: len(args) - len(git_words(args))]
+    return any(one == "-c" or one.startswith(("--exec-path=", "--config-env")) for one in before)
+
+
 def _git(args: Sequence[str]) -> str:
+    if _git_configured(args) and any(_GIT_PROGRAMS.search(one) for one in args):
+        return "makes git run another program"
+    args = git_words(args)
     words = operands(args)
     verb = words[0] if words else ""
     rest = {*args} - {verb}
@@ -86,6 +118,44 @@ def _chown(args: Sequence[str]) -> str:
 def _find(args: Sequence[str]) -> str:
     runs = {"-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fls"} & {*args}
     return "acts on everything it finds" if runs else ""
+
+
+def _tar(args: Sequence[str]) -> str:
+    if any(one.startswith("--remove-f") for one in args):
+        return "deletes what it packs"
+    runs = ("--to-command", "--checkpoint-action", "--use-compress-program", "-I", "--rsh-command")
+    return "runs another program" if any(one.startswith(runs) for one in args) else ""
+
+
+def _edits(args: Sequence[str]) -> str:
+    told = any(
+        re.search(r"(^|[:\s+]|^-c|--cmd=?)(!|shell\b|system\b)|\bpython\b", one) for one in args
+    )
+    return "runs commands from an editor" if told else ""
+
+
+def _make(args: Sequence[str]) -> str:
+    fed = {"-f", "--file", "--makefile"} & {*args} and {"-", "/dev/stdin", "/dev/fd/0"} & {*args}
+    joined = {"-f-", "-f/dev/stdin", "--file=-", "--file=/dev/stdin", "--makefile=-"} & {*args}
+    evaluated = any(one.startswith(("--eval", "-E")) for one in args)
+    return "runs something that is not in a file" if fed or joined or evaluated else ""
+
+
+def _ssh(args: Sequence[str]) -> str:
+    names = re.compile(r"(-o)?\s*(ProxyCommand|LocalCommand|KnownHostsCommand)\b", re.IGNORECASE)
+    return "runs another program to connect" if any(map(names.match, args)) else ""
+
+
+def _calls(args: Sequence[str]) -> str:
+    shell = any(
+        re.match(r"-\w*[ec]$|--exec|--sh-exec|--lua-exec|EXEC:|SYSTEM:", one, re.IGNORECASE)
+        for one in args
+    )
+    return "gives others a program to talk to" if shell else ""
+
+
+def _crontab(args: Sequence[str]) -> str:
+    return "" if args and {*args} <= {"-l"} else "changes what runs by itself"
 
 
 def _kill(args: Sequence[str]) -> str:
@@ -141,7 +211,10 @@ _HINTS: Mapping[str, Check] = {
     "az": _CLOUD("deletes in the cloud"), "gsutil": _CLOUD("deletes in the cloud"),
     "sudo": _always("acts as another user"), "doas": _always("acts as another user"),
     "su": _always("acts as another user"), "pkexec": _always("acts as another user"),
-    "crontab": _any("-r", "-")("changes what runs by itself"), "at": _always("runs later"),
+    "crontab": _crontab, "tar": _tar, "bsdtar": _tar, "make": _make, "gmake": _make,
+    "ssh": _ssh, "scp": _ssh, "sftp": _ssh, **dict.fromkeys(CALLERS, _calls),
+    **dict.fromkeys(EDITORS, _edits),
+    "at": _always("runs later"),
     "userdel": _always("changes users"), "usermod": _always("changes users"),
     "useradd": _always("changes users"), "passwd": _always("changes a password"),
     "visudo": _always("changes who may do what"), "chsh": _always("changes users"),
@@ -170,6 +243,10 @@ def danger_in(whole: Whole) -> str:
     for found in whole.found:
         if why := _danger_of(found):
             return why
+    if _runs_fetched(whole.found):
+        return "runs what it has just fetched"
+    if _sends_secrets(whole.found):
+        return "may send secrets over the network"
     return "cannot be read as a command" if whole.broken and not whole.found else ""
 
 
@@ -197,42 +274,37 @@ def _runs_unknown(found: Found) -> bool:
     return found.piped and found.fed is None and not named
 
 
-_READERS = listed(
-    "ls cat head tail wc grep egrep fgrep rg pwd echo printf true false test [ file stat du df "
-    "date whoami id uname hostname which type sort uniq cut tr nl tac rev basename "
-    "dirname realpath "
-    "readlink tree jq yq diff cmp comm column fold strings od xxd hexdump md5sum sha1sum sha256sum "
-    "ps uptime free cd env printenv seq sleep locale lsof pgrep less more : "
-)
-_GIT_READERS = listed(
-    "status log diff show branch blame describe rev-parse ls-files ls-tree shortlog grep tag "
-    "remote cat-file rev-list merge-base"
-)
+def _runs_fetched(found: Sequence[Found]) -> bool:
+    """Whether a later command runs a file that an earlier one brought."""
+    brought: set[str] = set()
+    for one in found:
+        if one.name in _FETCHERS:
+            brought |= {posixpath.basename(path) for path in _brought(one)}
+            continue
+        runs = one.name in {*SHELLS, "source", "."} or INTERPRETERS.match(one.name)
+        run = [*operands(one.argv[1:])] if runs else [one.argv[0]] if one.argv else []
+        if brought & {posixpath.basename(path) for path in run if runs or "/" in path}:
+            return True
+    return False
 
 
-def only_reads(whole: Whole) -> bool:
-    """Whether every command is known to look and not to touch."""
-    if whole.broken or whole.code or not whole.found:
+def _brought(one: Found) -> list[str]:
+    args = one.argv[1:]
+    named = [value for flag, value in pairwise(args) if flag in _FETCHED_TO]
+    joined = [arg.partition("=")[2] or arg[2:] for arg in args if arg.startswith(("-o", "--out"))]
+    addresses = [arg.partition("?")[0] for arg in operands(args)]
+    return [path for path in (*named, *joined, *one.targets, *addresses) if path]
+
+
+def _sends_secrets(found: Sequence[Found]) -> bool:
+    if not any(one.name in _NETWORK for one in found):
         return False
-    return all(_reads(found) for found in whole.found)
+    return any(_holds_secrets(one) for one in found)
 
 
-def _reads(found: Found) -> bool:
-    if any(
-        target not in {"/dev/null", "/dev/stderr", "/dev/stdout", "1", "2"}
-        for target in found.targets
-    ):
-        return False
-    if not found.argv or UNKNOWN in found.name:
-        return False
-    if found.name == "git":
-        verb = operands(found.argv[1:])[:1]
-        plain = len(operands(found.argv[1:])) == 1 or verb[0] not in {"branch", "tag", "remote"}
-        return bool(verb) and verb[0] in _GIT_READERS and plain and "-c" not in found.argv
-    if found.name == "find":
-        return not _find(found.argv[1:])
-    if found.name in {"env", "sort", "tree", "yq", "xxd"}:
-        return not any(
-            one.startswith(("-o", "-i", "-r", "--output")) for one in found.argv[1:]
-        ) and (found.name != "env" or len(found.argv) == 1)
-    return found.name in _READERS
+def _holds_secrets(one: Found) -> bool:
+    if one.name in {"env", "printenv"} and len(one.argv) == 1:
+        return True
+    words = zip(("", *one.argv), one.argv, strict=False)
+    given = [word for before, word in words if before not in _OWN_KEYS]
+    return any(is_private(word, one.folder) for word in (*given[1:], *one.sources))

@@ -12,6 +12,15 @@ import anyio
 from msgspec import Struct, structs
 
 from hermes.approvals import wording
+from hermes.approvals.answering import (
+    Answerer,
+    chosen_in,
+    digest_in,
+    is_for,
+    is_named,
+    may_answer,
+    word_and_id,
+)
 from hermes.approvals.policy import (
     Allowed,
     Doubtful,
@@ -33,7 +42,7 @@ from hermes.ports.sink import Emit
 from hermes.ports.store import Store
 from hermes.schema import events
 from hermes.schema.questions import Asking, Choice, Question
-from hermes.schema.scope import OWNER, Address, Role, Scope
+from hermes.schema.scope import OWNER, Role, Scope
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +55,6 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     approval: float = 60.0
     clarify: float = 3600.0
-
-
-class Answerer(Struct, frozen=True, kw_only=True):
-    """Who answers, and where: what is asked in the session, or of the owner at that address."""
-
-    session: str = ""
-    principal: str = OWNER
-    role: Role = Role.OWNER
-    address: Address | None = None
 
 
 class Heard(Struct, frozen=True):
@@ -119,11 +119,12 @@ class ApprovalDesk:
 
     async def _standing(self, scope: Scope) -> Standing:
         grants = await self._rows.grants(scope.session)
-        own = [one for one in grants if scope.role is Role.OWNER or one.by == scope.principal]
+        owner = scope.role is Role.OWNER
+        own = [one for one in grants if (one.is_owners if owner else one.by == scope.principal)]
         return Standing(grants=own, yolo=await self._rows.yolo(scope.session))
 
     async def _decide(self, scope: Scope, wish: Wish, doubt: Doubtful, tell: Emit) -> Ruling:
-        digest = digest_of("wish", wish.tool, wish.action, wish.reaching, wish.folder)
+        digest = digest_in(scope, wish)
         earlier = await self._earlier(scope.session, digest)
         if earlier is None and doubt.smart and self._judge is not None:
             match await opinion_on(self._judge, wish, doubt.why):
@@ -136,12 +137,16 @@ class ApprovalDesk:
                     pass
         if why := unreachable(scope, doubt):
             return Ruling(allowed=False, why=why)
+        if why := wording.unshowable(wish):
+            return Ruling(allowed=False, why=why)
+        if await self._rows.refusals(scope.session, scope.run) >= wording.MOST_REFUSALS:
+            return Ruling(allowed=False, why=wording.TIRED)
         lasting = tuple(Choice) if can_last(wish) else (Choice.ONCE, Choice.DENY)
         text = wording.asks_for(wish, doubt.why)
         question = structs.replace(
             self._question(scope, Asking.APPROVAL, text, lasting),
-            subject=wish.action,
-            reason=wish.reason,
+            subject=wording.subject_of(wish),
+            reason=wording.reason_of(wish),
             asked=OWNER if doubt.owner_only else scope.principal,
         )
         asked = Asked(question=question, digest=digest, principal=scope.principal, wish=wish)
@@ -198,13 +203,21 @@ class ApprovalDesk:
         except anyio.get_cancelled_exc_class():
             if not self._leaving:
                 with anyio.CancelScope(shield=True):
-                    await self._rows.change(asked, structs.replace(asked, state=LAPSED))
+                    await self._take_back(asked)
             raise
         finally:
             del self._waiting[question.id]
         answer = "" if row is None else row.answer or row.words
         await tell(events.Answered(question.id, answer, row.by if row else ""))
         return row
+
+    async def _take_back(self, asked: Asked) -> None:
+        """Its turn is over: no later one may use an answer that came in the last moment."""
+        if await self._rows.change(asked, structs.replace(asked, state=LAPSED)):
+            return
+        row = await self._rows.asked(asked.question.id)
+        if row is not None and row.state == ANSWERED:
+            await self._rows.change(row, structs.replace(row, state=LAPSED))
 
     async def _wait(self, asked: Asked) -> Asked | None:
         identity, until = asked.question.id, asked.question.until
@@ -241,17 +254,28 @@ class ApprovalDesk:
         self, who: Answerer, choice: Choice, *, question: str = "", words: str = "",
         everything: bool = False,
     ) -> Heard:  # fmt: skip
-        """Answer the latest request for approval, the one named, or all that wait."""
+        """Answer the one request for approval that waits, the one named, or all of them.
+
+        `question` is an id, or the last letters of one. Where several wait, it must be named.
+        """
         waiting = await self._approvals(who)
-        chosen = [one for one in waiting if not question or one.question.id == question]
-        if not everything:
-            chosen = chosen[-1:]
+        chosen = [one for one in waiting if is_named(one.question, question)]
         if not chosen:
-            return Heard(wording.too_late(await self._latest(who, question, Asking.APPROVAL)))
+            latest = await self._latest(who, question, Asking.APPROVAL)
+            other = [one for one in waiting if latest is None and may_answer(who, one)]
+            return Heard(wording.several(other) if other else wording.too_late(latest))
+        own = [one for one in chosen if may_answer(who, one)]
+        if not own:
+            return Heard(wording.not_yours(chosen[0]))
+        if len(own) > 1 and not everything:
+            return Heard(wording.several(own))
+        return await self._settle_all(own, who, choice, words)
+
+    async def _settle_all(
+        self, chosen: Sequence[Asked], who: Answerer, choice: Choice, words: str
+    ) -> Heard:
         settled: list[Asked] = []
         for row in chosen:
-            if not _may_answer(who, row):
-                return Heard(wording.not_yours(row), len(settled))
             # What cannot be remembered is allowed once.
             meant = choice if choice in row.question.choices else Choice.ONCE
             if not await self._settle(row, who, meant, words):
@@ -262,21 +286,47 @@ class ApprovalDesk:
         return Heard(wording.given(choice, settled, shortened=not lasts), len(settled))
 
     async def reply(self, who: Answerer, words: str, *, question: str = "") -> Heard | None:
-        """Bare words: None when they are no answer to anything that is asked of whom says them."""
-        for row in reversed(await self.pending(who)):
-            if question and row.question.id != question:
-                continue
-            if row.question.kind is Asking.APPROVAL:
-                choice = wording.choice_in(words)
-                if choice is not None and (question or _may_answer(who, row)):
-                    return await self.answer(who, choice, question=row.question.id)
-            elif row.question.asked == who.principal and words.strip():
-                done = await self._settle(row, who, None, _chosen(row.question, words))
-                latest = await self._rows.asked(row.question.id)
-                return Heard("" if done else wording.too_late(latest), int(done))
+        """Bare words: None when they are no answer to anything that is asked of whom says them.
+
+        Where several questions could be meant, none is: yes and no go with the id of one.
+        """
         if question:
-            return Heard(wording.too_late(await self._rows.asked(question)))
-        return None
+            row = next((o for o in await self.pending(who) if o.question.id == question), None)
+            said = None if row is None else await self._reply_to(row, who, words)
+            return said or Heard(wording.too_late(await self._rows.asked(question)))
+        meant = await self._meant(who, words)
+        if not meant:
+            return None
+        approvals = [one for one in meant if one.question.kind is Asking.APPROVAL]
+        if approvals and len(meant) > 1:
+            return Heard(wording.several(approvals))
+        return await self._reply_to(meant[-1], who, words)
+
+    async def _reply_to(self, row: Asked, who: Answerer, words: str) -> Heard | None:
+        if row.question.kind is Asking.APPROVAL:
+            choice = wording.choice_in(words) or wording.choice_in(word_and_id(words)[0])
+            if choice is None:
+                return None
+            return await self.answer(who, choice, question=row.question.id)
+        if row.question.asked != who.principal or not words.strip():
+            return None
+        done = await self._settle(row, who, None, chosen_in(row.question, words))
+        latest = await self._rows.asked(row.question.id)
+        return Heard("" if done else wording.too_late(latest), int(done))
+
+    async def _meant(self, who: Answerer, words: str) -> list[Asked]:
+        """The questions that bare words may answer, oldest first."""
+        waiting = [one for one in await self.pending(who) if is_for(who, one)]
+        first, name = word_and_id(words)
+        if name and wording.choice_in(first):
+            named = [
+                one for one in waiting
+                if one.question.kind is Asking.APPROVAL and is_named(one.question, name)
+            ]  # fmt: skip
+            if named:
+                return named
+        bare = wording.choice_in(words) is not None
+        return [one for one in waiting if bare or one.question.kind is Asking.CLARIFY]
 
     async def waits(self) -> bool:
         """Whether anything is asked of anybody."""
@@ -284,14 +334,13 @@ class ApprovalDesk:
         rows = await self._rows.open_everywhere()
         return any(row.question.until > now for row, _ in rows)
 
+    async def asks(self, who: Answerer, name: str) -> bool:
+        """Whether a request of that name waits there."""
+        return any(is_named(one.question, name) for one in await self._approvals(who))
+
     async def takes(self, who: Answerer, words: str) -> bool:
         """Whether `reply` would take the words for an answer."""
-        for row in await self.pending(who):
-            if row.question.kind is Asking.CLARIFY and row.question.asked == who.principal:
-                return True
-            if row.question.kind is Asking.APPROVAL and wording.choice_in(words):
-                return _may_answer(who, row)
-        return False
+        return bool(words.strip()) and bool(await self._meant(who, words))
 
     async def grants(self) -> Sequence[Grant]:
         return await self._rows.grants()
@@ -313,38 +362,30 @@ class ApprovalDesk:
         return [one for one in await self.pending(who) if one.question.kind is Asking.APPROVAL]
 
     async def _latest(self, who: Answerer, question: str, kind: Asking) -> Asked | None:
-        if question:
-            return await self._rows.asked(question)
         rows = await self._rows.of_session(who.session) if who.session else ()
-        return next((one for one in reversed(rows) if one.question.kind is kind), None)
+        asked = [one for one in rows if one.question.kind is kind]
+        named = [one for one in asked if is_named(one.question, question)]
+        if named or not question:
+            return named[-1] if named else None
+        return await self._rows.asked(question)
 
     async def _settle(self, row: Asked, who: Answerer, choice: Choice | None, words: str) -> bool:
         answer = "" if choice is None else choice.value
         after = structs.replace(row, state=ANSWERED, answer=answer, words=words, by=who.principal)
-        done = await self._rows.change(row, after, *self._granting(row, choice))
+        done = await self._rows.change(row, after, *self._granting(row, who, choice))
         if done and row.question.id in self._waiting:
             self._waiting[row.question.id].set()
         return done
 
-    def _granting(self, row: Asked, choice: Choice | None) -> list[PutMatter]:
+    def _granting(self, row: Asked, who: Answerer, choice: Choice | None) -> list[PutMatter]:
         lasting = choice in {Choice.SESSION, Choice.ALWAYS} and choice in row.question.choices
         if not lasting or row.wish is None:
             return []
         session = row.question.session if choice is Choice.SESSION else ""
-        grant = grant_of(row.wish, new_id("grant"), session=session, by=row.principal)
+        grant = grant_of(
+            row.wish, new_id("grant"), session=session, by=row.principal, answered_by=who.principal
+        )
         return [self._rows.granting(grant)]
-
-
-def _may_answer(who: Answerer, row: Asked) -> bool:
-    return who.role is Role.OWNER or who.principal == row.question.asked
-
-
-def _chosen(question: Question, words: str) -> str:
-    """A number stands for the choice of that number."""
-    number = words.strip().strip(".)")
-    if number.isdecimal() and 1 <= int(number) <= len(question.choices):
-        return question.choices[int(number) - 1]
-    return words.strip()
 
 
 async def _sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> None:

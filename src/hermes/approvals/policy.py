@@ -1,6 +1,7 @@
 """May it be done? Decided from rules, the wish, and who asks: no clock, no disk, nobody asked."""
 
 import fnmatch
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
@@ -12,9 +13,11 @@ from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.scope import Role, Scope
 
 if TYPE_CHECKING:
+    from hermes.approvals.script import Place
     from hermes.approvals.unwrap import Whole
 
 CRON = "cron"
+_KEYS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 DIRECT = "dm"
 
 
@@ -81,19 +84,30 @@ def verdict(rules: Rules, wish: Wish, scope: Scope, standing: Standing) -> Verdi
         return Allowed()
     if _is_granted(rules, wish, standing.grants):
         return Allowed()
-    why = _doubt(wish, whole)
+    why = _doubt(rules, wish, whole)
     if not why:
         return Allowed()
     return _decided_by(rules, wish, scope, why)
 
 
 def _read(rules: Rules, wish: Wish) -> "Whole | None":
-    if not wish.shell:
+    code = wish.code or wish.reaching is Reaching.OPEN
+    if not wish.shell and not code:
         return None
-    from hermes.approvals.script import Place  # noqa: PLC0415 - who runs no command needs no reader
-    from hermes.approvals.unwrap import every_command  # noqa: PLC0415
+    # Who runs no command needs no reader.
+    from hermes.approvals.unwrap import every_call, every_command, joined  # noqa: PLC0415
 
-    return every_command(wish.action, Place(wish.folder or "/", rules.home))
+    place = _place(rules, wish)
+    if not wish.shell:
+        return every_call(wish.action, place)
+    found = every_command(wish.action, place)
+    return joined(found, every_call(wish.action, place)) if wish.code else found
+
+
+def _place(rules: Rules, wish: Wish) -> "Place":
+    from hermes.approvals.script import Place  # noqa: PLC0415 - as in `_read`
+
+    return Place(wish.folder or "/", rules.home)
 
 
 def _forbidden(rules: Rules, wish: Wish, scope: Scope, whole: "Whole | None") -> str:
@@ -133,9 +147,9 @@ def _denied(rules: Sequence[str], wish: Wish, whole: "Whole | None") -> str:
 def _is_free(rules: Rules, scope: Scope, standing: Standing) -> bool:
     if scope.role is Role.GUEST:
         return False
-    if rules.mode is Mode.OFF or rules.yolo:
-        return True
-    return (scope.yolo or standing.yolo) and (scope.role is Role.OWNER or rules.members)
+    if scope.role is Role.OWNER:
+        return rules.mode is Mode.OFF or rules.yolo or scope.yolo or standing.yolo
+    return rules.members and (rules.yolo or scope.yolo or standing.yolo)
 
 
 def _is_granted(rules: Rules, wish: Wish, grants: Sequence[Grant]) -> bool:
@@ -147,19 +161,29 @@ def _is_granted(rules: Rules, wish: Wish, grants: Sequence[Grant]) -> bool:
     return listed and any(AllowRule(line).allows(wish.action) for line in rules.allow)
 
 
-def _doubt(wish: Wish, whole: "Whole | None") -> str:
+def _doubt(rules: Rules, wish: Wish, whole: "Whole | None") -> str:
     """Why a person should decide; empty when nobody needs to."""
-    from hermes.approvals.dangers import danger_in, only_reads  # noqa: PLC0415 - as in `_read`
+    from hermes.approvals.dangers import danger_in  # noqa: PLC0415 - as in `_read`
 
     danger = danger_in(whole) if whole else ""
+    if not danger and wish.shell and _KEYS.search(wish.action):
+        danger = "has keys in it that cannot be read as text"
     told = f"It {danger}." if danger else ""
     if wish.reaching is not Reaching.OPEN:
         return " ".join(filter(None, [_REACHES[wish.reaching], told]))
     if told:
         return told
-    if wish.foreign and not (whole and only_reads(whole)):
+    if not wish.shell:
+        return _REACHES[Reaching.OPEN]
+    if wish.foreign and not _only_reads(rules, wish):
         return "Words of strangers are in this conversation, so everything that acts is asked for."
     return ""
+
+
+def _only_reads(rules: Rules, wish: Wish) -> bool:
+    from hermes.approvals.reads import only_reads  # noqa: PLC0415 - as in `_read`
+
+    return wish.shell and not wish.target and only_reads(wish.action, _place(rules, wish))
 
 
 def _decided_by(rules: Rules, wish: Wish, scope: Scope, why: str) -> Verdict:
@@ -171,13 +195,7 @@ def _decided_by(rules: Rules, wish: Wish, scope: Scope, why: str) -> Verdict:
             "The owner can allow it with approvals.cron_mode: approve."
         )
     own = scope.role is Role.OWNER or (scope.role is Role.MEMBER and rules.members)
-    smart = (
-        rules.mode is Mode.SMART
-        and own
-        and wish.shell
-        and wish.reaching is Reaching.OPEN
-        and not wish.foreign
-    )
+    smart = rules.mode is Mode.SMART and own and wish.reaching is Reaching.OPEN and not wish.foreign
     return Doubtful(why=why, smart=smart, owner_only=not own)
 
 

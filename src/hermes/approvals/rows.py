@@ -13,7 +13,7 @@ from hermes.ports.counsel import Wish
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, Overtaken
-from hermes.schema.questions import Question
+from hermes.schema.questions import Asking, Choice, Question
 from hermes.schema.scope import Address
 
 QUESTION = "question"
@@ -70,6 +70,15 @@ class Rows:
             QUESTION, session=session, only_open=only_open, limit=100
         )
         return [_read(one) for one in found]
+
+    async def refusals(self, session: str, run: str) -> int:
+        """How many wishes of a turn nobody allowed."""
+        asked = [
+            one
+            for one in await self.of_session(session)
+            if one.question.run == run and one.question.kind is Asking.APPROVAL
+        ]
+        return sum(one.state == LAPSED or one.answer == Choice.DENY for one in asked)
 
     async def open_everywhere(self) -> Sequence[tuple[Asked, str]]:
         """With who waits for the answer."""

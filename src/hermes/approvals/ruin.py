@@ -161,6 +161,27 @@ def _find(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
     return f"it would delete {vital[0]}" if deletes and vital and not tests else ""
 
 
+def _clean(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    """`git clean` of a home or of the system."""
+    rest, folder = list(args), found.folder
+    while rest and rest[0].startswith("-"):
+        valued = rest[0] in {"-C", "-c", "--git-dir", "--work-tree"}
+        if rest[0] in {"-C", "--work-tree"} and len(rest) > 1:
+            folder = posixpath.join(folder, rest[1])
+        rest = rest[2 if valued else 1 :]
+    flags = "".join(one for one in rest if one.startswith("-"))
+    clears = rest[:1] == ["clean"] and "f" in flags and "n" not in flags and len(rest) > 1
+    places = operands(rest)[1:] or ["."]
+    vital = [one for one in places if _is_vital(one, folder, homes)]
+    return f"it would delete what is in {folder}" if clears and vital else ""
+
+
+def _pack(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    removes = any(one.startswith("--remove-f") for one in args)
+    vital = [one for one in operands(args) if _is_vital(one, found.folder, homes)]
+    return f"it would delete {vital[0]}" if removes and vital else ""
+
+
 def _change(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
     vital = [one for one in operands(args)[1:] if _is_vital(one, found.folder, homes)]
     return f"it would change who may use {vital[0]}" if vital and is_recursive(args) else ""
@@ -240,5 +261,6 @@ _CHECKS: Sequence[tuple[str, Check]] = (
     ("kill", _kill), ("pkill", _kill_named), ("killall", _kill_named), ("init", _init),
     ("telinit", _init), ("systemctl", _systemctl), ("loginctl", _systemctl),
     ("parted", _partition), ("sfdisk", _partition), ("cryptsetup", _partition),
-    ("diskutil", _partition), ("hdparm", _partition), ("sudo", _guess),
+    ("diskutil", _partition), ("git", _clean), ("tar", _pack), ("bsdtar", _pack),
+    ("hdparm", _partition), ("sudo", _guess),
 )  # fmt: skip

@@ -35,7 +35,7 @@ class Place(Struct, frozen=True):
 class Found(Struct, frozen=True, kw_only=True):
     """One command. `fed` is what comes in, if that is known; `piped` that something does.
 
-    `targets` are the files it writes by redirection.
+    `targets` are the files it writes by redirection, `sources` those it reads so.
     """
 
     argv: tuple[str, ...]
@@ -43,6 +43,7 @@ class Found(Struct, frozen=True, kw_only=True):
     fed: Known = None
     piped: bool = False
     targets: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -64,6 +65,7 @@ class Feed(Struct, frozen=True):
     fed: Known = None
     piped: bool = False
     targets: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 _NOTHING = Feed()
@@ -193,7 +195,7 @@ class _Walk:
     def _file_redirect(self, node: "Node", feed: Feed) -> Feed:
         places = [w for one in node.children_by_field_name("destination") for w in self._words(one)]
         if not any(">" in one.type for one in node.children if not one.is_named):
-            return structs.replace(feed, piped=True)
+            return structs.replace(feed, piped=True, sources=(*feed.sources, *places))
         return structs.replace(feed, targets=(*feed.targets, *places))
 
     def _assign(self, node: "Node") -> Known:
@@ -243,7 +245,7 @@ class _Walk:
         return self._found(words, feed)
 
     def _found(self, words: list[str], feed: Feed) -> Known:
-        if words or feed.targets:
+        if words or feed.targets or feed.sources:
             self.found.append(
                 Found(
                     argv=tuple(words),
@@ -251,6 +253,7 @@ class _Walk:
                     fed=feed.fed,
                     piped=feed.piped,
                     targets=feed.targets,
+                    sources=feed.sources,
                 )
             )
         match words:

@@ -145,9 +145,7 @@ def can_last(wish: Wish) -> bool:
     return not wish.shell or simple_argv(wish.action) is not None
 
 
-def grant_of(
-    wish: Wish, identity: str, *, session: str, by: str, answered_by: str = ""
-) -> Grant:
+def grant_of(wish: Wish, identity: str, *, session: str, by: str, answered_by: str = "") -> Grant:
     """Only for a wish that can last."""
     argv = simple_argv(wish.action) if wish.shell else ()
     return Grant(

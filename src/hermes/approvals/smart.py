@@ -23,12 +23,25 @@ class Opinion(StrEnum):
     ESCALATE = "ESCALATE"
 
 
-async def opinion_on(judge: Judge, wish: Wish, why: str) -> Opinion:
-    from hermes.approvals.script import without_comments  # noqa: PLC0415 - few ever need it
+def _program(text: str) -> str:
+    """A program in Python without what it says to its readers; empty when it is none."""
+    import ast  # noqa: PLC0415 - few ever need it
 
-    command = without_comments(wish.action)
+    try:
+        return ast.unparse(ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+
+
+async def opinion_on(judge: Judge, wish: Wish, why: str) -> Opinion:
+    if not wish.shell:
+        command = _program(wish.action)
+    else:
+        from hermes.approvals.script import without_comments  # noqa: PLC0415 - few ever need it
+
+        command = without_comments(wish.action)
     fence = "~" * 8
-    if len(command) > MOST or fence in command:
+    if not command or len(command) > MOST or fence in command:
         return Opinion.ESCALATE
     system = Path(__file__).with_suffix(".md").read_text("utf-8")
     question = f"Folder: {wish.folder!r}\nWhy it is looked at: {why}\n{fence}\n{command}\n{fence}"

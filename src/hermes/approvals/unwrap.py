@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from msgspec import Struct, structs
 
@@ -27,6 +28,15 @@ PREFIXES = {
 }
 """Programs that run what stands behind their options, and how many words stand before it."""
 
+EDITORS = listed("vim vi nvim view gvim rvim vimdiff ex ed gdb lldb less more man")
+CALLERS = listed("nc ncat netcat socat")
+_ASIDE = re.compile(
+    r"(?:^|[:\s+]|^-c|--cmd=?)(?:!|shell\s|sh\s|system\s)\s*(?P<text>.+)", re.DOTALL
+)
+_PROXY = re.compile(r"(?:-o)?(?:ProxyCommand|LocalCommand|KnownHostsCommand)[=\s]+(.+)",
+                    re.IGNORECASE | re.DOTALL)  # fmt: skip
+_EXEC = re.compile(r"(?:EXEC|SYSTEM):(.+)", re.IGNORECASE | re.DOTALL)
+_RECIPE = re.compile(r"^(?:\t|[^\n#=]*:[^\n;]*;)[@+-]*(.+)$", re.MULTILINE)
 INTERPRETERS = re.compile(r"(python[\d.]*|pypy3?|perl|ruby|node|nodejs|deno|bun|php|lua|awk|gawk)$")
 _LITERAL = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"|`([^`]*)`", re.DOTALL)
 _SPLIT = re.compile(r"\[([^\[\]]*)\]")
@@ -83,16 +93,35 @@ class _Gathering:
             yield from (word for word in args if " " in word or "\n" in word)
             yield from [one.fed] if one.fed is not None else []
         elif name in {"su", "runuser", "script", "flock", "watch", "parallel", "ssh", "wsl"}:
-            yield from _option_text(args)
-            if name in {"ssh", "parallel", "watch", "flock"}:
-                yield from (word for word in args if " " in word)
+            yield from _given_text(name, args)
         elif name in {"at", "batch"} and one.fed is not None:
             yield one.fed
+        elif name in {*EDITORS, *CALLERS, "make", "gmake"}:
+            yield from _aside(name, one)
         elif INTERPRETERS.match(name):
             code = [word for word in args if not word.startswith("-")] + [one.fed or ""]
             self.code += code
             for text in code:
                 yield from _literals(text)
+
+
+def every_call(code: str, place: Place) -> Whole:
+    """A program in another language: its strings may be commands."""
+    gathering = _Gathering(place)
+    for text in _literals(code):
+        gathering.take(read_script(text, place), 1)
+    return Whole(found=tuple(gathering.found), code=(code,), overlong=gathering.overlong)
+
+
+def joined(one: Whole, other: Whole) -> Whole:
+    """Of a text that may be read in two ways."""
+    return Whole(
+        found=one.found + other.found,
+        code=one.code + other.code,
+        bomb=one.bomb or other.bomb,
+        broken=one.broken or other.broken,
+        overlong=one.overlong or other.overlong,
+    )
 
 
 def every_command(text: str, place: Place) -> Whole:
@@ -106,6 +135,20 @@ def every_command(text: str, place: Place) -> Whole:
         broken=reading.broken,
         overlong=gathering.overlong,
     )
+
+
+def _aside(name: str, one: Found) -> Iterator[str]:
+    """What programs run that are there for something else."""
+    args = one.argv[1:]
+    if name in EDITORS:
+        yield from (found["text"] for word in args if (found := _ASIDE.search(word)))
+    elif name in CALLERS:
+        yield from (found[1] for word in args if (found := _EXEC.match(word)))
+        for word, value in pairwise(args):
+            if re.fullmatch(r"-\w*[ec]|--exec|--sh-exec", word):
+                yield value
+    elif one.fed is not None:
+        yield from _RECIPE.findall(one.fed)
 
 
 def _shell_text(args: Sequence[str]) -> Iterator[str]:
@@ -130,6 +173,13 @@ def _option_text(args: Sequence[str]) -> Iterator[str]:
         if word in {"-c", "--command", "-lc", "-qc"}:
             yield args[number + 1]
     yield from (word.partition("=")[2] for word in args if word.startswith("--command="))
+
+
+def _given_text(name: str, args: Sequence[str]) -> Iterator[str]:
+    yield from _option_text(args)
+    if name in {"ssh", "parallel", "watch", "flock"}:
+        yield from (found[1] for word in args if (found := _PROXY.fullmatch(word)))
+        yield from (word for word in args if " " in word)
 
 
 def _behind_equals(args: Sequence[str]) -> list[str]:

@@ -4,21 +4,34 @@ import re
 from collections.abc import Sequence
 
 from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, Asked
-from hermes.kit.text import head_and_tail
+from hermes.kit.plain import visible, visible_line
 from hermes.ports.counsel import Ruling, Wish
 from hermes.schema.questions import Asking, Choice, Question
 from hermes.schema.scope import Scope, platform_of
 
-MOST_SHOWN = 6000
+MOST_SHOWN = 8_000
+"""Characters of what somebody is asked about; what is longer is not asked at all."""
+MOST_LINES = 400
+MOST_FOLDER = 400
+MOST_REASON = 300
+MOST_NAME = 60
+MOST_ECHO = 200
+SHORT = 6
+"""Letters at the end of an id that are enough to name it."""
+MOST_REFUSALS = 3
+TIRED = (
+    f"Not done: {MOST_REFUSALS} requests of this turn were not allowed, so nobody is asked again "
+    "in it. Stop, say what you wanted to do and why, and let the user decide what comes next."
+)
 YES = frozenset({"yes", "y", "ok", "okay", "approve", "approved", "👍", "✅", "once"})
 NO = frozenset({"no", "n", "deny", "denied", "👎", "❌"})
 NOTHING = "Nothing waits for an answer here."
 
 _GIVEN = {
-    Choice.ONCE: "Allowed, this once.",
-    Choice.SESSION: "Allowed for this session.",
-    Choice.ALWAYS: "Allowed from now on. /approvals lists what is allowed.",
-    Choice.DENY: "Refused.",
+    Choice.ONCE: "Allowed, this once",
+    Choice.SESSION: "Allowed for this session",
+    Choice.ALWAYS: "Allowed from now on",
+    Choice.DENY: "Refused",
 }
 
 
@@ -35,14 +48,51 @@ def choice_in(words: str) -> Choice | None:
 def origin_of(scope: Scope) -> str:
     who = scope.asker.name or scope.asker.user or scope.principal
     where = platform_of(scope.address.channel) if scope.address else scope.source
-    told = f"{who} on {where}" if where else who
-    return f"{told}, {scope.asker.chat_name}" if scope.asker.chat_name else told
+    named = [visible_line(one, MOST_NAME) for one in (who, where, scope.asker.chat_name)]
+    told = f"{named[0]} on {named[1]}" if where else named[0]
+    return f"{told}, {named[2]}" if named[2] else told
+
+
+def subject_of(wish: Wish) -> str:
+    """All that would be done, with what cannot be seen written out."""
+    return visible("\n".join(filter(None, [wish.target, wish.action, wish.detail])))
+
+
+def reason_of(wish: Wish) -> str:
+    return visible_line(wish.reason, MOST_REASON)
+
+
+def unshowable(wish: Wish) -> str:
+    """Why nobody can be asked about it, for the model; empty when it can be shown whole."""
+    shown = subject_of(wish)
+    length, lines = len(shown), shown.count("\n") + 1
+    if length <= MOST_SHOWN and lines <= MOST_LINES and len(wish.folder) <= MOST_FOLDER:
+        return ""
+    return (
+        f"Not done: it needs approval, and it is too long to be shown whole to a person "
+        f"({length:,} characters in {lines:,} lines; up to {MOST_SHOWN:,} in {MOST_LINES} can be). "
+        "Do it in smaller steps, each with its own request."
+    )
 
 
 def asks_for(wish: Wish, why: str) -> str:
     what = "run this command" if wish.shell else f"do this with {wish.tool}"
-    where = f" in {wish.folder}" if wish.folder else ""
-    return f"May I {what}{where}? {why}"
+    what = "type this" if wish.target and wish.shell else what
+    where = f" in {_folder(wish.folder)}" if wish.folder else ""
+    return f"May I {what}{where}? {visible_line(why, MOST_REASON)}"
+
+
+def _folder(folder: str) -> str:
+    """A name that reads like a sentence stands in quotes."""
+    line = visible_line(folder, MOST_SHOWN)
+    if line == folder and re.fullmatch(r"[\w./@+~:,=-]+", folder):
+        return folder
+    quoted = line.replace('"', "'")
+    return f'"{quoted}"'
+
+
+def short_id(question: Question) -> str:
+    return question.id[-SHORT:]
 
 
 def as_post(question: Question, seconds: float) -> str:
@@ -51,17 +101,17 @@ def as_post(question: Question, seconds: float) -> str:
         lines = [f"{number}. {one}" for number, one in enumerate(question.choices, 1)]
         how = "Answer with a number, or in your own words." if lines else ""
         return "\n".join(filter(None, [question.text, *lines, how]))
-    shown = head_and_tail(question.subject, MOST_SHOWN)
+    shown = visible(question.subject)
     ticks = "`" * max(3, 1 + max(map(len, re.findall(r"`+", shown)), default=0))
-    more = [f"Reason: {question.reason}"] if question.reason else []
+    more = [f"Reason: {visible_line(question.reason, MOST_REASON)}"] if question.reason else []
     if question.origin:
-        more.append(f"Asked by: {question.origin}")
+        more.append(f"Asked by: {visible_line(question.origin, 3 * MOST_NAME)}")
     lasting = Choice.ALWAYS in question.choices
     ways = (
         "/approve [session|always] or /deny [reason]" if lasting else "/approve or /deny [reason]"
     )
-    how = f"{ways}, or just yes or no, within {_span(seconds)}."
-    return "\n".join([question.text, ticks, shown, ticks, *more, how])
+    how = f"{ways}, or just yes or no, within {_span(seconds)}. Its id is {short_id(question)}."
+    return "\n".join([visible(question.text), ticks, shown, ticks, *more, how])
 
 
 def _span(seconds: float) -> str:
@@ -69,10 +119,34 @@ def _span(seconds: float) -> str:
 
 
 def given(choice: Choice, asked: Sequence[Asked], *, shortened: bool) -> str:
+    """What the answer was taken for, and for what."""
+    how = _GIVEN[Choice.ONCE if shortened else choice]
+    if len(asked) == 1:
+        told = f"{how}: {_echo(asked[0])}"
+    else:
+        lines = [f"- {_echo(one)}" for one in asked]
+        told = "\n".join([f"{how}, {len(asked)} requests:", *lines])
     if shortened:
-        return "Allowed, this once: a command made of several parts cannot be remembered."
-    many = f" ({len(asked)} requests)" if len(asked) > 1 else ""
-    return _GIVEN[choice].removesuffix(".") + many + "." if many else _GIVEN[choice]
+        return f"{told}\nIt cannot be remembered, so it is for this time only."
+    listed = choice is Choice.ALWAYS
+    return f"{told}\n/approvals lists what is allowed." if listed else told
+
+
+def several(asked: Sequence[Asked]) -> str:
+    """For an answer that does not say to which of them."""
+    lines = [f"{short_id(one.question)}  {one.question.origin}: {_echo(one)}" for one in asked]
+    first = short_id(asked[0].question)
+    return "\n".join(
+        [
+            "Several requests wait, so nothing was decided. Say which, by its id:",
+            *lines,
+            f"For example: /approve {first}, /deny {first}, or /approve all.",
+        ]
+    )
+
+
+def _echo(asked: Asked) -> str:
+    return visible_line(asked.question.subject or asked.question.text, MOST_ECHO)
 
 
 def too_late(latest: Asked | None) -> str:

@@ -19,8 +19,8 @@ from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.held_keys import HeldKey, held_keys, next_of
 from hermes.models.keys import Strategy
 from hermes.models.providers import PROVIDERS, provider_named
-from hermes.models.resolve import told_keys
 from hermes.models.settings import ModelSettings
+from hermes.models.told_keys import told_keys
 from hermes.schema.errors import UsageError
 
 _WHY = {

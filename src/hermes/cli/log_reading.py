@@ -204,10 +204,15 @@ class Follower:
                 opened.close()
                 return newer
             newer.insert(0, opened)
-        # Ours is gone from the chain: only what is newest is surely newer.
-        for old in newer[:-1]:
-            old.close()
-        return newer[-1:]
+        # Ours is gone: by so many turns, or by hand. What was written to since then is newer.
+        return [one for one in newer if _is_later(one, ours)]
+
+
+def _is_later(file: BinaryIO, than: os.stat_result) -> bool:
+    if os.fstat(file.fileno()).st_mtime_ns >= than.st_mtime_ns:
+        return True
+    file.close()
+    return False
 
 
 def _chain(path: Path) -> list[Path]:

@@ -5,9 +5,6 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable
 
-import anyio
-
-from hermes.app.archive import open_archive
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import harmless
 from hermes.cli.log_reading import Follower, Opened, Wanted, level_in
@@ -65,6 +62,9 @@ def _names_of(session: str, home: Home) -> tuple[str, ...]:
     """What a session may be called in a log: as it was given, its whole id, and its place."""
     if not home.state_db.exists():
         return (session,)
+    import anyio
+
+    from hermes.app.archive import open_archive
 
     async def find() -> tuple[str, ...]:
         async with open_archive(home, SystemClock()) as store:

@@ -15,6 +15,7 @@ from hermes.approvals.rows import QUESTION
 from hermes.changes.ledger import Ledger
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
+from hermes.cli.next_step import as_typed
 from hermes.cli.verbs.sessions.paper import Paper
 from hermes.cli.verbs.sessions.when import ago
 from hermes.config.dotenv import env_of
@@ -67,7 +68,9 @@ def show(args: Namespace, context: CliContext) -> int:
     rows = _rows(overview)
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
-        paper.line(f"{paper.style(f'{name:<{width}}', 'bold')}  {flat(text)}")
+        paper.line(
+            f"{paper.style(f'{name:<{width}}', 'bold')}  {flat(as_typed(text, context.profile))}"
+        )
     return 0
 
 

@@ -1,4 +1,8 @@
-"""What `hermes setup` does: choose a provider, a key and a model, try them, then write them."""
+"""What `hermes setup` does: choose a provider, a key and a model, try them, then write them.
+
+Only what goes over the network runs in an event loop: a question that waits in one could not be
+left with Ctrl+C.
+"""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -9,7 +13,8 @@ from msgspec import Struct, structs
 from hermes.app.model_settings import model_settings
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
-from hermes.cli.setup_asking import Person
+from hermes.cli.next_step import as_typed
+from hermes.cli.setup_asking import Person, checked_key
 from hermes.cli.setup_keeping import CUSTOM_KEY, Chosen, keep
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
@@ -21,8 +26,9 @@ from hermes.models.address import host_of, tidy_url
 from hermes.models.discover import find_local, list_models
 from hermes.models.pool import KeyPool
 from hermes.models.providers import CUSTOM, PROVIDERS, Provider, provider_named
-from hermes.models.resolve import first_chat_model, resolve, told_keys
+from hermes.models.resolve import first_chat_model, resolve
 from hermes.models.settings import Flags, ModelSettings
+from hermes.models.told_keys import told_keys
 from hermes.schema.errors import (
     BadRequest,
     ConfigError,
@@ -48,14 +54,14 @@ class _Desk(Struct, frozen=True):
     person: Person
 
 
-async def set_up(args: Namespace, context: CliContext) -> int:
+def set_up(args: Namespace, context: CliContext) -> int:
     home = context.home()
     ensure_home(home)
     env = env_of(home.dotenv, context.env)
     settings = model_settings(load_config(home, env).config)
     pooled = KeyPool(home.auth, SystemClock()).under(settings)
     desk = _Desk(args, home, env, pooled, Person(context, asks=not args.yes))
-    chosen, models = await _tried(desk, await _place(desk))
+    chosen, models = _tried(desk, _place(desk))
     chosen = structs.replace(chosen, model=_model(desk, chosen, models))
     keep(home, env, chosen)
     _tell(context, home, chosen)
@@ -67,10 +73,10 @@ def _tell(context: CliContext, home: Home, chosen: Chosen) -> None:
     out.write(f"Using {flat(chosen.provider.name)}/{flat(chosen.model)} from now on.\n")
     if chosen.key:
         out.write(f"The key is in {home.dotenv}, which only you may read.\n")
-    out.write('Talk to it with: hermes, or: hermes -z "What can you do?"\n')
+    out.write(as_typed('Talk to it: hermes -z "What can you do?"\n', context.profile))
 
 
-async def _place(desk: _Desk) -> Chosen:
+def _place(desk: _Desk) -> Chosen:
     """The provider, and the address where it is another than its own."""
     args = desk.args
     if args.provider:
@@ -80,21 +86,21 @@ async def _place(desk: _Desk) -> Chosen:
         known = (one for one in PROVIDERS if host_of(one.base_url) == host_of(url))
         return Chosen(provider=next(known, CUSTOM), base_url=url)
     if desk.person.asks:
-        return await _asked(desk)
+        return _asked(desk)
     if not args.yes:
         raise UsageError(
             "There is nobody to ask which model to use.",
             hint=f"Say it: {_HOW}. With --yes, what is found is taken.",
         )
-    return await _found(desk)
+    return _found(desk)
 
 
-async def _found(desk: _Desk) -> Chosen:
+def _found(desk: _Desk) -> Chosen:
     """What is in use already, a server of this machine, or a provider that has a key."""
     settings = desk.settings
     if settings.provider and (used := provider_named(settings.provider)):
         return Chosen(provider=used, base_url=settings.base_url)
-    for server in await find_local(desk.env.get):
+    for server in anyio.run(find_local, desk.env.get):
         return Chosen(provider=provider_named(server.provider) or CUSTOM)
     for provider in PROVIDERS:
         if _has_key(desk, provider):
@@ -105,8 +111,8 @@ async def _found(desk: _Desk) -> Chosen:
     )
 
 
-async def _asked(desk: _Desk) -> Chosen:
-    found = {one.provider: len(one.models) for one in await find_local(desk.env.get)}
+def _asked(desk: _Desk) -> Chosen:
+    found = {one.provider: len(one.models) for one in anyio.run(find_local, desk.env.get)}
     rows: list[tuple[str, str]] = []
     for one in PROVIDERS:
         if one.local and one.name not in found:
@@ -157,12 +163,12 @@ def _has_key(desk: _Desk, provider: Provider) -> bool:
     return bool(told or desk.settings.pools.get(provider.name))
 
 
-async def _tried(desk: _Desk, place: Chosen) -> tuple[Chosen, Mapping[str, int | None]]:
+def _tried(desk: _Desk, place: Chosen) -> tuple[Chosen, Mapping[str, int | None]]:
     """With a key that is accepted, and the models that are offered for it."""
     chosen = structs.replace(place, key=_key(desk, place))
     for attempt in range(1, _TRIES + 1):
         try:
-            return chosen, await _models(desk, chosen)
+            return chosen, anyio.run(_models, desk, chosen)
         except Unauthorized as error:
             if not desk.person.asks or attempt == _TRIES:
                 raise Unauthorized(
@@ -197,7 +203,7 @@ def _key(desk: _Desk, place: Chosen) -> str:
             raise UsageError(
                 f"The variable {args.key_env} is not set.", hint=f"export {args.key_env}=YOUR_KEY"
             )
-        return key
+        return checked_key(key)
     needless = provider.local or provider.name == CUSTOM.name or not provider.key_env
     if needless or _has_key(desk, provider):
         return ""

@@ -57,13 +57,19 @@ class Person:
         return self._stdin.readline().strip().lower() in {"y", "yes"}
 
     def key(self, whose: str) -> str:
-        return _checked(getpass(f"Key for {whose} (it is not shown): ", stream=self._out).strip())
+        return checked_key(
+            getpass(f"Key for {whose} (it is not shown): ", stream=self._out).strip()
+        )
 
     def piped_key(self) -> str:
-        return _checked(self._stdin.readline().strip())
+        """The first line of what is piped in; typed at a terminal, it is not shown."""
+        if self._stdin.isatty():
+            return self.key("the provider")
+        return checked_key(self._stdin.readline().strip())
 
 
-def _checked(key: str) -> str:
+def checked_key(key: str) -> str:
+    """Raises `UsageError` for what cannot be a key."""
     if not key:
         raise UsageError("No key was given; nothing was changed.", hint="hermes setup")
     if not (key.isascii() and key.isprintable()) or " " in key:

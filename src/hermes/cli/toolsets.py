@@ -11,6 +11,7 @@ from hermes.app.toolbox import configured_toolsets
 from hermes.channels.catalog import MANIFESTS
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
+from hermes.cli.next_step import as_typed
 from hermes.cli.verbs.sessions.paper import Paper
 from hermes.config.dotenv import env_of
 from hermes.config.edit import set_setting
@@ -53,7 +54,8 @@ def perform(args: Namespace, context: CliContext) -> int:
     if not written:
         context.stderr.write("It was so already; nothing was changed.\n")
     elif who_holds(home) is not None:
-        context.stderr.write("The gateway takes it up when it starts: hermes gateway restart\n")
+        hint = "The gateway takes it up when it starts: hermes gateway restart\n"
+        context.stderr.write(as_typed(hint, context.profile))
     return 0
 
 
@@ -112,7 +114,8 @@ def _list(args: Namespace, context: CliContext, config: Config) -> int:
         paper.line("\nMissing:")
         for line in lacking:
             paper.line(f"  {line}")
-    paper.line("\nChange it with: hermes tools enable|disable TOOLSET [--platform NAME]")
+    hint = "\nChange it with: hermes tools enable|disable TOOLSET [--platform NAME]"
+    paper.line(as_typed(hint, context.profile))
     return 0
 
 

@@ -1,5 +1,7 @@
 """Commands about leave: give it, refuse it, see what was given, or ask for none."""
 
+import re
+
 from hermes.approvals.desk import Answerer, ApprovalDesk
 from hermes.commands.command import Command, Context, Reply, Told, Where
 from hermes.kit.text import one_line
@@ -8,27 +10,40 @@ from hermes.schema.questions import Choice
 
 _SHOWN = 8
 """Letters of an id that are enough to name it."""
+_CHOICES = frozenset({"once", "session", "always"})
+_ID = re.compile(r"(?:ask_)?[0-9A-Za-z]{6,40}")
 
 
 async def _approve(context: Context, words: str) -> Reply:
-    given = words.lower().split()
-    everything = "all" in given
-    rest = [one for one in given if one != "all"]
-    if len(rest) > 1 or not {*rest} <= {"once", "session", "always"}:
+    given = words.split()
+    everything = "all" in map(str.lower, given)
+    chosen = [one.lower() for one in given if one.lower() in _CHOICES]
+    named = [one for one in given if one.lower() not in {*_CHOICES, "all"}]
+    wrong = len(chosen) > 1 or len(named) > 1 or any(not _ID.fullmatch(one) for one in named)
+    if wrong or (named and everything):
         raise UsageError(
-            "/approve takes nothing, session or always.", hint="For example: /approve session"
+            "/approve takes nothing, session or always, and the id of a request.",
+            hint="For example: /approve session, or /approve 1A2B3C",
         )
-    choice = Choice(rest[0]) if rest else Choice.ONCE
-    heard = await _desk(context).answer(_who(context), choice, everything=everything)
+    choice = Choice(chosen[0]) if chosen else Choice.ONCE
+    heard = await _desk(context).answer(
+        _who(context), choice, question="".join(named), everything=everything
+    )
     return Told(heard.told)
 
 
 async def _deny(context: Context, words: str) -> Reply:
     first, _, rest = words.partition(" ")
+    desk, who = _desk(context), _who(context)
     everything = first.lower() == "all"
-    reason = rest.strip() if everything else words
-    heard = await _desk(context).answer(
-        _who(context), Choice.DENY, words=reason, everything=everything
+    named = bool(_ID.fullmatch(first)) and await desk.asks(who, first)
+    reason = rest.strip() if everything or named else words
+    heard = await desk.answer(
+        who,
+        Choice.DENY,
+        question=first if named else "",
+        words=reason,
+        everything=everything,
     )
     return Told(heard.told)
 
@@ -103,7 +118,7 @@ def _has_desk(context: Context) -> bool:
 COMMANDS = (
     Command(
         name="approve",
-        usage="[session | always] [all]",
+        usage="[session | always] [id | all]",
         summary="Allow what the agent asks leave for.",
         where=Where.CHAT,
         needs=_has_desk,
@@ -111,7 +126,7 @@ COMMANDS = (
     ),
     Command(
         name="deny",
-        usage="[all] [reason]",
+        usage="[id | all] [reason]",
         summary="Refuse what the agent asks leave for.",
         where=Where.CHAT,
         needs=_has_desk,

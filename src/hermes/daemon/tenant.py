@@ -15,7 +15,7 @@ from hermes.app.gateway import ChatParts, build_door, build_gateway
 from hermes.app.hooks import profile_hooks
 from hermes.app.upkeep import Upkeep
 from hermes.config.env import Env
-from hermes.config.home import Home, user_home
+from hermes.config.home import Home
 from hermes.config.sections.chats import ProfileRoute
 from hermes.daemon.programs import Programs
 from hermes.gateway.gateway import Gateway, Hear, Lent
@@ -211,7 +211,7 @@ async def keep_tenant(
     """Open a profile, say so, serve it. Everything it logs goes to its own files."""
     own = home.path == lodging.owner.path
     choices = Choices(
-        workspace=str(user_home(lodging.env)),
+        workspace=str(home.path / "workspace"),
         source="gateway",
         looks_back=True,
         logs=True,
@@ -220,6 +220,7 @@ async def keep_tenant(
     with at_work_for(home.logs):
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(home, lodging.env, choices))
+            (home.path / "workspace").mkdir(mode=0o700, exist_ok=True)
             channels, troubles = await _open_channels(app, stack, lodging)
             hooks = await stack.enter_async_context(profile_hooks(home, app.clock))
             for warning in hooks.warnings:

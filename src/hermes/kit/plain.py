@@ -22,7 +22,9 @@ def harmless(text: str) -> str:
 
 _SEEN = re.compile(r"[\x20-\x7e\n\t]*")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 """Letters and marks that look like nothing."""
 _GAP = re.compile(r" {40,}|\t{8,}|\n(?:[ \t]*\n){4,}")
 

@@ -57,7 +57,7 @@ class Trouble(Struct, frozen=True):
     hint: str = ""
 
 
-class State(Struct, frozen=True):
+class State(Struct, frozen=True, omit_defaults=True):
     """Which session this is, and whether anything was said in it.
 
     The others are for a person: the model in use, the tokens it has room for, and the name of

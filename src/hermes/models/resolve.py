@@ -26,6 +26,8 @@ from hermes.models.settings import (
     Lookup,
     ModelSettings,
 )
+from hermes.models.told_keys import env_keys, split_keys
+from hermes.models.told_keys import told_keys as told_keys  # noqa: PLC0414 - known from here
 from hermes.schema.errors import ConfigError
 
 _AUTO = {"", "auto"}
@@ -300,7 +302,7 @@ class _Resolver:
         if custom.name in self._settings.disabled:
             raise ConfigError(f"the provider {custom.name} is switched off")
         stored = self._env(custom.key_env) if custom.key_env else None
-        keys = _split_keys(wish.api_key or custom.api_key or stored or "")
+        keys = split_keys(wish.api_key or custom.api_key or stored or "")
         keys = (*keys, *self._settings.pools.get(custom.name, ()))
         url = tidy_url(wish.base_url or custom.base_url)
         _check(url, keys, custom.key_env)
@@ -362,7 +364,7 @@ class _Resolver:
         """The keys, and the variable they came from or should be put into."""
         pool = self._settings.pools.get(provider.name, ())
         if wish.api_key:
-            return (*_split_keys(wish.api_key), *pool), wish.key_env
+            return (*split_keys(wish.api_key), *pool), wish.key_env
         names = (wish.key_env,) if wish.key_env else self._key_names(provider, url)
         for name in names:
             if keys := self._env_keys(name):
@@ -392,30 +394,6 @@ class _Resolver:
     def _extra(self, provider: Provider) -> Mapping[str, Any]:
         size = self._settings.ollama_num_ctx
         return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
-
-
-def env_keys(env: Lookup, name: str) -> list[tuple[str, str]]:
-    """Keys with the variables that hold them.
-
-    `NAME` may hold several keys with commas; `NAME_2` and so on hold more.
-    """
-    names = [name, *(f"{name}_{number}" for number in range(2, 10))]
-    return [(key, one) for one in names for key in _split_keys(env(one) or "")]
-
-
-def told_keys(settings: ModelSettings, env: Lookup, provider: str) -> list[tuple[str, str]]:
-    """The keys of a provider that are not in the pool, with where they were told."""
-    known = provider_named(provider)
-    custom = next((one for one in settings.custom_providers if one.name == provider), None)
-    told: list[tuple[str, str]] = []
-    if settings.api_key and settings.provider == provider:
-        told += [(key, "config.yaml") for key in _split_keys(settings.api_key)]
-    if custom is not None:
-        told += [(key, "config.yaml") for key in _split_keys(custom.api_key)]
-        told += env_keys(env, custom.key_env) if custom.key_env and not told else []
-    elif known is not None and not told:
-        told = next(filter(None, (env_keys(env, name) for name in known.key_env)), told)
-    return told
 
 
 def _fallback_wish(one: Fallback) -> _Wish:
@@ -448,7 +426,3 @@ def _check(url: str, keys: Sequence[str], key_env: str) -> None:
             hint="A line break or other invisible character may have been copied along: "
             "set the key again.",
         )
-
-
-def _split_keys(value: str) -> tuple[str, ...]:
-    return tuple(key for part in value.split(",") if (key := part.strip()))

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from hermes.schema.scope import OWNER
+
 
 class Reach(Struct, frozen=True, kw_only=True):
     """What a process may do besides reading what the sandbox shows it.
@@ -23,6 +25,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     At most `keep` bytes of the output (stdout and stderr as they came) are
     returned, beginning (40 %) and end; when there is more, all of it goes to the file `spill`.
+    `principal` is whom it is for: others than the owner have temporary files of their own.
     """
 
     argv: tuple[str, ...]
@@ -33,6 +36,7 @@ class Job(Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
     keep: int = 200_000
     spill: str | None = None
+    principal: str = OWNER
 
 
 class Finished(Struct, frozen=True, kw_only=True):

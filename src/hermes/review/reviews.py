@@ -66,7 +66,9 @@ class Reviews:
         source = turn.source or turn.session.source
         if not self._rules.intervals.memory and not self._rules.intervals.skills:
             return
-        if outcome is not Outcome.DONE or turn.bare or turn.role is not Role.OWNER:
+        if outcome is not Outcome.DONE or turn.role is not Role.OWNER:
+            return
+        if turn.bare or turn.handed:  # a program has the say there, with tools of its own
             return
         if source in NOT_OF or turn.session.id in self._at_work:
             return

@@ -19,8 +19,9 @@ from msgspec import structs
 
 from hermes.kit.files import write_atomic
 from hermes.ports.sandbox import Exit, Job
-from hermes.sandbox.door import Start
+from hermes.sandbox.door import FIRST_HELD, Start
 from hermes.sandbox.filter import INET, INET6, NETLINK, UNIX, syscall_filter
+from hermes.sandbox.sockets import listening
 from hermes.sandbox.view import (
     Rule,
     Sight,
@@ -29,9 +30,10 @@ from hermes.sandbox.view import (
     is_folder,
     make_private,
     rules,
+    view_for,
     within,
 )
-from hermes.sandbox.walled import program
+from hermes.sandbox.walled import must_be_folder, program
 
 NAMESPACES = (
     "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
@@ -41,9 +43,10 @@ MACHINE = ("--dev", "/dev", "--proc", "/proc")
 KERNEL = ("bus", "fs", "irq", "mtrr", "scsi", "sys", "sysrq-trigger")
 """Switches of the machine in `/proc`: they are root's, and bubblewrap leaves them open to root."""
 _FAMILIES = (UNIX, INET, INET6, NETLINK)
-_WITH_FILE = ("/bin/sh", "-c", 'exec "$@" 9<"$0"')
 _SIGNALS = range(129, 193)
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 the sandbox has its own
+_MADE = ("/dev", "/proc", *_TEMPORARY)
+"""Made for the command: what the machine has there must not be put over it."""
 
 
 class Bubblewrap:
@@ -51,6 +54,7 @@ class Bubblewrap:
 
     name = "bubblewrap"
     word = "bubblewrap"
+    guards = True
 
     def __init__(self, program: str, view: View) -> None:
         self._program = program
@@ -58,36 +62,45 @@ class Bubblewrap:
         self._written = False
 
     def around(self, start: Start, job: Job) -> Start:
-        if not is_folder(start.cwd):
-            return start
-        make_private(self._view.tmp)
-        found = rules(self._view, job.reach)
+        """Nothing is looked at from outside the wall but what is held; the rest is done inside."""
+        must_be_folder(start)
+        view = view_for(self._view, job.principal)
+        view = structs.replace(view, hidden=(*view.hidden, *listening()))
+        make_private(view.tmp)
+        calls = self._calls()
+        files = (calls,) if calls else ()
+        found = rules(view, job.reach)
+        held = _Held(FIRST_HELD + len(files))
         words = [
-            *self._filtered(),
+            self._program,
+            *(("--seccomp", str(FIRST_HELD)) if files else ()),
             *NAMESPACES,
             *(() if job.reach.network else ("--unshare-net",)),
-            *_mounts(self._view.tmp, found, start.cwd),
+            *_mounts(view.tmp if job.reach.writable else "", found, start.cwd, held),
             "--chdir", start.cwd,
             "--", *self._command(start),
         ]  # fmt: skip
         env = {**start.env, "TMPDIR": _TEMPORARY[0]} if "TMPDIR" in start.env else start.env
-        return structs.replace(start, argv=tuple(words), env=env)
+        return structs.replace(
+            start, argv=tuple(words), env=env, cwd="/", files=files, places=tuple(held.paths)
+        )
 
     def ended(self, how: Exit) -> Exit:
         """A signal comes through as a shell would tell it; the first process inside is not ours."""
         code = 128 - how.exit_code if how.exit_code in _SIGNALS else how.exit_code
         return structs.replace(how, exit_code=code, left=max(0, how.left - 1))
 
-    def _filtered(self) -> tuple[str, ...]:
-        """The filter of calls must be an open file, and the door hands no other files on."""
+    def _calls(self) -> str:
+        """The filter of calls must be an open file; nothing where the machine is not known."""
         calls = syscall_filter(platform.machine(), _FAMILIES)
         if calls is None:
-            return (self._program,)
+            return ""
         file = Path(f"{self._view.tmp}.calls")
         if not self._written or not file.exists():
+            make_private(self._view.tmp)
             write_atomic(file, calls)
             self._written = True
-        return (*_WITH_FILE, str(file), self._program, "--seccomp", "9")
+        return str(file)
 
     def _command(self, start: Start) -> Iterator[str]:
         """Looked for here, so that a program that is not there is told as without a wall."""
@@ -106,27 +119,40 @@ def find_bubblewrap(path: str) -> str | None:
     return shutil.which("bwrap", path=path)
 
 
-def _mounts(tmp: str, found: list[Rule], cwd: str) -> Iterator[str]:
+class _Held:
+    """Places that are mounted by an open file: nobody can put a link there meanwhile."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self.paths: list[str] = []
+
+    def mount(self, how: str, path: str) -> tuple[str, str, str]:
+        self.paths.append(path)
+        return how, str(self._first + len(self.paths) - 1), path
+
+
+def _mounts(tmp: str, found: list[Rule], cwd: str, held: _Held) -> Iterator[str]:
     """Parents come before what lies in them; a folder is closed once everything in it is there.
 
-    Who may change nothing needs no `/tmp` of its own: our own readers see the machine's.
+    Who may change nothing needs no `/tmp` of its own, so `tmp` is empty: our own readers see
+    the machine's.
     """
     writable = bool(found) and found[0] == Rule("/", Sight.CHANGE)
     yield from ("--bind" if writable else "--ro-bind", "/", "/", *MACHINE)
     for path in (f"/proc/{name}" for name in KERNEL if os.geteuid() == 0):
         if os.access(path, os.F_OK):
             yield from ("--ro-bind", path, path)
-    private = _TEMPORARY if any(rule.sight is Sight.CHANGE for rule in found) else ()
+    private = _TEMPORARY if tmp else ()
     for place in private:
         if is_folder(place) and not Path(place).is_symlink():
             yield from ("--bind", tmp, place)
     standing = os.path.realpath(cwd)
     if any(within(standing, place) for place in private) and standing not in private:
-        yield from ("--ro-bind", standing, standing)
+        yield from held.mount("--ro-bind-fd", standing)
     closed: list[str] = []
     for rule in _anchored(found[1:] if writable else found):
         if not _covered(rule, found, (*private, standing)):
-            yield from _mount(rule, closed)
+            yield from _mount(rule, closed, held)
     for path in closed:
         yield from ("--remount-ro", path)
 
@@ -136,11 +162,19 @@ def _anchored(found: list[Rule]) -> list[Rule]:
     anchors: set[str] = set()
     for rule in found:
         above = [other for other in found if other != rule and within(rule.path, other.path)]
-        if rule.sight is Sight.READ and above and above[-1].sight is Sight.CHANGE:
+        if rule.sight is not Sight.CHANGE and above and above[-1].sight is Sight.CHANGE:
             steps = (str(step) for step in Path(rule.path).parents)
             anchors |= {step for step in steps if within(step, above[-1].path)}
-    anchors -= {rule.path for rule in found}
+    anchors -= {"/", *_MADE, *(rule.path for rule in found)}
+    anchors = {path for path in anchors if not _is_made(path, found)}
     return in_order([*found, *(Rule(folder, Sight.CHANGE) for folder in anchors)])
+
+
+def _is_made(path: str, found: list[Rule]) -> bool:
+    """Whether it lies in what was made for the command, and was not put there by a rule."""
+    inside = [place for place in _MADE if within(path, place)]
+    rules_there = (rule.path for rule in found if any(within(rule.path, one) for one in inside))
+    return bool(inside) and not any(within(path, rule) for rule in rules_there)
 
 
 def _covered(rule: Rule, found: list[Rule], places: tuple[str, ...]) -> bool:
@@ -151,12 +185,12 @@ def _covered(rule: Rule, found: list[Rule], places: tuple[str, ...]) -> bool:
     return not any(within(rule.path, place) for place in (*seen, places[-1]))
 
 
-def _mount(rule: Rule, closed: list[str]) -> tuple[str, ...]:
+def _mount(rule: Rule, closed: list[str], held: _Held) -> tuple[str, ...]:
     match rule.sight:
         case Sight.CHANGE:
-            return ("--bind", rule.path, rule.path)
+            return held.mount("--bind-fd", rule.path)
         case Sight.READ:
-            return ("--ro-bind", rule.path, rule.path)
+            return held.mount("--ro-bind-fd", rule.path)
         case Sight.HIDDEN if is_folder(rule.path):
             closed.append(rule.path)
             return ("--perms", "0555", "--tmpfs", rule.path)

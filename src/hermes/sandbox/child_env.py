@@ -1,8 +1,8 @@
 """The environment of a child: what a program needs, who it works for, and no secret of ours.
 
-The forwarding of an ssh agent is a capability, so only the owner's commands get it. A
-variable that is not named here reaches a child only when the configuration names it, and one
-that holds a secret of the house not even then.
+The forwarding of an ssh agent is a capability, so only the owner's commands get it, and only
+they get the password of a proxy. A variable that is not named here reaches a child only when
+the configuration names it, and one that holds a secret of the house not even then.
 """
 
 from collections.abc import Collection, Mapping
@@ -53,12 +53,23 @@ def child_env(rules: EnvRules, scope: Scope) -> dict[str, str]:
     """A fresh mapping for one child; nothing but `rules` and `scope` decides what is in it."""
     env = {"PATH": DEFAULT_PATH}
     env |= {
-        name: value
+        name: _without_password(name, value, scope)
         for name, value in rules.process.items()
         if name not in rules.withheld and not name.startswith(SCOPED)
         if _allowed(name, rules, scope)
     }
     return env | variables(scope)
+
+
+def _without_password(name: str, value: str, scope: Scope) -> str:
+    """The account at a proxy is the owner's; others are told where the proxy is."""
+    if scope.principal == OWNER or not name.lower().endswith("_proxy"):
+        return value
+    scheme, mark, rest = value.rpartition("://")
+    place, slash, path = rest.partition("/")
+    if "@" in path:
+        return ""
+    return f"{scheme}{mark}{place.rpartition('@')[2]}{slash}{path}"
 
 
 def _allowed(name: str, rules: EnvRules, scope: Scope) -> bool:

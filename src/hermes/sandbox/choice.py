@@ -13,7 +13,7 @@ from hermes.sandbox.bubblewrap import Bubblewrap
 from hermes.sandbox.door import Door
 from hermes.sandbox.filter import syscall_filter
 from hermes.sandbox.landlock import Landlock, landlock_version
-from hermes.sandbox.view import View
+from hermes.sandbox.view import View, make_private
 from hermes.sandbox.walled import Wall, WalledSandbox
 from hermes.schema.errors import SandboxError
 
@@ -78,8 +78,11 @@ class Walls:
     async def _try(self, verdict: Verdict) -> Verdict:
         if verdict.wall is None:
             return verdict
-        job = Job(argv=("/bin/sh", "-c", ":"), cwd="/", env={}, timeout=PATIENCE, reach=Reach())
+        tmp = self._view().tmp
+        reach = Reach(writable=(tmp,))
+        job = Job(argv=("/bin/sh", "-c", ":"), cwd="/", env={}, timeout=PATIENCE, reach=reach)
         try:
+            make_private(tmp)
             done = await WalledSandbox(self._door, verdict.wall).run(job)
         except SandboxError as error:
             return Verdict(None, str(error))

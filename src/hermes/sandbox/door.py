@@ -25,6 +25,7 @@ import anyio.lowlevel
 from msgspec import Struct
 
 from hermes.ports.sandbox import Exit
+from hermes.sandbox.keeper import FIRST_HELD as FIRST_HELD  # noqa: PLC0414 - part of the door
 from hermes.schema.errors import SandboxError
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,9 @@ _ROWS, _COLUMNS = 24, 80
 class Start(Struct, frozen=True, kw_only=True):
     """`env` is all the child gets; `talk` opens its standard input; stderr joins stdout.
 
-    `pty` gives it a terminal of its own instead of pipes. Errors speak of it as `called`.
+    `pty` gives it a terminal of its own instead of pipes. Errors speak of it as `called`. It
+    finds `files` open for reading, then `places` held, numbered from `FIRST_HELD`; a place
+    must be a real path, and a link on the way to it, made at any time, keeps it from starting.
     """
 
     argv: tuple[str, ...]
@@ -56,6 +59,8 @@ class Start(Struct, frozen=True, kw_only=True):
     talk: bool = False
     pty: bool = False
     called: str = ""
+    files: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
 
 class Child:
@@ -342,7 +347,9 @@ def _failure(start: Start, why: str, hint: str = "") -> SandboxError:
 def _pack(start: Start, grace: float) -> bytes:
     if not start.argv:
         raise _failure(start, "there is no command to run")
-    words = [start.cwd, str(grace), str(len(start.argv)), *start.argv]
+    held = (*start.files, *start.places)
+    counts = f"{len(start.argv)} {len(start.files)} {len(start.places)}"
+    words = [start.cwd, str(grace), counts, *start.argv, *held]
     words += [f"{name}={value}" for name, value in start.env.items()]
     if any("\0" in word for word in words):
         raise _failure(start, "a command, folder or variable contains a NUL character")

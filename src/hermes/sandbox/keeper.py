@@ -14,6 +14,7 @@ kills it at once.
 
 import ctypes
 import errno
+import fcntl
 import gc
 import os
 import select
@@ -28,6 +29,8 @@ from types import FrameType
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
+FIRST_HELD = 10
+"""The number under which a command finds the first file that is held open for it."""
 SETTLE = 0.2
 """Seconds for what a command left running to end by itself, as the end of a pipe does."""
 ORPHAN_GRACE = 1.0
@@ -155,13 +158,20 @@ def fork() -> int:
 
 
 class Job:
-    """What to run: `cwd`, grace, number of arguments, arguments, environment; split by NUL."""
+    """What to run: `cwd`, grace, numbers, arguments, files, places, environment; split by NUL.
+
+    The numbers are those of the arguments, of files that it finds open for reading, and of
+    places that it finds held; of the last two there may be none.
+    """
 
     def __init__(self, packed: bytes) -> None:
-        self.cwd, grace, count, *rest = packed.split(b"\0")
+        self.cwd, grace, counts, *rest = packed.split(b"\0")
         self.grace = float(grace)
-        self.argv = rest[: int(count)]
-        self.env = dict(pair.split(b"=", 1) for pair in rest[int(count) :])
+        arguments, files, places = (*map(int, counts.split()), 0, 0)[:3]
+        self.argv = rest[:arguments]
+        self.files = rest[arguments : arguments + files]
+        self.places = rest[arguments + files : arguments + files + places]
+        self.env = dict(pair.split(b"=", 1) for pair in rest[arguments + files + places :])
 
 
 class Warden:
@@ -298,6 +308,8 @@ def start(job: Job, fds: list[int]) -> int:
     files: list[tuple[int, int, int] | tuple[int, int, bytes, int, int]] = [
         (os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)
     ]
+    held = hold(job)
+    files += [(os.POSIX_SPAWN_DUP2, fd, FIRST_HELD + place) for place, fd in enumerate(held)]
     if sys.platform == "linux" and os.isatty(fds[0]):
         terminal = os.ttyname(fds[0]).encode()
         files[0] = (os.POSIX_SPAWN_OPEN, 0, terminal, os.O_RDWR, 0)
@@ -309,6 +321,24 @@ def start(job: Job, fds: list[int]) -> int:
     return os.posix_spawn(
         program, job.argv, job.env, file_actions=files, setsigdef=plain, setpgroup=0
     )
+
+
+def hold(job: Job) -> list[int]:
+    """The job's files and places, opened above the numbers under which it will find them.
+
+    A place is held only if it lies where its path says: on the way there may be a link that
+    somebody made a moment ago. This process ends with the job, and they with it.
+    """
+    above = FIRST_HELD + len(job.files) + len(job.places)
+    held: list[int] = []
+    for path in (*job.files, *job.places):
+        how = os.O_RDONLY if len(held) < len(job.files) else os.O_PATH
+        fd = os.open(path, how | os.O_CLOEXEC)
+        if len(held) >= len(job.files) and os.readlink(b"/proc/self/fd/%d" % fd) != path:  # noqa: PTH115 as above
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        held.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above))
+        os.close(fd)
+    return held
 
 
 def find(program: bytes, env: dict[bytes, bytes]) -> bytes:

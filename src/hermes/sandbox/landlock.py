@@ -19,8 +19,8 @@ from hermes.ports.sandbox import Exit, Job
 from hermes.sandbox import landlock_launcher
 from hermes.sandbox.door import Start
 from hermes.sandbox.filter import INET, INET6, NETLINK, syscall_filter
-from hermes.sandbox.view import Rule, Sight, View, is_folder, make_private, rules, within
-from hermes.sandbox.walled import program
+from hermes.sandbox.view import Rule, Sight, View, make_private, rules, view_for, within
+from hermes.sandbox.walled import must_be_folder, program
 from hermes.schema.errors import SandboxError
 
 _LAUNCHER = landlock_launcher.__file__
@@ -32,27 +32,29 @@ class Landlock:
 
     name = "landlock"
     word = "landlock"
+    guards = False
 
     def __init__(self, view: View, python: str = sys.executable) -> None:
         self._view = view
         self._python = python
 
     def around(self, start: Start, job: Job) -> Start:
-        if not is_folder(start.cwd):
-            return start
-        make_private(self._view.tmp)
+        must_be_folder(start)
+        own = view_for(self._view, job.principal)
+        make_private(own.tmp)
         calls = syscall_filter(platform.machine(), _ONLINE if job.reach.network else ())
         if calls is None:
             raise SandboxError(f"landlock is not known on {platform.machine()} machines")
-        reach = structs.replace(job.reach, writable=(*job.reach.writable, self._view.tmp))
-        view = structs.replace(self._view, guarded=())
+        tmp = (own.tmp,) if job.reach.writable else ()
+        reach = structs.replace(job.reach, writable=(*job.reach.writable, *tmp))
+        view = structs.replace(own, guarded=())
         words = [self._python, "-I", "-S", _LAUNCHER, calls.hex()]
         words.append("network" if job.reach.network else "none")
         for rule in grants(rules(view, reach)):
             words += ["-w" if rule.sight is Sight.CHANGE else "-r", rule.path]
-        words += ["--", program(start), *start.argv[1:]]
-        env = {**start.env, "TMPDIR": self._view.tmp} if "TMPDIR" in start.env else start.env
-        return structs.replace(start, argv=tuple(words), env=env)
+        words += ["--", start.cwd, program(start), *start.argv[1:]]
+        env = {**start.env, "TMPDIR": own.tmp} if "TMPDIR" in start.env else start.env
+        return structs.replace(start, argv=tuple(words), env=env, cwd="/")
 
     def ended(self, how: Exit) -> Exit:
         return how

@@ -3,12 +3,14 @@
 Run as a script by `landlock`, on the standard library alone, in the process that is to be
 walled in. Its arguments are the filter for system calls in hexadecimal digits, whether there
 is a network, `-r` and a path for what may be read, `-w` and a path for what may be changed,
-`--`, and the command. What cannot be done ends the process: a wall with a gap is none.
+`--`, the folder to stand in, and the command. What cannot be done ends the process: a wall with
+a gap is none.
 """
 
 import ctypes
 import errno
 import os
+import stat
 import struct
 import sys
 from collections.abc import Sequence
@@ -58,7 +60,7 @@ def version(libc: ctypes.CDLL) -> int:
 def main(words: Sequence[str]) -> NoReturn:
     end = words.index("--")
     calls, network = bytes.fromhex(words[0]), words[1] == "network"
-    command = list(words[end + 1 :])
+    folder, command = words[end + 1], list(words[end + 2 :])
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         env = given_env()
@@ -67,6 +69,10 @@ def main(words: Sequence[str]) -> NoReturn:
         filter_calls(libc, calls)
     except OSError as error:
         fail(f"the landlock wall cannot be put up: {error}", NOT_EXECUTED)
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        fail(f"{folder}: {error.strerror}", NOT_EXECUTED)
     try:
         os.execve(command[0], command, env)  # noqa: S606 what this process is for
     except OSError as error:
@@ -99,12 +105,15 @@ def wall_in(libc: ctypes.CDLL, grants: Sequence[str], *, network: bool) -> None:
 
 
 def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """What is gone by now needs no right."""
+    """What is gone by now needs no right, nor does what lies behind a link made meanwhile."""
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
-    folder = os.path.isdir(path)  # noqa: PTH112 no pathlib here
+    if os.readlink(f"/proc/self/fd/{place}") != path:  # noqa: PTH115 no pathlib here
+        os.close(place)
+        return
+    folder = stat.S_ISDIR(os.fstat(place).st_mode)
     rule = struct.pack("=Qi", rights if folder else rights & OF_FILES, place)
     checked(libc.syscall(ADD_RULE, ruleset, BENEATH, ctypes.c_char_p(rule), 0))
     os.close(place)

@@ -6,6 +6,7 @@ for the deeper path counts, and of two for the same path the stricter one.
 """
 
 import fnmatch
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ from datetime import datetime
 from enum import IntEnum
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.ports.sandbox import Reach
+from hermes.sandbox.repositories import guards, repositories
 from hermes.schema.errors import SandboxError
+from hermes.schema.scope import OWNER
 
 SECRETS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/hub",
@@ -33,7 +36,8 @@ SECRETS = (
     "snap/firefox", "snap/chromium", ".var/app", "Library/Keychains", "Library/Cookies",
     ".claude", ".claude.json", ".codex", ".gemini", ".config/opencode", ".local/share/opencode",
     ".*_history", ".lesshst", ".viminfo", ".local/share/fish", ".python_history",
-    ".Xauthority", ".ICEauthority", ".config/pulse", ".dbus",
+    ".Xauthority", ".ICEauthority", ".config/pulse", ".dbus", ".colima", ".lima", ".orbstack",
+    ".rd", ".local/share/containers/podman", ".gnome/keyring", ".1password",
 )  # fmt: skip
 """Below the home of a user: keys, passwords, cookies, what was typed, and other agents."""
 
@@ -45,7 +49,12 @@ ROOTS = (
 )  # fmt: skip
 """Of the machine, and only root could read it anyway."""
 
-SOCKETS = ("/run", "/var/run")
+_NAMES_IN_TMP = (".X11-unix", ".ICE-unix", "ssh-*", "tmux-*", "podman-*", "dbus-*")
+_OF_TMP = tuple(f"/tmp/{name}" for name in _NAMES_IN_TMP)  # noqa: S108 - hidden, not used
+SOCKETS = (
+    "/run", "/var/run", *_OF_TMP, "/var/lib/lxd", "/var/lib/incus",
+    "/var/snap/lxd/common/lxd", "/var/lib/libvirt",
+)  # fmt: skip
 """Here listens everybody who would act for us: docker, dbus, the agents of ssh and gpg."""
 
 OPEN_OF_RUN = (
@@ -53,11 +62,15 @@ OPEN_OF_RUN = (
     "/run/current-system", "/run/wrappers", "/run/opengl-driver", "/run/media", "/run/mount",
 )  # fmt: skip
 
-GUARDED = (".git/hooks", ".git/config", ".git/config.worktree", ".husky", ".envrc")
-"""In a folder that may be changed: what the owner's own git or shell executes unasked."""
+GUARDED = (".husky", ".envrc")
+"""In a folder that may be changed: what the owner's own git or shell executes unasked.
+
+What `repositories` finds there is guarded with it.
+"""
 
 START_FILES = (
-    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv",
+    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile",
+    ".zshrc", ".zshenv", ".zlogout", ".config/zsh", ".oh-my-zsh", ".cargo/bin", "go/bin",
     ".zprofile", ".zlogin", ".inputrc", ".gitconfig", ".config/git", ".config/systemd",
     ".config/autostart", ".config/fish", ".config/environment.d", ".local/bin", "bin",
     ".pam_environment", ".vimrc", ".config/nvim", ".xprofile", ".xsession", ".xinitrc",
@@ -66,6 +79,8 @@ START_FILES = (
 """Below the home of a user: what is executed at the next login, should the home be writable."""
 
 
+HOME_ENTRIES = 100
+"""What of a home may be changed at most; folders come before files."""
 TMP_AGE = 7 * 24 * 3600.0
 """Seconds that a temporary file is kept after its last change."""
 
@@ -87,14 +102,33 @@ class View(Struct, frozen=True, kw_only=True):
     """The rules of a profile. `hidden` may hold patterns; `shown` lies in something hidden.
 
     `guarded` is read-only wherever the reach would let it be changed; a name that does not
-    begin with a slash is meant below each writable folder. `tmp` is the folder that takes
-    the place of `/tmp`.
+    begin with a slash is meant below each writable folder; without any, nothing is guarded.
+    `tmp` is the folder that takes the place of `/tmp`. `lent` is shown, and may be changed by
+    those whose reach names it; `to_readers` is shown only to those who may change nothing.
+
+    `person` is the home of the user. Should it be writable, then that means what is in it by
+    now and has no hidden name: no file of a shell, no key, no program can be put there.
     """
 
     tmp: str
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     guarded: tuple[str, ...] = GUARDED
+    lent: tuple[str, ...] = ()
+    to_readers: tuple[str, ...] = ()
+    person: str = ""
+
+
+def view_for(view: View, principal: str) -> View:
+    """As a principal sees it: who is not the owner has a folder for temporary files alone."""
+    tmp = tmp_for(view.tmp, principal)
+    return view if tmp == view.tmp else structs.replace(view, tmp=tmp)
+
+
+def tmp_for(owners: str, principal: str) -> str:
+    if principal == OWNER:
+        return owners
+    return f"{owners}-{hashlib.sha256(principal.encode()).hexdigest()[:16]}"
 
 
 def rules(view: View, reach: Reach) -> list[Rule]:
@@ -134,6 +168,13 @@ def make_private(folder: str) -> None:
         ) from error
 
 
+def prune_all_private(owners: str, now: datetime) -> None:
+    """In the owner's folder for temporary files, and in those of all others."""
+    folder, _, name = owners.rpartition("/")
+    for path in (owners, *_found(f"{folder}/{name}-*")):
+        prune_private(path, now)
+
+
 def prune_private(folder: str, now: datetime) -> None:
     """Take away what nobody touched for long; what cannot be taken away stays."""
     import shutil  # noqa: PLC0415 - slow to load, seldom needed
@@ -168,17 +209,47 @@ def _wishes(view: View, reach: Reach) -> Iterator[tuple[str, Sight]]:
     writable = [os.path.realpath(folder) for folder in reach.writable if is_folder(folder)]
     for folder in writable:
         yield folder, Sight.CHANGE
+    person = os.path.realpath(view.person) if view.person else ""
+    if person and any(within(person, folder) for folder in writable):
+        yield from _in_home(person)
     for pattern in view.hidden:
         for path in _found(pattern):
             yield path, Sight.HIDDEN
-    for name in view.shown:
-        for path in _found(name):
+    shown = _shown(view, writable, reader=not reach.writable)
+    yield from ((path, Sight.READ) for path in shown)
+    for path in _guarded(view, writable):
+        if any(within(path, folder) for folder in writable):
             yield path, Sight.READ
+
+
+def _shown(view: View, writable: list[str], *, reader: bool) -> Iterator[str]:
+    for name in (*view.shown, *(view.to_readers if reader else ())):
+        yield from _found(name)
+    for name in view.lent:
+        yield from (path for path in _found(name) if path not in writable)
+
+
+def _in_home(person: str) -> Iterator[tuple[str, Sight]]:
+    yield person, Sight.READ
+    try:
+        with os.scandir(person) as entries:
+            seen = [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError:
+        return
+    seen.sort(key=lambda entry: (not entry.is_dir(follow_symlinks=False), entry.name))
+    for entry in seen[:HOME_ENTRIES]:
+        ordinary = entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+        if ordinary and entry.name != "bin":
+            yield entry.path, Sight.CHANGE
+
+
+def _guarded(view: View, writable: list[str]) -> Iterator[str]:
     for name in view.guarded:
         for pattern in (name,) if name.startswith("/") else _below(writable, name):
-            for path in _found(pattern):
-                if any(within(path, folder) for folder in writable):
-                    yield path, Sight.READ
+            yield from _found(pattern)
+    for git in repositories(writable) if view.guarded else ():
+        for path in guards(git):
+            yield os.path.realpath(path)
 
 
 def _needed(sorted_rules: list[Rule]) -> list[Rule]:

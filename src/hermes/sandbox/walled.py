@@ -1,11 +1,15 @@
 """Run a job behind a wall: the same door and the same following, another beginning."""
 
 import errno
+import logging
 import os
-from collections.abc import AsyncGenerator
+import stat
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import structs
 
 from hermes.ports.sandbox import Exit, Finished, Job, Process
 from hermes.sandbox.child_env import DEFAULT_PATH
@@ -13,7 +17,10 @@ from hermes.sandbox.door import Child, Door, Start
 from hermes.sandbox.following import Heard, follow
 from hermes.sandbox.local import plain_start
 from hermes.sandbox.output import SPILL_LIMIT, Keeping
+from hermes.sandbox.repositories import Armed
 from hermes.schema.errors import SandboxError
+
+log = logging.getLogger(__name__)
 
 
 class Wall(Protocol):
@@ -27,6 +34,11 @@ class Wall(Protocol):
         """What holds the process back, for people."""
         ...
 
+    @property
+    def guards(self) -> bool:
+        """Whether it keeps single files in a folder that may be changed from being changed."""
+        ...
+
     def around(self, start: Start, job: Job) -> Start:
         """The command to start instead. Raises `SandboxError`."""
         ...
@@ -37,7 +49,11 @@ class Wall(Protocol):
 
 
 class WalledSandbox:
-    """`wall` stands between a job and the machine, unless its reach goes beyond."""
+    """`wall` stands between a job and the machine, unless its reach goes beyond.
+
+    What a command planted for the owner's git is set aside when it has ended, and the output
+    ends with a line that says so.
+    """
 
     def __init__(self, door: Door, wall: Wall, *, spill_limit: int = SPILL_LIMIT) -> None:
         self._door = door
@@ -56,9 +72,10 @@ class WalledSandbox:
         keeping = Keeping(job.keep, job.spill, self._spill_limit)
         try:
             async with self._opened(job, talk=bool(job.stdin), pty=False) as process:
-                return await follow(process, job, keeping, heard)
+                done = await follow(process, job, keeping, heard)
         finally:
             keeping.close()
+        return _with_notes(done, process.notes)
 
     @asynccontextmanager
     async def open(self, job: Job, *, pty: bool = False) -> AsyncGenerator[Process]:
@@ -69,17 +86,29 @@ class WalledSandbox:
     @asynccontextmanager
     async def _opened(self, job: Job, *, talk: bool, pty: bool) -> AsyncGenerator["_Behind"]:
         start = plain_start(job, talk=talk, pty=pty)
-        beyond = job.reach.beyond or not job.argv
-        async with self._door.open(start if beyond else self._wall.around(start, job)) as child:
-            yield _Behind(child, None if beyond else self._wall)
+        if job.reach.beyond or not job.argv:
+            async with self._door.open(start) as child:
+                yield _Behind(child, None)
+            return
+        armed = Armed(job.reach.writable, kept=self._wall.guards)
+        notes: list[str] = []
+        try:
+            async with self._door.open(self._wall.around(start, job)) as child:
+                yield _Behind(child, self._wall, notes)
+        finally:
+            notes += armed.since()
+            for note in notes:
+                log.warning("%s: %s", start.called, note)
 
 
 class _Behind:
     """A child that tells of the command, not of the wall around it."""
 
-    def __init__(self, child: Child, wall: Wall | None) -> None:
+    def __init__(self, child: Child, wall: Wall | None, notes: Sequence[str] = ()) -> None:
         self._child = child
         self._wall = wall
+        self.notes = notes
+        """Complete once the block is left."""
         self.read = child.read
         self.feed = child.feed
         self.hang_up = child.hang_up
@@ -93,6 +122,28 @@ class _Behind:
     async def wait(self) -> Exit:
         how = await self._child.wait()
         return self._wall.ended(how) if self._wall else how
+
+
+def _with_notes(done: Finished, notes: Sequence[str]) -> Finished:
+    if not notes:
+        return done
+    said = "".join(f"\n[sandbox: {note}]" for note in notes).encode("utf-8", "replace") + b"\n"
+    return structs.replace(done, output=done.output + said, total=done.total + len(said))
+
+
+def must_be_folder(start: Start) -> None:
+    """No command begins outside a wall because its folder was gone for a moment.
+
+    Raises `SandboxError` as the door does.
+    """
+    try:
+        number = 0 if stat.S_ISDIR(Path(start.cwd).stat().st_mode) else errno.ENOTDIR
+    except OSError as error:
+        number = error.errno or errno.ENOENT
+    except ValueError:
+        number = 0
+    if number:
+        raise SandboxError(f"{start.called}: it could not be started: {os.strerror(number)}")
 
 
 def program(start: Start) -> str:

@@ -46,7 +46,6 @@ class Talk:
         self._errands = errands
         self._stage = stage
         self._waiting: deque[str] = deque()
-        self._interrupted = False
         self.busy = False
 
     @property
@@ -70,8 +69,11 @@ class Talk:
         return line
 
     def interrupt(self) -> None:
-        """End what is going on; what waits is given back, not said."""
-        self._interrupted = True
+        """End what is going on. What waits is given back, not said; what is added later is."""
+        if self._waiting:
+            self._stage.give_back("\n".join(self._waiting))
+            self._waiting.clear()
+            self._stage.changed()
         self._companion.interrupt()
 
     async def go_on(self) -> None:
@@ -83,9 +85,6 @@ class Talk:
             while self._waiting:
                 line = self._waiting.popleft()
                 await self._guarded(line)
-                if self._interrupted and self._waiting:
-                    self._stage.give_back("\n".join(self._waiting))
-                    self._waiting.clear()
         finally:
             self.busy = False
             self._stage.changed()
@@ -106,7 +105,6 @@ class Talk:
         await self.go_on()
 
     async def _guarded(self, line: str) -> None:
-        self._interrupted = False
         self._stage.changed()
         try:
             await self._obey(line)

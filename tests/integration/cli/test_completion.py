@@ -64,7 +64,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_bash_offers_verbs_actions_flags_and_choices(shell: Shell) -> None:
-    assert shell.bash("hermes", "se") == ["sessions", "send"]
+    assert shell.bash("hermes", "se") == ["setup", "sessions", "send"]
     assert {"chat", "sessions", "completion"} <= set(shell.bash("hermes", ""))
     assert shell.bash("hermes", "sessions", "e") == ["export"]
     assert shell.bash("hermes", "sessions", "list", "--si") == ["--since"]

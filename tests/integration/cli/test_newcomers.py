@@ -5,12 +5,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from hermes.testing.mock_openai import Reply, Script
-from processes import PATIENCE, Hermes, MockModel, Ran, mock_model
+from processes import HERMES, PATIENCE, Hermes, MockModel, Ran, ended, mock_model
 
 KEY = "sk-the-right-one-0123456789"
 SCRIPT = Script(models=("mock",), default=Reply("Plain answer."), api_key=KEY)
@@ -32,6 +34,19 @@ def with_nothing(hermes: Hermes) -> Hermes:
         if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
             del hermes.env[name]
     return hermes
+
+
+@contextmanager
+def asked(hermes: Hermes, *words: str) -> Iterator[pexpect.spawn]:
+    child = pexpect.spawn(
+        HERMES, list(words), cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
+        dimensions=(50, 80), timeout=PATIENCE,
+    )  # fmt: skip
+    child.delaybeforesend = None
+    try:
+        yield child
+    finally:
+        child.close(force=True)
 
 
 def in_one_sentence(ran: Ran, says: str, next_step: str) -> None:
@@ -72,6 +87,33 @@ def test_a_wrong_key(hermes: Hermes, model: MockModel) -> None:
         hermes("setup", "--base-url", model.url, "--key-stdin", stdin=f"{KEY}\n".encode()).code == 0
     )
     assert hermes("-z", "hello").out == "Plain answer.\n"
+
+
+def test_a_wrong_key_is_asked_for_again(hermes: Hermes, model: MockModel) -> None:
+    with_nothing(hermes)
+    with asked(hermes, "setup", "--base-url", model.url) as child:
+        child.expect_exact("refused the key")
+        child.expect_exact("Key for")
+        child.sendline("sk-wrong")
+        child.expect_exact("refused the key")
+        child.expect_exact("Key for")
+        child.sendline(KEY)
+        child.expect_exact("Which model?")
+        assert KEY not in (child.before or "")
+        child.sendline("")
+        child.expect_exact("Using custom/mock from now on.")
+        assert ended(child) == 0
+    assert hermes("-z", "hello").out == "Plain answer.\n"
+
+
+def test_ctrl_c_at_a_question_changes_nothing(hermes: Hermes) -> None:
+    with_nothing(hermes)
+    with asked(hermes, "setup") as child:
+        child.expect_exact("Number or name")
+        child.sendintr()
+        assert ended(child) == 130
+        assert "Traceback" not in (child.before or "")
+    assert not (hermes.home / "config.yaml").exists()
 
 
 def test_no_network(hermes: Hermes) -> None:
@@ -190,3 +232,21 @@ def test_status_tells_the_whole(hermes: Hermes) -> None:
     assert told["waiting"] == dict.fromkeys(told["waiting"], 0)
     lines = {line.split()[0] for line in hermes("status").out.splitlines()}
     assert lines >= {"profile", "model", "gateway", "channels", "sandbox", "sessions", "waiting"}
+
+
+def test_a_gateway_that_runs_is_seen(hermes: Hermes) -> None:
+    hermes.env["OPENAI_API_KEY"] = KEY
+    hermes.configure("platforms:\n  webhook:\n    enabled: true\n    extra:\n      port: 0\n")
+    assert hermes("gateway", "start").code == 0
+    try:
+        told = json.loads(hermes("status", "--json").out)
+        assert told["gateway"].startswith("running (pid ")
+        assert told["channels"][0].startswith("webhook connect")
+        looked = hermes("doctor")
+        assert looked.code == 0, looked
+        assert "webhook is connect" in looked.out
+        changed = hermes("tools", "disable", "terminal")
+        assert changed.err == "The gateway takes it up when it starts: hermes gateway restart\n"
+    finally:
+        hermes("gateway", "stop", "--force")
+    assert "not running: hermes gateway start" in hermes("status").out

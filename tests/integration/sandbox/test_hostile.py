@@ -53,6 +53,7 @@ def view(made: World) -> View:
         hidden=(str(made.hermes), *hidden_from(made.home, root=True)),
         shown=(*OPEN_OF_RUN, str(made.hermes / "skills")),
         guarded=(*GUARDED, *starts_of(made.home)),
+        person=str(made.home),
     )
 
 

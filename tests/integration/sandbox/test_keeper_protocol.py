@@ -41,7 +41,7 @@ def test_an_owner_that_is_gone_before_the_command_is_reported_leaves_nothing(
     words = [
         b"/",
         b"0.1",
-        b"3",
+        b"3 0 0",
         b"/bin/sh",
         b"-c",
         b"echo begun; sleep 1000",

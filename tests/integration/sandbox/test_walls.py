@@ -14,7 +14,7 @@ from msgspec import structs
 
 from hermes.ports.sandbox import Finished, Job, Process, Reach
 from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
-from hermes.sandbox.door import Door
+from hermes.sandbox.door import FIRST_HELD, Door
 from hermes.sandbox.landlock import Landlock
 from hermes.sandbox.local import plain_start
 from hermes.sandbox.view import GUARDED, OPEN_OF_RUN, View, hidden_from, starts_of
@@ -43,6 +43,7 @@ class Place:
             hidden=(str(self.home / ".hermes"), *hidden_from(self.home, root=True)),
             shown=OPEN_OF_RUN,
             guarded=(*GUARDED, *starts_of(self.home)),
+            person=str(self.home),
         )
 
     def job(self, command: str, **reach: object) -> Job:
@@ -109,12 +110,12 @@ async def test_a_loopback_of_its_own(place: Place, door: Door):
 async def test_working_in_the_home_itself(place: Place, door: Door):
     """It may be changed, except for what is secret and what a shell executes at its start."""
     command = (
-        "cd ~; echo x > note; echo x >> .bashrc; mv .bashrc b; rm -f .bashrc;"
+        "cd ~; echo x > work/note; echo x >> .bashrc; mv .bashrc b; rm -f .bashrc;"
         "cat .ssh/id .hermes/.env; mv .ssh away; mv .hermes away2; cat away*/*; echo; ls -A"
     )
     done = await run(door, bubblewrap, place, command, writable=(str(place.home),))
     assert b"SECRET" not in done.output
-    assert (place.home / "note").exists()
+    assert (place.work / "note").exists()
     assert (place.home / ".bashrc").read_text() == "# mine\n"
     assert (place.home / ".ssh/id").read_text() == "SECRET"
 
@@ -176,7 +177,10 @@ def test_an_ordinary_user_has_the_same_wall(place: Place, network: bool):
         job = theirs.job(command, network=network)
         start = wall.around(plain_start(job, talk=False, pty=False), job)
         (theirs.base / "private.calls").chmod(0o644)
-        argv = [*(as_nobody if os.geteuid() == 0 else []), *start.argv]
+        held = ['exec "$@"', *(f'{FIRST_HELD + n}<"{path}"' for n, path in enumerate(
+            (*start.files, *start.places)))]  # fmt: skip
+        shell = ["bash", "-c", " ".join(held), "bash"]
+        argv = [*(as_nobody if os.geteuid() == 0 else []), *shell, *start.argv]
         done = subprocess.run(
             argv, env=dict(start.env), cwd=start.cwd, capture_output=True, timeout=PATIENCE,
             check=False,

@@ -43,9 +43,11 @@ def shell(parts: SandboxParts, command: str, **reach: object) -> Job:
 async def test_by_itself_the_strongest_wall_there_is(parts: SandboxParts):
     sandbox = sandbox_for(parts)
     assert (sandbox.name, sandbox.wall) == ("bubblewrap", "bubblewrap")
-    done = await sandbox.run(shell(parts, "cat .hermes/.env; touch ok; touch /etc/x || exit 3"))
-    assert done.exit_code == 3
-    assert (parts.home.root.parent / "ok").exists()
+    work = parts.home.root.parent / "work"
+    work.mkdir()
+    command = "cat .hermes/.env; touch work/ok; touch /etc/x || exit 3"
+    assert (await sandbox.run(shell(parts, command))).exit_code == 3
+    assert (work / "ok").exists()
 
 
 async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: SandboxParts):
@@ -64,6 +66,59 @@ async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: Sandbo
         assert b"SECRET" not in done.output
         assert b"open" in done.output
         assert not (root / "y").exists()
+
+
+async def test_what_others_sent_or_were_told_is_hidden(parts: SandboxParts):
+    for name in ("blobs/ab/letter", "output/out_1.txt", "output/processes/p", "sandbox/other"):
+        path = parts.home.cache / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("SECRET")
+    for backend in ("bubblewrap", "landlock"):
+        sandbox = sandbox_for(with_terminal(parts, backend=backend))
+        done = await sandbox.run(shell(parts, "find .hermes -type f | xargs cat; cat .hermes/*/*"))
+        assert b"SECRET" not in done.output
+
+
+async def test_long_output_can_be_searched_by_our_own_readers(parts: SandboxParts):
+    path = parts.home.cache / "output/out_1.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("found")
+    job = structs.replace(shell(parts, f"cat {path}"), reach=Reach())
+    for backend in ("bubblewrap", "landlock"):
+        done = await sandbox_for(with_terminal(parts, backend=backend)).run(job)
+        assert done.output == b"found"
+
+
+async def test_the_workspace_of_the_profile_may_be_changed(parts: SandboxParts):
+    """It lies in the home, of which nothing else may be."""
+    folder = parts.home.path / "workspace"
+    folder.mkdir()
+    for backend in ("bubblewrap", "landlock"):
+        job = shell(parts, f"echo x > {backend}; echo x > ../skills; echo x > ../../.profile")
+        job = structs.replace(job, cwd=str(folder), reach=Reach(writable=(str(folder),)))
+        await sandbox_for(with_terminal(parts, backend=backend)).run(job)
+    assert {path.name for path in folder.iterdir()} == {"bubblewrap", "landlock"}
+    assert not (parts.home.path / "skills").exists()
+    assert not (parts.home.root.parent / ".profile").exists()
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+async def test_temporary_files_of_one_are_not_anothers(parts: SandboxParts, backend: str):
+    sandbox = sandbox_for(with_terminal(parts, backend=backend))
+    names = ("owner", "chat:1", "chat:2")
+    find = f"cat $TMPDIR/*; cat {parts.home.cache}/sandbox/*/*; echo of-$1 > $TMPDIR/note"
+    for name in (*names, *names):
+        job = structs.replace(
+            shell(parts, ""),
+            argv=("bash", "-c", find, "bash", name),
+            env={"PATH": PATH, "TMPDIR": "/tmp"},  # noqa: S108 - the wall's
+            principal=name,
+        )
+        done = await sandbox.run(job)
+        assert {word for word in done.output.split() if word.startswith(b"of-")} <= {
+            f"of-{name}".encode()
+        }
+    assert b"of-chat:2" in done.output
 
 
 async def test_temporary_files_are_there_for_the_next_command(parts: SandboxParts):

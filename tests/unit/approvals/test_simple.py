@@ -89,6 +89,21 @@ def test_a_program_beside_us_counts_in_its_own_folder_only() -> None:
     assert not grant.covers(wish("./deploy.sh now", folder="/elsewhere"))
 
 
+def test_a_grant_counts_in_its_folder_only() -> None:
+    for action in ("make test", "python3 scripts/deploy.py"):
+        grant = grant_of(wish(action), "g", session="", by="owner")
+        assert grant.covers(wish(action))
+        assert not grant.covers(wish(action, folder="/elsewhere"))
+
+
+@pytest.mark.parametrize("tool", ["process", "write_file", "patch"])
+def test_what_is_about_one_moment_does_not_last(tool: str) -> None:
+    for shell in (True, False):
+        one = wish("y", tool=tool, shell=shell)
+        assert not can_last(one)
+        assert not grant_of(one, "g", session="", by="owner").covers(one)
+
+
 def test_what_is_no_command_is_the_same_or_it_is_not() -> None:
     asked = Wish(tool="fetch", action="https://a.example/x", reaching=Reaching.NETWORK)
     grant = grant_of(asked, "g", session="", by="owner")

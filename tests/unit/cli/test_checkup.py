@@ -147,6 +147,14 @@ async def test_a_database_that_is_none_is_told(home: Home) -> None:
     assert (one.check, one.grade) == ("database", Grade.ERROR)
 
 
+async def test_skills_are_looked_at_before_anything_was_stored(home: Home) -> None:
+    (home.skills / "broken").mkdir()
+    (home.skills / "broken" / "SKILL.md").write_text("no head at all")
+    (one,) = troubles(await check_kept(patient(home)))
+    assert one.check == "skills"
+    assert not home.state_db.exists()
+
+
 async def test_memory_and_skills_that_cannot_be_used_are_told(home: Home) -> None:
     async with open_store(home.state_db, SystemClock()):
         pass

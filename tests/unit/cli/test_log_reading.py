@@ -1,5 +1,6 @@
 """Logs are read from their end, through old copies, and followed while they are turned."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -119,12 +120,41 @@ def test_what_comes_is_followed_through_every_turn(log: RotatingFile) -> None:
     log.append(record(0))
     follower = Follower(log.path)
     assert list(follower.look()) == [record(0)]
-    for number in range(1, 16):
+    for number in range(1, 30):
         log.append(record(number))
-    assert list(follower.look()) == [record(number) for number in range(1, 16)]
+    assert log.path.with_name("agent.log.3").exists()
+    assert list(follower.look()) == [record(number) for number in range(1, 30)]
     assert list(follower.look()) == []
-    log.append(record(16))
-    assert list(follower.look()) == [record(16)]
+    log.append(record(30))
+    assert list(follower.look()) == [record(30)]
+    follower.close()
+
+
+def test_a_log_that_was_turned_too_often_goes_on_with_what_is_left(log: RotatingFile) -> None:
+    log.append(record(0))
+    follower = Follower(log.path)
+    assert list(follower.look()) == [record(0)]
+    for number in range(1, 100):
+        log.append(record(number))
+    found = list(follower.look())
+    follower.close()
+    left = [record(number) for number in range(100) if record(number) in last(log.path, 100)]
+    assert found[-len(left) :] == left
+    assert 8 < len(left) < 50
+    own = len(found) - len(left)
+    assert found[:own] == [record(number) for number in range(1, own + 1)]
+
+
+def test_a_log_that_was_taken_away_begins_anew_without_its_old_copies(log: RotatingFile) -> None:
+    old = log.path.with_name("agent.log.1")
+    log.append(record(2))
+    old.write_bytes(record(1))
+    os.utime(old, (1, 1))
+    follower = Follower(log.path)
+    assert list(follower.look()) == [record(2)]
+    log.path.unlink()
+    log.append(record(3))
+    assert list(follower.look()) == [record(3)]
     follower.close()
 
 

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from commanding import Typist, typist
+from hermes.approvals.wording import short_id
 from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.events import Asked, Event
@@ -13,6 +14,9 @@ from hermes.schema.scope import Role, Scope
 from hermes.testing.scripted import says
 
 pytestmark = pytest.mark.anyio
+ONLY_ONCE = (
+    "Allowed, this once: rm -rf a; ls\nIt cannot be remembered, so it is for this time only."
+)
 
 
 async def asked(at: Typist, line: str, command: str = "rm -rf build") -> tuple[bool, str]:
@@ -25,9 +29,11 @@ async def asked(at: Typist, line: str, command: str = "rm -rf build") -> tuple[b
     )
     heard = anyio.Event()
     allowed: list[bool] = []
+    names: list[str] = []
 
     async def tell(event: Event) -> None:
         if isinstance(event, Asked):
+            names.append(short_id(event.question).lower())
             heard.set()
 
     async def rule() -> None:
@@ -38,7 +44,7 @@ async def asked(at: Typist, line: str, command: str = "rm -rf build") -> tuple[b
         async with anyio.create_task_group() as group:
             group.start_soon(rule)
             await heard.wait()
-            told = await at.read(line)
+            told = await at.read(line.replace("{id}", names[0]))
     return allowed[0], told
 
 
@@ -46,16 +52,22 @@ async def test_leave_is_given_and_refused(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
         at.chats()
         assert await at.read("/approve") == "Nothing waits for an answer here."
-        assert await asked(at, "/approve") == (True, "Allowed, this once.")
-        assert await asked(at, "/deny all not now") == (False, "Refused.")
-        assert await asked(at, "/approve always", "rm -rf a; ls") == (
-            True,
-            "Allowed, this once: a command made of several parts cannot be remembered.",
-        )
+        assert await asked(at, "/approve") == (True, "Allowed, this once: rm -rf build")
+        assert await asked(at, "/deny all not now") == (False, "Refused: rm -rf build")
+        assert await asked(at, "/approve always", "rm -rf a; ls") == (True, ONLY_ONCE)
         assert await at.read("/deny") == "That was answered already: once."
         for line in ("/approve maybe", "/approve session always", "/approvals x", "/yolo x"):
             with pytest.raises(UsageError):
                 await at.type(line)
+
+
+async def test_a_request_is_named_by_the_end_of_its_id(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        at.chats()
+        allowed, told = await asked(at, "/approve {id}")
+        assert (allowed, told) == (True, "Allowed, this once: rm -rf build")
+        allowed, told = await asked(at, "/deny {id} not now")
+        assert (allowed, told) == (False, "Refused: rm -rf build")
 
 
 async def test_what_is_allowed_is_listed_and_taken_back(tmp_path: Path) -> None:

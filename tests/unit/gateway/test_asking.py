@@ -85,7 +85,7 @@ async def test_the_question_shows_everything_and_yes_lets_it_go_on(tmp_path: Pat
         assert "Reason: to build anew" in question
         assert "/approve" in question
         await say(at, "yes", "2")
-        await at.sees(question, "Allowed, this once.", "the end")
+        await at.sees(question, "Allowed, this once: rm -rf build", "the end")
         await at.calm()
         assert await results(at) == ["done"]
         assert "yes" not in await at.texts()
@@ -95,10 +95,10 @@ async def test_the_question_shows_everything_and_yes_lets_it_go_on(tmp_path: Pat
 @pytest.mark.parametrize(
     ("line", "told", "result"),
     [
-        ("/approve", "Allowed, this once.", "done"),
-        ("/approve session", "Allowed for this session.", "done"),
-        ("/deny too late at night", "Refused.", "too late at night"),
-        ("👎", "Refused.", "refused"),
+        ("/approve", "Allowed, this once: rm -rf build", "done"),
+        ("/approve session", "Allowed for this session: rm -rf build", "done"),
+        ("/deny too late at night", "Refused: rm -rf build", "too late at night"),
+        ("👎", "Refused: rm -rf build", "refused"),
     ],
 )
 async def test_other_ways_to_answer(tmp_path: Path, line: str, told: str, result: str) -> None:
@@ -117,10 +117,10 @@ async def test_a_word_that_comes_again_is_heard_once(tmp_path: Path) -> None:
         question = await asked(at)
         await say(at, "yes", "2")
         await say(at, "yes", "2")
-        await at.sees(question, "Allowed, this once.", "the end")
+        await at.sees(question, "Allowed, this once: rm -rf build", "the end")
         await at.calm()
         await say(at, "yes", "2")
-        assert at.channel.seen_in("1") == [question, "Allowed, this once.", "the end"]
+        assert at.channel.seen_in("1") == [question, "Allowed, this once: rm -rf build", "the end"]
 
 
 async def test_only_the_owner_answers_for_a_member(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_only_the_owner_answers_for_a_member(tmp_path: Path) -> None:
         await until(lambda: len(at.channel.seen_in("1")) == 3)
         await say(at, "ok", "4", "ann")
         await until(lambda: at.channel.seen_in("1")[-1] == "the end")
-        assert at.channel.seen_in("1")[-2] == "Allowed, this once."
+        assert at.channel.seen_in("1")[-2] == "Allowed, this once: rm -rf build"
 
 
 async def test_nobody_answers(tmp_path: Path) -> None:
@@ -205,8 +205,9 @@ async def test_a_gateway_that_closes_leaves_its_question_open(tmp_path: Path) ->
     async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await until(lambda: len(at.model.requests) == 1)
         await say(at, "yes", "2")
-        await until(lambda: at.channel.seen_in("1")[-2:] == ["Allowed, this once.", "the end"])
-        assert sum(CARGO in text for text in at.channel.seen_in("1")) <= 1
+        last = ["Allowed, this once: rm -rf build", "the end"]
+        await until(lambda: at.channel.seen_in("1")[-2:] == last)
+        assert sum("May I" in text for text in at.channel.seen_in("1")) <= 1
         assert CARGO in question
 
 

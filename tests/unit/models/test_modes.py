@@ -6,8 +6,9 @@ from hermes.models.modes import ANTHROPIC, CHAT, GEMINI, RESPONSES
 from hermes.models.profile import EffortForm
 from hermes.models.profiles import able
 from hermes.models.providers import PROVIDERS, profile_for, provider_named
-from hermes.models.resolve import Target, resolve, told_keys
+from hermes.models.resolve import Target, resolve
 from hermes.models.settings import CustomProvider, Fallback, Flags, ModelSettings
+from hermes.models.told_keys import told_keys
 
 KEYS = {f"{name}_API_KEY": "k" for name in ("OPENAI", "ANTHROPIC", "GEMINI", "XAI", "GROQ")}
 

@@ -13,6 +13,7 @@ from hermes.review.telling import Notifying
 from hermes.schema.errors import ModelError
 from hermes.schema.messages import Text, Trust, Usage, User, text_of
 from hermes.schema.scope import OWNER, Role
+from hermes.schema.tools import ToolSpec
 from hermes.session.nudges import Due, Intervals
 from hermes.session.runner import Turn
 from hermes.testing.scripted import Script, ScriptedModel, says
@@ -179,6 +180,20 @@ async def test_only_the_owners_own_turns_count(
             session=session, asked=user("hi"), listen=one.talk.ear, new=True,
             role=role, source=source, bare=bare,
         )  # fmt: skip
+        await one.talk.runner.run(turn)
+        await settled(one)
+        assert len(one.talk.model.requests) == 1
+
+
+async def test_a_turn_with_a_programs_tools_does_not_count(tmp_path: Path) -> None:
+    async with learner(tmp_path, says("Hello."), rules=EACH) as one:
+        turn = Turn(
+            session=one.talk.conversation.session,
+            asked=user("hi"),
+            listen=one.talk.ear,
+            new=True,
+            handed=(ToolSpec("theirs", "A tool of theirs.", {"type": "object"}),),
+        )
         await one.talk.runner.run(turn)
         await settled(one)
         assert len(one.talk.model.requests) == 1

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,24 @@ def test_the_ssh_agent_is_for_the_owner():
     guest = Scope("default", "s1", "r1", "/work", principal="telegram:7")
     assert child_env(rules, SCOPE)["SSH_AUTH_SOCK"] == "/run/agent"
     assert "SSH_AUTH_SOCK" not in child_env(rules, guest)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("http://user:pa55@proxy:3128", "http://proxy:3128"),
+        ("http://user:p@ss@proxy:3128/x", "http://proxy:3128/x"),
+        ("user:pa55@proxy:3128", "proxy:3128"),
+        ("http://proxy:3128", "http://proxy:3128"),
+        ("http://user:p/a@proxy:3128", ""),
+    ],
+)
+def test_the_password_of_a_proxy_is_the_owners(given: str, told: str):
+    guest = Scope("default", "s1", "r1", "/work", principal="telegram:7")
+    for name in ("HTTPS_PROXY", "all_proxy"):
+        rules = EnvRules(process={name: given})
+        assert child_env(rules, SCOPE)[name] == given
+        assert child_env(rules, guest)[name] == told
 
 
 def test_the_session_is_told_where_it_speaks():

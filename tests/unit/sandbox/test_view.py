@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hermes.ports.sandbox import Reach
-from hermes.sandbox.view import Rule, Sight, View, prune_private, rules
+from hermes.sandbox.view import Rule, Sight, View, prune_private, rules, view_for
+from hermes.schema.scope import OWNER
 
 
 @pytest.fixture
@@ -32,7 +33,51 @@ def test_secrets_stay_hidden_in_a_folder_that_may_be_changed(place: Path):
         "home": Sight.CHANGE,
         "home/.netrc": Sight.HIDDEN,
         "home/.ssh": Sight.HIDDEN,
+        "home/work/.git/config": Sight.READ,
+        "home/work/.git/hooks": Sight.READ,
     }
+
+
+def test_of_a_home_only_what_is_there_and_not_hidden_may_be_changed(place: Path):
+    home = place / "home"
+    for name in ("bin", "notes", ".config"):
+        (home / name).mkdir()
+    (home / "list.txt").write_text("")
+    (home / "link").symlink_to(place / "elsewhere")
+    view = View(tmp="/t", person=str(home), guarded=())
+    wanted = {
+        "home/list.txt": Sight.CHANGE,
+        "home/notes": Sight.CHANGE,
+        "home/work": Sight.CHANGE,
+    }
+    assert seen(place, view, "home") == wanted
+    above = seen(place, view, ".")
+    assert above == {".": Sight.CHANGE, "home": Sight.READ} | wanted
+    assert seen(place, view, "home/work") == {"home/work": Sight.CHANGE}
+
+
+def test_a_lent_folder_may_be_changed_by_who_works_there(place: Path):
+    hermes = place / "home/.hermes"
+    (hermes / "workspace").mkdir()
+    view = View(tmp="/t", hidden=(str(hermes),), lent=(f"{hermes}/workspace",))
+    kept = {"home/.hermes": Sight.HIDDEN}
+    assert seen(place, view) == kept | {"home/.hermes/workspace": Sight.READ}
+    working = seen(place, view, "home/.hermes/workspace")
+    assert working == kept | {"home/.hermes/workspace": Sight.CHANGE}
+
+
+def test_some_things_are_shown_to_readers_only(place: Path):
+    view = View(tmp="/t", hidden=(f"{place}/home",), to_readers=(f"{place}/home/work",))
+    assert seen(place, view)["home/work"] is Sight.READ
+    assert "home/work" not in seen(place, view, "elsewhere")
+
+
+def test_everybody_but_the_owner_has_temporary_files_alone():
+    view = View(tmp="/t/tmp")
+    assert view_for(view, OWNER) is view
+    first, second = (view_for(view, name).tmp for name in ("chat:1", "chat:2"))
+    assert len({first, second, view.tmp}) == 3
+    assert view_for(view, "chat:1").tmp == first
 
 
 def test_what_git_executes_is_read_only_in_the_workspace(place: Path):
@@ -62,6 +107,16 @@ def test_rules_that_say_nothing_new_are_left_out(place: Path):
         tmp="/t", hidden=(f"{place}/home", f"{place}/home/.ssh"), shown=(f"{place}/elsewhere",)
     )
     assert seen(place, view) == {"home": Sight.HIDDEN}
+
+
+def test_a_repository_gets_what_it_lacks_so_that_it_can_be_guarded(place: Path):
+    git = place / "elsewhere/.git"
+    (git / "objects").mkdir(parents=True)
+    assert seen(place, View(tmp="/t"), "elsewhere") == {
+        "elsewhere": Sight.CHANGE,
+        "elsewhere/.git/config": Sight.READ,
+        "elsewhere/.git/hooks": Sight.READ,
+    }
 
 
 def test_a_link_counts_where_it_leads(place: Path):

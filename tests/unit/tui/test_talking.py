@@ -116,6 +116,19 @@ async def test_escape_interrupts_and_the_talk_goes_on(tmp_path: Path) -> None:
         await screen.shows("Plain answer.")
 
 
+async def test_what_is_sent_after_an_interrupt_is_said(tmp_path: Path) -> None:
+    """Also while the turn that was interrupted has not ended yet."""
+    companion = Scripted()
+    companion.turns = [[TextDelta("Well"), companion.until_stopped, companion.until_decided]]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("one")
+        await screen.shows("Well")
+        screen.ui.chat.talk.interrupt()
+        screen.ui.chat.talk.add("two")
+        await screen.shows("Plain answer.")
+        assert companion.heard == ["one", "two"]
+
+
 async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
     async with drawn(Scripted(), tmp_path) as screen:
         await screen.pilot.press("ctrl+c")

@@ -13,6 +13,7 @@ from hermes.cli.checkup.house import check_disk, check_home, check_python
 from hermes.cli.checkup.settings import read_settings
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
+from hermes.cli.next_step import as_typed
 from hermes.cli.style import Style
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
@@ -28,11 +29,13 @@ def perform(args: Namespace, context: CliContext) -> int:
     findings = anyio.run(_all, context)
     if args.fix:
         findings = [_mended(one) for one in findings]
+    findings = [_for_profile(one, context.profile) for one in findings]
     if args.json:
         rows = [{name: getattr(one, name) for name in _FIELDS} for one in findings]
         context.stdout.write(msgspec.json.encode(rows).decode() + "\n")
     else:
         _print(context, findings)
+        context.stdout.write(f"\n{as_typed(_verdict(findings), context.profile)}\n")
     return int(any(one.grade is Grade.ERROR for one in findings))
 
 
@@ -105,6 +108,10 @@ def _unseen(name: str, error: OSError) -> Finding:
     return wrong(name, says, "hermes logs errors")
 
 
+def _for_profile(one: Finding, profile: str | None) -> Finding:
+    return structs.replace(one, says=as_typed(one.says, profile), fix=as_typed(one.fix, profile))
+
+
 def _mended(finding: Finding) -> Finding:
     if finding.mend is None:
         return finding
@@ -128,7 +135,6 @@ def _print(context: CliContext, findings: Sequence[Finding]) -> None:
         if one.fix:
             space = " " * (width + checks + 4)
             context.stdout.write(f"{space}{style('→', 'dim')} {flat(one.fix)}\n")
-    context.stdout.write(f"\n{_verdict(findings)}\n")
 
 
 def _verdict(findings: Sequence[Finding]) -> str:

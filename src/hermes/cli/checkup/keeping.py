@@ -1,6 +1,7 @@
 """Whether what is kept is whole: the database, the memory files, the skills."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from hermes.app.archive import open_archive
 from hermes.app.learning import Learning
@@ -8,6 +9,7 @@ from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
 from hermes.kit.text import plural
 from hermes.memory.entries import Target
 from hermes.schema.errors import StoreError, UsageError
+from hermes.skills.shelf import Shelf
 from hermes.store.sqlite import SqliteStore
 
 _RESTORE = "Copy it away, then put a backup in its place; `hermes sessions backup` makes them."
@@ -17,13 +19,13 @@ _MOST = 5
 
 async def check_kept(patient: Patient) -> list[Finding]:
     if not patient.home.state_db.exists():
-        return [well("database", "nothing is stored yet")]
+        return [well("database", "nothing is stored yet"), *_skills(patient)]
     try:
         async with open_archive(patient.home, patient.clock) as store:
-            findings = [*await _database(store), *_learned(patient, store)]
+            findings = [*await _database(store), *_memory(patient, store)]
     except StoreError as error:
-        return [told("database", error, _RESTORE)]
-    return findings
+        findings = [told("database", error, _RESTORE)]
+    return [*findings, *_skills(patient)]
 
 
 async def _database(store: SqliteStore) -> list[Finding]:
@@ -50,7 +52,7 @@ async def _database(store: SqliteStore) -> list[Finding]:
     return findings
 
 
-def _learned(patient: Patient, store: SqliteStore) -> Iterator[Finding]:
+def _memory(patient: Patient, store: SqliteStore) -> Iterator[Finding]:
     learning = Learning(patient.home, patient.env, patient.config, store, patient.clock)
     for target in Target:
         try:
@@ -71,10 +73,15 @@ def _learned(patient: Patient, store: SqliteStore) -> Iterator[Finding]:
                 f"{file} is longer than it may be: {sheet.usage}.",
                 f"Shorten it by hand: {file}",
             )
-    troubles = learning.shelf.troubles()
+
+
+def _skills(patient: Patient) -> Iterator[Finding]:
+    elsewhere = [Path(name).expanduser() for name in patient.config.skills.external_dirs]
+    shelf = Shelf(patient.home.skills, elsewhere)
+    troubles = shelf.troubles()
     for file, trouble in list(troubles.items())[:_MOST]:
         yield odd("skills", f"{file}: {trouble}", f"Correct it by hand: {file}")
     if len(troubles) > _MOST:
         yield odd("skills", f"… and {len(troubles) - _MOST} more", "hermes skills list")
     if not troubles:
-        yield well("skills", plural(len(learning.shelf.skills()), "skill"))
+        yield well("skills", plural(len(shelf.skills()), "skill"))

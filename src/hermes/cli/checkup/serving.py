@@ -24,6 +24,7 @@ from hermes.local.partner import SOCKET
 from hermes.schema.errors import ConfigError
 
 _FATAL = "fatal"
+_LAST_PORT = 65535
 
 
 class Listening(Struct, frozen=True):
@@ -163,8 +164,9 @@ def _port(place: Listening) -> Finding:
             ours.bind((place.host, place.port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
+                other = place.port + 1 if place.port < _LAST_PORT else place.port - 1
                 says = f"Another program listens at {where}, where {place.platform} should."
-                return wrong("ports", says, f"hermes config set {setting}.port {place.port + 1}")
+                return wrong("ports", says, f"hermes config set {setting}.port {other}")
             says = f"{place.platform} cannot listen at {where}: {error.strerror or error}."
             return wrong("ports", says, f"hermes config set {setting}.host 127.0.0.1")
     return well("ports", f"{place.platform} can listen at {where}")

@@ -22,8 +22,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, context: CliContext) -> int:
-    import anyio
-
     from hermes.cli.setting_up import set_up
 
-    return anyio.run(set_up, args, context)
+    return set_up(args, context)

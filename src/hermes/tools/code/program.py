@@ -6,7 +6,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.kit.text import head_and_tail
+from hermes.kit.text import HEAD
 from hermes.ports.sandbox import Process
 from hermes.ports.tool import Output
 from hermes.schema.errors import ToolError
@@ -17,6 +17,8 @@ STDOUT = 50_000
 STDERR = 10_000
 KEEP = 4
 """How many times what is shown is kept while the program runs."""
+TORN = 4_096
+"""Characters beside a gap that may be the half of a secret."""
 LONGEST_LINE = 8_000_000
 
 Call = Callable[[str, Raw], Awaitable[Output]]
@@ -42,22 +44,39 @@ class Printed:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._text = ""
+        self._begin = ""
+        self._end = ""
         self.total = 0
 
     def add(self, text: str) -> None:
         self.total += len(text)
-        self._text += text
-        most = self._limit * KEEP
-        if len(self._text) > most:
-            self._text = self._text[: most // 2] + self._text[-most // 4 :]
+        room = self._limit * KEEP // 2 - len(self._begin)
+        self._begin += text[:room]
+        self._end = (self._end + text[room:])[-self._limit * KEEP // 4 :]
 
     @property
     def cut(self) -> bool:
         return self.total > self._limit
 
-    def text(self) -> str:
-        return head_and_tail(self._text, self._limit)
+    def text(self, clean: Callable[[str], str]) -> str:
+        """Cleaned before it is cut, so that no half of a secret is left standing at a cut."""
+        if self.total == len(self._begin) + len(self._end):
+            whole = clean(self._begin + self._end)
+            if len(whole) <= self._limit:
+                return whole
+            return self._joined(whole, whole)
+        begin = self._begin[: -min(len(self._begin) - self._begin.rfind("\n") - 1, TORN) or None]
+        torn = self._end.find("\n") + 1
+        return self._joined(clean(begin), clean(self._end[min(torn or TORN, TORN) :]))
+
+    def _joined(self, begin: str, end: str) -> str:
+        """Whole lines from both ends."""
+        begin = begin[: int(self._limit * HEAD)]
+        end = end[-(self._limit - len(begin)) :]
+        begin = begin[: begin.rfind("\n") + 1] or begin
+        end = end[end.find("\n") + 1 :] or end
+        left_out = max(self.total - len(begin) - len(end), 0)
+        return f"{begin}\n[… {left_out:,} characters left out …]\n{end}"
 
 
 class Program:

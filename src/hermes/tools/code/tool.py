@@ -86,8 +86,8 @@ class ExecuteCode:
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         code = self._arguments.decode(args).code
         _check(code)
-        await self._may(code, ctx)
         folder = self._parts.places.cwd(ctx.scope)
+        await self._may(code, folder, ctx)
         began = self._parts.clock.monotonic()
         try:
             async with self._parts.sandbox.open(self._job(folder, ctx.scope)) as process:
@@ -99,11 +99,13 @@ class ExecuteCode:
         took = self._parts.clock.monotonic() - began
         return self._output(program, took, late=limit.cancelled_caught)
 
-    async def _may(self, code: str, ctx: ToolContext) -> None:
+    async def _may(self, code: str, folder: Path, ctx: ToolContext) -> None:
         wish = Wish(
             tool=self.name,
             action=code,
             reaching=Reaching.INSIDE if self._parts.sandbox.wall else Reaching.OPEN,
+            code=True,
+            folder=str(folder),
             foreign=ctx.foreign,
         )
         ruling = await ctx.ask(wish)
@@ -118,6 +120,7 @@ class ExecuteCode:
             timeout=self._parts.timeout,
             reach=Reach(writable=(scope.workspace, *self._parts.writable)),
             stdin=b"\n",
+            principal=scope.principal,
         )
 
     def _tools(self) -> dict[str, list[str]]:
@@ -127,8 +130,8 @@ class ExecuteCode:
     def _output(self, program: Program, took: float, *, late: bool) -> Output:
         code = 124 if late else (1 if program.exit_code is None else program.exit_code)
         status: Status = "timeout" if late else "success" if code == 0 else "error"
-        shown = self._clean(program.out.text())
-        problem = self._clean(program.err.text()).strip()
+        shown = program.out.text(self._clean)
+        problem = program.err.text(self._clean).strip()
         if late:
             problem = f"The program was ended after {self._parts.timeout:g} s.\n{problem}".strip()
         answer = CodeResult(

@@ -43,11 +43,14 @@ class Editor:
         self.seen = seen
         self.aside = aside
 
-    async def place(self, ctx: ToolContext, name: str, tool: str) -> Path:
-        """The real path of a file that may be written. Raises `ToolError` when it may not be."""
+    async def place(self, ctx: ToolContext, name: str, tool: str, content: str) -> Path:
+        """The real path of a file that may be written. Raises `ToolError` when it may not be.
+
+        `content` is what a person is shown who decides about it.
+        """
         asked = self.places.find(ctx.scope, name)
         real = await self.aside.run(partial(self.places.guard, asked))
-        await may_write(ctx, self.places, real, tool)
+        await may_write(ctx, self.places, real, tool, content)
         return real
 
     async def lint(self, lint: Lint, path: Path, text: str, before: str | None) -> Lint:

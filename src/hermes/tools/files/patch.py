@@ -72,13 +72,16 @@ class Patch:
             names = _names(operations)
             if len(names) > MAX_FILES:
                 raise ToolError(f"patch: more than {MAX_FILES} files in one patch")
-            files = {name: await self._editor.place(ctx, name, "patch") for name in names}
+            files = {
+                name: await self._editor.place(ctx, name, "patch", asked.patch) for name in names
+            }
 
             def work() -> _Work:
                 return _apply(operations, files, self._drafts())
         else:
             _check(asked)
-            files = {asked.path: await self._editor.place(ctx, asked.path, "patch")}
+            shown = _shown(asked)
+            files = {asked.path: await self._editor.place(ctx, asked.path, "patch", shown)}
 
             def work() -> _Work:
                 return _replace(files[asked.path], asked, self._drafts())
@@ -119,6 +122,13 @@ class _Work(Struct, frozen=True):
     lint: Lint
     strategy: str
     count: int = 1
+
+
+def _shown(asked: PatchArgs) -> str:
+    """The change as a person is shown it who decides about it."""
+    old = [f"-{line}" for line in asked.old_string.split("\n")]
+    new = [f"+{line}" for line in asked.new_string.split("\n")]
+    return "\n".join([*old, *new, *(["everywhere in the file"] if asked.replace_all else [])])
 
 
 def _check(asked: PatchArgs) -> None:

@@ -25,8 +25,13 @@ async def may_read(ctx: ToolContext, real: Path) -> None:
         )
 
 
-async def may_write(ctx: ToolContext, places: Places, real: Path, tool: str) -> None:
-    """`real` is a path without links. Raises `ToolError` when it may not be written."""
+async def may_write(
+    ctx: ToolContext, places: Places, real: Path, tool: str, content: str = ""
+) -> None:
+    """`real` is a path without links, `content` what would be put there or changed.
+
+    Raises `ToolError` when it may not be written.
+    """
     beyond = places.beyond(ctx.scope, real)
     wish = Wish(
         tool=tool,
@@ -34,6 +39,7 @@ async def may_write(ctx: ToolContext, places: Places, real: Path, tool: str) -> 
         reaching=Reaching.BEYOND if beyond else Reaching.INSIDE,
         folder=str(real.parent),
         foreign=ctx.foreign,
+        detail=content if beyond else "",
     )
     ruling = await ctx.ask(wish)
     if not ruling.allowed:

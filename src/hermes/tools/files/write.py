@@ -50,7 +50,7 @@ class WriteFile:
         asked = self._arguments.decode(args)
         if len(asked.content) > MAX_CONTENT:
             raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters")
-        path = await self._editor.place(ctx, asked.path, "write_file")
+        path = await self._editor.place(ctx, asked.path, "write_file", asked.content)
         async with self._editor.locks.holding([path]):
             return await self._write(path, asked.content, ctx.scope.session)
 

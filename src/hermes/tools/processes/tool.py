@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
@@ -16,6 +17,7 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.processes.record import Record, State
 from hermes.tools.processes.registry import Live, Registry
+from hermes.tools.processes.typed import INTERRUPT, Typed
 
 MAX_WAIT = 600
 DEFAULT_WAIT = 180
@@ -76,6 +78,7 @@ class ProcessTool:
     def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry = registry
         self._clock = clock
+        self._typed: WeakKeyDictionary[Live, Typed] = WeakKeyDictionary()
         self._arguments = Arguments("process", ProcessArgs)
         self.spec = ToolSpec(
             "process",
@@ -182,24 +185,36 @@ class ProcessTool:
         if asked.action == "close":
             live.process.hang_up()
             return self._polled(live.record, live)
-        await self._allowed(live.record, asked.data, ctx)
         data = asked.data + ("\n" if asked.action == "submit" else "")
+        typed = self._typed.setdefault(live, Typed())
+        # What two write at once would be judged apart, and read as one line.
+        async with typed.lock:
+            if data != INTERRUPT:
+                await self._allowed(live.record, typed.with_more(data), ctx)
+            typed.add(data)
+            await self._feed(live, data)
+        return self._polled(live.record, live)
+
+    async def _feed(self, live: Live, data: str) -> None:
         with anyio.move_on_after(FEED_PATIENCE) as patience:
             await live.process.feed(data.encode())
         if patience.cancelled_caught:
             raise ToolError("process: it does not read its input, so not all was written.")
-        return self._polled(live.record, live)
 
-    async def _allowed(self, record: Record, data: str, ctx: ToolContext) -> None:
-        """What is typed into a shell is as good as a command of its own."""
+    async def _allowed(self, record: Record, line: str, ctx: ToolContext) -> None:
+        """What is typed into a shell is as good as a command of its own.
+
+        It is judged with all that stands in the same line before it, and only then handed on.
+        """
         wish = Wish(  # noqa: S604 - says that it is for a shell, and runs nothing
             tool="process",
-            action=data,
+            action=line,
             reaching=record.reaching,
             shell=True,
+            code=True,
             folder=record.folder,
-            reason=f"input for {record.command}",
             foreign=ctx.foreign,
+            target=f"into {record.id}, which runs {record.command}:",
         )
         ruling = await ctx.ask(wish)
         if not ruling.allowed:

@@ -195,6 +195,7 @@ class Terminal:
                 reach=permit.reach,
                 keep=KEEP,
                 spill=spill.path if spill else None,
+                principal=ctx.scope.principal,
             )
             hear = viewing.progress(ctx.progress, parts.clock).hear
             if asked.pty:
@@ -246,6 +247,7 @@ class Terminal:
                 env=self._parts.env(ctx.scope),
                 timeout=0.0,
                 reach=permit.reach,
+                principal=ctx.scope.principal,
             ),
             command=asked.command,
             scope=ctx.scope,

@@ -9,14 +9,13 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from hermes.kit.clock import Clock
-from hermes.kit.plain import flat, harmless
-from hermes.kit.text import head_and_tail
+from hermes.kit.plain import flat, harmless, visible, visible_line
 from hermes.schema.questions import Asking, Choice, Question
 from hermes.tui.stand import app_of
 
 CALM = 0.4
 """Seconds after which a key is meant for the question, and not for what was typed before."""
-_MOST = 4_000
+_LINE = 300
 _LABELS = {
     Choice.ONCE: "Allow once",
     Choice.SESSION: "Allow for this session",
@@ -91,7 +90,9 @@ class QuestionCard(Vertical):
     @property
     def plain(self) -> str:
         subject = f": {self.question.subject}" if self.question.subject else ""
-        return harmless(f"? {self.question.text}{subject} -> {self._answer or 'no answer'}")
+        return harmless(
+            f"? {self.question.text}{visible(subject)} -> {self._answer or 'no answer'}"
+        )
 
     @property
     def takes_words(self) -> bool:
@@ -102,10 +103,11 @@ class QuestionCard(Vertical):
         question = self.question
         yield Static(Content.styled(flat(question.text), "bold $warning"), markup=False)
         if question.subject:
-            subject = head_and_tail(harmless(question.subject), _MOST).expandtabs()
+            # Never cut: what is allowed is what was seen.
+            subject = harmless(visible(question.subject)).expandtabs()
             yield Static(Content(subject), markup=False, classes="subject")
         whys = [(question.reason, "why"), (question.origin, "for")]
-        lines = [f"{name}: {flat(words)}" for words, name in whys if words]
+        lines = [f"{name}: {visible_line(words, _LINE)}" for words, name in whys if words]
         if lines:
             yield Static(Content("\n".join(lines)), markup=False, classes="why")
         if self._choices is not None:

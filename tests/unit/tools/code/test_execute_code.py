@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.ports.counsel import Ruling, Wish
+from hermes.ports.counsel import Reaching, Ruling, Wish
 from hermes.ports.tool import Output, ToolContext
 from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
@@ -82,6 +82,8 @@ async def test_printed_text_comes_back(bench: Bench) -> None:
     assert [wish.action for wish in bench.wishes] == [
         "import os\nprint('hi', os.environ['WHO'], os.getcwd())"
     ]
+    (wish,) = bench.wishes
+    assert (wish.code, wish.reaching, wish.folder) == (True, Reaching.OPEN, str(bench.folder))
 
 
 async def test_tools_are_functions_and_answer_with_data(bench: Bench) -> None:
@@ -134,6 +136,14 @@ async def test_much_output_keeps_both_ends(bench: Bench) -> None:
     assert answer["output"].startswith("begin")
     assert answer["output"].endswith("end\n")
     assert (answer["stdout_truncated"], answer["stdout_chars"]) == (True, 3_000_011)
+
+
+@pytest.mark.parametrize("length", [19_990, 19_995, 19_999, 99_990, 99_996])
+async def test_no_half_of_a_secret_stands_at_a_cut(bench: Bench, length: int) -> None:
+    code = f"print('y' * {length}, end='s3cret\\n'); print('x\\n' * 150_000, end='s3cret\\n')"
+    answer = await bench.run(code)
+    assert "s3" not in answer["output"]
+    assert "left out" in answer["output"]
 
 
 async def test_calls_are_counted_and_bounded(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The `process` tool and `terminal` in the background, with real processes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,49 @@ async def test_what_is_typed_is_asked_about(use: Use):
     with pytest.raises(ToolError, match=r"Not that\."):
         await use("process", action="submit", session_id=name, data="rm -rf /", ask_=no)
     assert [(one.tool, one.action, one.shell) for one in asked] == [("process", "rm -rf /", True)]
+
+
+async def test_a_line_is_judged_as_a_whole(use: Use):
+    asked: list[Wish] = []
+
+    async def careful(wish: Wish) -> Ruling:
+        asked.append(wish)
+        return Ruling(allowed="-rf /h" not in wish.action.replace("\\\n", ""), why="Not that.")
+
+    name = await begin(use, "cat > got")
+    for part in ("ec", "ho one\nr", "m -", "rf "):
+        await use("process", action="write", session_id=name, data=part, ask_=careful)
+    with pytest.raises(ToolError, match=r"Not that\."):
+        await use("process", action="submit", session_id=name, data="/h", ask_=careful)
+    await use("process", action="submit", session_id=name, data="x", ask_=careful)
+    assert [one.action for one in asked] == [
+        "ec", "echo one\nr", "rm -", "rm -rf ", "rm -rf /h", "rm -rf x",
+    ]  # fmt: skip
+    assert all(name in one.target and "cat > got" in one.target for one in asked)
+    for part in ("rm -rf \\\n", "/h\n"):
+        with suppress(ToolError):
+            await use("process", action="write", session_id=name, data=part, ask_=careful)
+    assert asked[-1].action == "rm -rf \\\n/h"
+    await use("process", action="close", session_id=name)
+    await use("process", action="wait", session_id=name)
+    got = await use("terminal", command="cat got")
+    assert got["output"] == "echo one\nrm -rf x\nrm -rf \\\n"
+
+
+async def test_an_interrupt_needs_no_leave_and_ends_the_line(use: Use):
+    asked: list[str] = []
+
+    async def note(wish: Wish) -> Ruling:
+        asked.append(wish.action)
+        return Ruling(allowed=True)
+
+    name = await begin(use, "cat", pty=True)
+    for part in ("rm ", "\x03", "x"):
+        with suppress(ToolError):
+            await use("process", action="write", session_id=name, data=part, ask_=note)
+    assert asked[0] == "rm "
+    assert "rm x" not in asked
+    assert "\x03" not in asked
 
 
 async def test_log_gives_lines(use: Use, secret: str):

@@ -1,0 +1,32 @@
+"""Keys from the environment and the settings, each with where it was told."""
+
+from hermes.models.providers import provider_named
+from hermes.models.settings import Lookup, ModelSettings
+
+
+def split_keys(value: str) -> tuple[str, ...]:
+    return tuple(key for part in value.split(",") if (key := part.strip()))
+
+
+def env_keys(env: Lookup, name: str) -> list[tuple[str, str]]:
+    """Keys with the variables that hold them.
+
+    `NAME` may hold several keys with commas; `NAME_2` and so on hold more.
+    """
+    names = [name, *(f"{name}_{number}" for number in range(2, 10))]
+    return [(key, one) for one in names for key in split_keys(env(one) or "")]
+
+
+def told_keys(settings: ModelSettings, env: Lookup, provider: str) -> list[tuple[str, str]]:
+    """The keys of a provider that are not in the pool, with where they were told."""
+    known = provider_named(provider)
+    custom = next((one for one in settings.custom_providers if one.name == provider), None)
+    told: list[tuple[str, str]] = []
+    if settings.api_key and settings.provider == provider:
+        told += [(key, "config.yaml") for key in split_keys(settings.api_key)]
+    if custom is not None:
+        told += [(key, "config.yaml") for key in split_keys(custom.api_key)]
+        told += env_keys(env, custom.key_env) if custom.key_env and not told else []
+    elif known is not None and not told:
+        told = next(filter(None, (env_keys(env, name) for name in known.key_env)), told)
+    return told

@@ -1,0 +1,45 @@
+"""Every command of the guide for the first steps is run as it stands there."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.mock_openai import Reply, Script
+from processes import HERMES, PATIENCE, Hermes, MockModel, mock_model
+
+GUIDE = Path(__file__).parents[3] / "docs" / "first-steps.md"
+BLOCKS = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    script = Script(models=("mock",), default=Reply("Two files."))
+    with mock_model(tmp_path_factory.mktemp("model"), script) as running:
+        yield running
+
+
+def test_there_is_something_to_try() -> None:
+    assert len(BLOCKS) == 5
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_commands_work(block: str, tmp_path: Path, model: MockModel) -> None:
+    hermes = Hermes(tmp_path, model.url)
+    hermes.env |= {
+        "PATH": f"{Path(HERMES).parent}:{hermes.env['PATH']}",
+        "MY_KEY": "sk-of-this-guide-0123456789",
+        "LM_BASE_URL": model.url,
+        "OPENROUTER_BASE_URL": model.url,
+        "ANTHROPIC_BASE_URL": model.url,
+    }
+    lines = [re.sub(r"\s+#.*", "", line).strip() for line in block.splitlines()]
+    for line in filter(None, lines):
+        done = subprocess.run(
+            ["sh", "-c", line], cwd=hermes.work, env=hermes.env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,54 @@
+"""What only looks, and what only seems to."""
+
+import pytest
+
+from hermes.approvals.reads import is_private, only_reads
+from hermes.approvals.script import Place
+
+HERE = Place("/home/me/w", "/home/me")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ls", "ls -la | head -5", "cat a.py", "grep -n 'two words' a.py | wc -l", "pwd; whoami",
+        "find . -name '*.py' -type f", "sort -rn a | uniq -c", "git status --short", "date +%F",
+        "git log --oneline -5", "cd src && cat x 2>/dev/null", "ls missing 2>&1 | tail -n 3",
+        "diff -u a b", "ps aux | grep python", "cut -d: -f1 a",
+    ],
+)  # fmt: skip
+def test_what_only_looks(text: str) -> None:
+    assert only_reads(text, HERE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "touch x", "./ls", "/opt/evil/cat x", "LD_PRELOAD=./x.so ls", "PATH=. ls", "X=1; ls",
+        "GIT_EXTERNAL_DIFF=./evil git diff", "GIT_PAGER='sh -c id' git log", "git diff",
+        "git grep -O./evil foo", "git grep --open-files-in-pager=./evil x",
+        "git log --output /root/.bashrc", "git log --output=x", "git diff --ext-diff",
+        "git -c core.pager=x log", "git --exec-path=. status", "git -C . --git-dir=evil status",
+        "sort --compress-program=./evil -S1k big", "sort -uo/root/.bashrc f", "sort -o a b",
+        "uniq a /root/.bashrc", "xxd -p a b", "rg --pre ./evil x", "yq --inplace .a=1 f",
+        "date -s 2001-01-01", "hostname evil", "printf -v x y", "cat <(touch /root/x)",
+        "echo ${x:=$(touch y)}", "less +!id f", "env", "printenv", "file -C -m x",
+        "tree -o /root/x", "tree -R -H . -o/root/x", "echo $((a[$(touch z)]))",
+        "test -v 'a[$(touch z)]'", "[ 'a[$(touch z)]' -eq 1 ]", "BASH_ENV=./x env", "ls > x",
+        "ls >/dev/nullx", "ls & rm x", "ls |& sh", "ls\nrm x", "jq -n env", "ps auxe", "cat *",
+        "cat ~/x", "find . -delete", "find . -fprintf x y", "grep -r x .", "ls `x`", "cat a | sh",
+        "cat .env", "cat /home/me/.ssh/id_rsa", "head /proc/self/environ", "cd ../.ssh && cat x",
+        "cat ../.hermes/config", "cat server.pem", "strings ../.aws/credentials", "ls; ls ;; x",
+    ],
+)  # fmt: skip
+def test_what_does_more_or_looks_at_secrets(text: str) -> None:
+    assert not only_reads(text, HERE)
+
+
+def test_in_a_private_folder_nothing_is_only_read() -> None:
+    assert not only_reads("cat id", Place("/home/me/.ssh", "/home/me"))
+
+
+@pytest.mark.parametrize("path", ["src/a.py", "README.md", "environment.yml", "keys.md"])
+def test_ordinary_files_are_not_private(path: str) -> None:
+    assert not is_private(path, "/home/me/w")

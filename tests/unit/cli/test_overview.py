@@ -1,0 +1,66 @@
+"""`hermes status` counts what waits, and looks on when something cannot be read."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from hermes.cli.overview import look_around
+from hermes.config.env import Env
+from hermes.config.home import Home, ensure_home
+from hermes.kit.clock import SystemClock
+from hermes.ports.matters import Matter, PutMatter
+from hermes.store.sqlite import open_store
+from past_sessions import talk
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home", tmp_path / "home")
+    ensure_home(made)
+    return made
+
+
+def env(home: Home) -> Env:
+    return Env({"HOME": str(home.path.parent), "PATH": ""})
+
+
+def waits(kind: str, name: str, *, still: bool = True) -> PutMatter:
+    now = SystemClock().now()
+    return PutMatter(
+        Matter(kind=kind, id=name, session="s", state="x", at=now, body=Raw(b"{}"), open=still)
+    )
+
+
+async def test_an_empty_home_is_looked_at_without_a_trace(home: Home) -> None:
+    seen = await look_around(home, env(home), SystemClock())
+    assert (seen.model, seen.gateway, seen.sessions) == ("no model yet", "not running", 0)
+    assert not home.state_db.exists()
+
+
+async def test_what_waits_is_counted_and_what_is_over_is_not(home: Home) -> None:
+    async with open_store(home.state_db, SystemClock()) as store:
+        await store.commit(
+            *talk("one"),
+            *talk("two"),
+            waits("question", "q1"),
+            waits("question", "q2"),
+            waits("question", "q3", still=False),
+            waits("process", "p1"),
+            waits("delegation", "d1", still=False),
+        )
+    seen = await look_around(home, env(home), SystemClock())
+    assert (seen.sessions, seen.stored_messages) == (2, 4)
+    waiting = seen.waiting
+    assert (waiting.questions, waiting.processes, waiting.delegations) == (2, 1, 0)
+
+
+async def test_broken_parts_do_not_hide_the_others(home: Home) -> None:
+    home.config.write_text("agent: [\n")
+    home.state_db.write_bytes(b"this is no database at all" * 1000)
+    seen = await look_around(home, env(home), SystemClock())
+    assert "hermes doctor" in seen.model
+    assert seen.trouble
+    assert seen.gateway == "not running"
