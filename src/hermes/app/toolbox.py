@@ -212,8 +212,6 @@ def _unkept_promises(config: Config, platform: str) -> list[str]:
     warnings: list[str] = []
     if why := refusal(backend_on(config.terminal, platform)):
         warnings.append(f"the terminal tool is left out: {why}")
-    if config.approvals.mode == "manual" or config.approvals.deny:
-        warnings.append("approvals are not there yet: commands run without asking")
     return warnings
 
 

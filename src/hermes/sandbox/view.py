@@ -249,7 +249,7 @@ def _guarded(view: View, writable: list[str]) -> Iterator[str]:
             yield from _found(pattern)
     for git in repositories(writable) if view.guarded else ():
         for path in guards(git):
-            yield os.path.realpath(path)
+            yield from _found(path)
 
 
 def _needed(sorted_rules: list[Rule]) -> list[Rule]:

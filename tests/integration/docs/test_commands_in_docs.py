@@ -45,7 +45,7 @@ def place(tmp_path, mock_model):
         "OPENAI_API_KEY": "not-a-real-key",
         "HERMES_INFERENCE_PROVIDER": "openai",
         "HERMES_INFERENCE_MODEL": "mock",
-        "TERM": "xterm",
+        "TERM": "dumb",
         "WEBHOOK_PORT": "0",
         "API_SERVER_PORT": "0",
     }

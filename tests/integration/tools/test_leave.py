@@ -98,6 +98,10 @@ async def test_a_write_beyond_the_workspace(call: Call, gate: Gate, home: Path):
         ("patch", f"{home}/other/a", Reaching.BEYOND),
     ]
     assert gate.wishes[0].foreign
+    assert [wish.detail for wish in gate.wishes] == ["two\n", patch]
+    with pytest.raises(ToolError, match="The user said no"):
+        await call("patch", path="../other/a", old_string="one", new_string="two\nthree")
+    assert gate.wishes[-1].detail == "-one\n+two\n+three"
     gate.allows = True
     await call("write_file", path="../other/a", content="two\n")
     assert (home / "other" / "a").read_text() == "two\n"

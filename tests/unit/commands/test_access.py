@@ -22,7 +22,7 @@ TERMINAL_ONLY = {"clear", "copy", "image", "save", "snapshot", "verbose", "quit"
 CHAT_ONLY = {"start", "commands", "sethome", "approve", "deny"}
 MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
-OWNERS_ONLY = {"codex-runtime", 
+OWNERS_ONLY = {"codex-runtime",
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
     "yolo", "approvals", "memory", "skills", "changes", "learn",
 }  # fmt: skip
