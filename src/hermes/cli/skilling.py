@@ -10,17 +10,17 @@ from msgspec import Struct
 from hermes.app.learning import SNAPSHOT, ages_of
 from hermes.app.skill_sources import Fetching, fetch, settled
 from hermes.changes.change import Author, Proposal
-from hermes.changes.differences import diff, in_full, one_line, proposed_in_full, short
+from hermes.changes.differences import diff, short
 from hermes.changes.ledger import Ledger
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import harmless
+from hermes.cli.ledger_showing import Book
 from hermes.config.home import ensure_home
 from hermes.config.load import load_config
 from hermes.config.schema import Config
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
 from hermes.kit.text import one_line as flat
-from hermes.kit.text import plural
 from hermes.skills.curating import Curator
 from hermes.skills.editing import KIND, By, Editor
 from hermes.skills.installing import Installer, Prepared
@@ -81,7 +81,13 @@ async def _perform(args: Namespace, context: CliContext) -> int:
             args=args,
             context=context,
         )
-        return await _ACTIONS[args.action](desk)
+
+        async def accepted(proposal: Proposal) -> str:
+            await accept(editor, proposal)
+            return f"done: {proposal.summary}"
+
+        done = await Book(ledger, KIND, args, desk.say, accepted).act()
+        return await _ACTIONS[args.action](desk) if done is None else done
 
 
 def _elsewhere(config: Config) -> list[Path]:
@@ -210,59 +216,6 @@ async def _audit(desk: _Desk) -> int:
     return 1 if trouble else 0
 
 
-async def _log(desk: _Desk) -> int:
-    entries = await desk.ledger.log(KIND, max(1, desk.args.number))
-    for entry in entries:
-        desk.say(one_line(entry))
-    if not entries:
-        desk.say("Nothing was ever changed.")
-    return 0
-
-
-async def _diff(desk: _Desk) -> int:
-    desk.say(in_full((await desk.ledger.get(desk.args.change)).change))
-    return 0
-
-
-async def _undo(desk: _Desk) -> int:
-    undone = await desk.ledger.undo(desk.args.change)
-    desk.say(f"{undone.summary}  ({short(undone.id)})")
-    return 0
-
-
-async def _pending(desk: _Desk) -> int:
-    waiting = await desk.ledger.waiting(KIND)
-    for one in waiting:
-        desk.say(proposed_in_full(one))
-    if not waiting:
-        desk.say("Nothing waits for a decision.")
-    return 0
-
-
-async def _approve(desk: _Desk) -> int:
-    for proposal in await _meant(desk):
-        await accept(desk.editor, proposal)
-        desk.say(f"done: {proposal.summary}")
-    return 0
-
-
-async def _reject(desk: _Desk) -> int:
-    meant = await _meant(desk)
-    for proposal in meant:
-        await desk.ledger.decide(proposal, accepted=False)
-    desk.say(f"{plural(len(meant), 'proposal')} rejected")
-    return 0
-
-
-async def _meant(desk: _Desk) -> Sequence[Proposal]:
-    if desk.args.proposal == "all":
-        return await desk.ledger.waiting(KIND)
-    found = await desk.ledger.proposal(desk.args.proposal)
-    if found.kind != KIND:
-        raise UsageError(f"{desk.args.proposal} is about {found.kind}.")
-    return [found]
-
-
 async def _pin(desk: _Desk) -> int:
     skill, pinned = desk.skill(desk.args.name), desk.args.action == "pin"
     desk.usage.pin(skill.name, pinned=pinned)
@@ -302,12 +255,6 @@ _ACTIONS: dict[str, Callable[[_Desk], Awaitable[int]]] = {
     "install": _install,
     "update": _update,
     "audit": _audit,
-    "log": _log,
-    "diff": _diff,
-    "undo": _undo,
-    "pending": _pending,
-    "approve": _approve,
-    "reject": _reject,
     "pin": _pin,
     "unpin": _pin,
     "archive": _archive,

@@ -160,7 +160,7 @@ def test_a_proposed_skill_is_decided(house: House) -> None:
     with pytest.raises(UsageError, match="is about skill"):
         house.memory("approve", shown.split()[0])
     with pytest.raises(UsageError, match="is about memory"):
-        house.skills("reject", last_id(house.memory("pending")))
+        house.skills("reject", house.memory("pending").split()[0])
     assert "done: create tea" in house.skills("approve", "all")
     assert (house.home / "skills/tea/SKILL.md").read_text() == TEXT
     assert "read_file notes.md" in house.skills("log")
