@@ -134,7 +134,7 @@ def test_what_waits_is_decided(house: House) -> None:
     house.learn("likes milk", proposed=True)
     pending = house.memory("pending")
     assert pending.count("read_file notes.md") == 2
-    assert "remembered" in house.memory("approve", last_id(pending))
+    assert "remembered" in house.memory("approve", pending.split()[0])
     assert (house.home / "memories/USER.md").read_text() == "likes milk"
     assert "1 proposal rejected" in house.memory("reject", "all")
     with pytest.raises(NotFound):
