@@ -135,7 +135,7 @@ def test_what_waits_is_decided(house: House) -> None:
     pending = house.memory("pending")
     assert pending.count("read_file notes.md") == 2
     assert "remembered" in house.memory("approve", pending.split()[0])
-    assert (house.home / "memories/USER.md").read_text() == "likes milk"
+    assert (house.home / "memories/USER.md").read_text() == "likes tea"
     assert "1 proposal rejected" in house.memory("reject", "all")
     with pytest.raises(NotFound):
         house.memory("approve", "zzzzzz")
