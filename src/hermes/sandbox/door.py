@@ -25,12 +25,13 @@ import anyio.lowlevel
 from msgspec import Struct
 
 from hermes.ports.sandbox import Exit
-from hermes.sandbox.keeper import FIRST_HELD as FIRST_HELD  # noqa: PLC0414 - part of the door
 from hermes.schema.errors import SandboxError
 
 log = logging.getLogger(__name__)
 
 CHUNK = 65_536
+FIRST_HELD = 10
+"""The number of the first file that a child finds open, besides its three; the keeper's too."""
 GRACE = 2.0
 PATIENCE = 5.0
 """Seconds beyond the grace before we stop waiting for a warden to finish its work."""

@@ -49,13 +49,14 @@ ROOTS = (
 )  # fmt: skip
 """Of the machine, and only root could read it anyway."""
 
-_NAMES_IN_TMP = (".X11-unix", ".ICE-unix", "ssh-*", "tmux-*", "podman-*", "dbus-*")
-_OF_TMP = tuple(f"/tmp/{name}" for name in _NAMES_IN_TMP)  # noqa: S108 - hidden, not used
 SOCKETS = (
-    "/run", "/var/run", *_OF_TMP, "/var/lib/lxd", "/var/lib/incus",
-    "/var/snap/lxd/common/lxd", "/var/lib/libvirt",
+    "/run", "/var/run", "/var/lib/lxd", "/var/lib/incus", "/var/snap/lxd/common/lxd",
+    "/var/lib/libvirt",
 )  # fmt: skip
-"""Here listens everybody who would act for us: docker, dbus, the agents of ssh and gpg."""
+"""Here listens everybody who would act for us: docker, dbus, the agents of ssh and gpg.
+
+Those who listen elsewhere, as in `/tmp`, are found by `sockets`.
+"""
 
 OPEN_OF_RUN = (
     "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf",

@@ -129,7 +129,8 @@ def _nothing_crossed(one: Town) -> None:
         asked = msgspec.json.encode(one.models[profile].requests()).decode()
         assert f"hello {profile} c1" in asked
         assert f"hello {other}" not in asked
-        seen = (one.home.parent / f"seen-{profile}").read_text()
+        folder = one.home if profile == "default" else one.home / "profiles" / profile
+        seen = (folder / "workspace" / f"seen-{profile}").read_text()
         assert f"HERMES_SESSION_PROFILE={profile}\n" in seen
         space = "main" if profile == "default" else profile
         assert f"HERMES_SESSION_KEY=agent:{space}:test:dm:c1\n" in seen

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from hermes.app.gateway import chat_folder
 from hermes.app.sandboxes import Sandboxes, SandboxParts, sandbox_for, wall_report
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.config.schema import Config
 from hermes.config.sections.work import Terminal
 from hermes.kit.clock import SystemClock
 from hermes.ports.sandbox import Job, Reach
@@ -167,6 +169,15 @@ async def test_each_channel_may_have_its_own(parts: SandboxParts):
         "sandbox local: none: commands run as you, on this machine",
         "sandbox auto: commands are held back by bubblewrap",
     ]
+
+
+def test_chats_work_in_a_folder_of_the_profile(tmp_path: Path):
+    """Never in the user's own home, unless somebody said so."""
+    home, there = Home(tmp_path, tmp_path), str(tmp_path / "there")
+    assert chat_folder(home, Config(), {"HOME": "/h"}) == str(tmp_path / "workspace")
+    assert chat_folder(home, Config(), {"MESSAGING_CWD": there}) == there
+    named = Config(terminal=Terminal(cwd=there))
+    assert chat_folder(home, named, {"HOME": "/h"}) == there
 
 
 @pytest.mark.parametrize("backend", ["modal", "daytona", "singularity"])

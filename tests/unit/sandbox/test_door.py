@@ -8,8 +8,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import structs
 
-from hermes.sandbox.door import Child, Door, Start
+from hermes.sandbox import keeper
+from hermes.sandbox.door import FIRST_HELD, Child, Door, Start
 from hermes.schema.errors import SandboxError
 from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, Witness
 
@@ -214,3 +216,29 @@ async def test_a_long_command_line(door: Door):
     words = tuple(str(n) for n in range(20_000))
     async with door.open(Start(argv=("echo", *words), cwd="/", env=ENV)) as child:
         assert (await everything(child)).split() == [word.encode() for word in words]
+
+
+async def test_a_command_finds_files_open_and_places_held(door: Door, tmp_path: Path):
+    assert FIRST_HELD == keeper.FIRST_HELD
+    place = tmp_path.resolve()
+    (place / "note").write_text("inside")
+    command = f"cat <&{FIRST_HELD}; readlink /proc/self/fd/{FIRST_HELD + 1}; ls /proc/self/fd"
+    start = structs.replace(shell(command), files=(str(place / "note"),), places=(str(place),))
+    async with door.open(start) as child:
+        said, *held = (await everything(child)).decode().splitlines()
+        assert (await child.wait()).exit_code == 0
+    assert said == f"inside{place}"
+    assert held[:2] == ["0", "1"]
+    assert {str(FIRST_HELD), str(FIRST_HELD + 1)} <= set(held)
+    assert len(held) == 6
+
+
+@pytest.mark.parametrize("where", ["link", "link/deep"])
+async def test_a_place_behind_a_link_is_not_held(door: Door, tmp_path: Path, where: str):
+    (tmp_path / "real/deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    start = structs.replace(shell("echo begun"), places=(str(tmp_path.resolve() / where),))
+    async with door.open(start) as child:
+        with pytest.raises(SandboxError, match="symbolic links"):
+            await child.wait()
+        assert await everything(child) == b""

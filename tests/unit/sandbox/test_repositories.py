@@ -1,0 +1,112 @@
+"""Which repositories are found, and what of them a command has armed."""
+
+from pathlib import Path
+
+import pytest
+
+from hermes.sandbox.repositories import REPOSITORIES, Armed, repositories
+
+PLAIN = '[core]\n\tbare = false\n[remote "origin"]\n\turl = x\n[branch "main"]\n\tmerge = y\n'
+
+
+def made(folder: Path, config: str = PLAIN) -> Path:
+    git = folder / ".git"
+    (git / "objects").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "config").write_text(config)
+    return git
+
+
+def names(base: Path) -> list[str]:
+    return sorted(str(Path(path).relative_to(base)) for path in repositories([str(base)]))
+
+
+def test_folders_files_and_what_they_keep_for_others(tmp_path: Path):
+    git = made(tmp_path / "main")
+    for inner in ("modules/libs/one", "worktrees/side"):
+        (git / inner).mkdir(parents=True)
+        (git / inner / "HEAD").write_text("")
+    (tmp_path / "side").mkdir()
+    (tmp_path / "side/.git").write_text(f"gitdir: {git}/worktrees/side\n")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone/.git").write_text("gitdir: /nowhere\n")
+    made(tmp_path / "node_modules/skipped")
+    (tmp_path / "link").symlink_to(tmp_path / "main")
+    wanted = ["gone/.git", "main/.git", "side/.git"]
+    inside = [f"main/.git/{name}" for name in ("modules/libs/one", "worktrees/side")]
+    assert names(tmp_path) == sorted([*wanted, *inside])
+
+
+def test_the_look_is_bounded(tmp_path: Path):
+    for number in range(REPOSITORIES + 10):
+        made(tmp_path / f"r{number}")
+    assert len(repositories([str(tmp_path)])) == REPOSITORIES
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "[core]\n\tfsmonitor = evil\n",
+        "[core]fsmonitor=evil\n",
+        "[CORE]\n  FSMonitor=evil\n",
+        '[include]\n\tpath = "x"\n',
+        '[includeIf "gitdir:x"]\n\tpath = x\n',
+        "[alias]\n\tst = !evil\n",
+        '[filter "x"]\n\tclean = evil\n',
+        '[diff "x"]\n\ttextconv = evil\n',
+        "[gpg]\n\tprogram = evil\n",
+        '[submodule "x"]\n\tupdate = !evil\n',
+        "[a][core]hooksPath = ../evil\n",
+        "# " + "x" * 300_000,
+    ],
+)
+def test_settings_that_name_a_program(config: str, tmp_path: Path):
+    armed = Armed([str(tmp_path)], kept=True)
+    git = made(tmp_path / "new", config)
+    assert len(armed.since()) == 1
+    assert (git / "config.set-aside").read_text() == config
+    assert not (git / "config").exists()
+
+
+def test_what_is_plain_or_was_there_before_stays(tmp_path: Path):
+    old = made(tmp_path / "old", "[core]\n\tfsmonitor = mine\n")
+    (old / "hooks").mkdir()
+    (old / "hooks/pre-commit").write_text("mine")
+    armed = Armed([str(tmp_path)], kept=False)
+    new = made(tmp_path / "new")
+    (new / "hooks").mkdir()
+    (new / "hooks/pre-commit.sample").write_text("")
+    (new / "worktrees/w").mkdir(parents=True)
+    (new / "worktrees/w/commondir").write_text("../..\n")
+    assert armed.since() == []
+    assert not [*tmp_path.rglob("*set-aside*")]
+
+
+def test_where_nothing_is_guarded_a_change_is_told(tmp_path: Path):
+    git = made(tmp_path)
+    told, silent = (Armed([str(tmp_path)], kept=kept) for kept in (False, True))
+    (git / "config").write_text("[core]\n\tfsmonitor = evil\n")
+    assert [str(git / "config") in note for note in told.since()] == [True]
+    assert silent.since() == []
+    assert (git / "config").exists()
+
+
+def test_nothing_is_renamed_behind_a_link(tmp_path: Path):
+    outside = tmp_path / "outside"
+    made(outside, "[core]\n\tfsmonitor = mine\n")
+    work = tmp_path / "work"
+    work.mkdir()
+    armed = Armed([str(work)], kept=True)
+    (work / ".git").symlink_to(outside / ".git")
+    (work / "sub").symlink_to(outside)
+    armed.since()
+    assert not [*outside.rglob("*set-aside*")]
+
+
+def test_what_was_set_aside_before_is_kept(tmp_path: Path):
+    git = made(tmp_path)
+    for text in ("one", "two"):
+        armed = Armed([str(tmp_path)], kept=True)
+        (git / "commondir").write_text(text)
+        assert len(armed.since()) == 1
+    assert {path.read_text() for path in git.glob("commondir.set-aside*")} == {"one", "two"}
