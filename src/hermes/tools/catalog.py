@@ -94,7 +94,7 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     delegates: Callable[[], Delegates] | None = None
     knowledge: Knowledge | None = None
     poster: Poster | None = None
-    own_tmp: Callable[[], Path | None] = lambda: None
+    own_tmp: Callable[[str], Path | None] = lambda principal: None
     temporary: Sequence[Path] | None = None
 
 

@@ -82,7 +82,7 @@ class Places:
 
     `temporary` are folders that anybody writes in without asking; `private` are files of the
     user's own that are read with leave only: keys, passwords, histories. `own_tmp` is the
-    folder that commands see as `/tmp`, where that is not the machine's. `steering` are folders
+    folder that somebody's commands see as `/tmp`, if not the machine's. `steering` are folders
     of ours that tell the agent what to do, and so are written with leave only.
     """
 
@@ -92,7 +92,7 @@ class Places:
         protected: Sequence[Path] = (),
         temporary: Sequence[Path] = TEMPORARY,
         private: Sequence[Path] = (),
-        own_tmp: Callable[[], Path | None] = lambda: None,
+        own_tmp: Callable[[str], Path | None] = lambda principal: None,
         steering: Sequence[Path] = (),
     ) -> None:
         self._home = home
@@ -134,7 +134,7 @@ class Places:
         outer = next((folder for folder in TEMPORARY if path.is_relative_to(folder)), None)
         if outer is None or path.is_relative_to(scope.workspace or "/"):
             return path
-        tmp = self._own_tmp()
+        tmp = self._own_tmp(scope.principal)
         if tmp is None:
             return path
         inner = tmp / path.relative_to(outer)
@@ -168,7 +168,7 @@ class Places:
         the hidden files and programs in the user's home. The root is nobody's workspace.
         """
         workspace = _lenient(Path(scope.workspace))
-        tmp = self._own_tmp()
+        tmp = self._own_tmp(scope.principal)
         temporary = self._temporary if tmp is None else (_lenient(tmp),)
         free = (workspace, *temporary) if workspace.parts[1:] else temporary
         root = next((folder for folder in free if real.is_relative_to(folder)), None)

@@ -245,7 +245,7 @@ def test_a_start_that_fails_tells_why(person: Person) -> None:
     assert "ended with exit code 78 before it was ready" in ran.err
     assert "telegram has no token" in ran.err
     assert person.state()["gateway_state"] == "startup_failed"
-    assert person.state()["exit_reason"] == "telegram has no token Set TELEGRAM_BOT_TOKEN."
+    assert person.state()["exit_reason"] == "telegram has no token. Set TELEGRAM_BOT_TOKEN."
     crashed = person("gateway", "start", STANDIN="crashes")
     assert (crashed.code, "was killed by signal 9" in crashed.err) == (137, True)
 

@@ -76,7 +76,7 @@ def test_a_failure_is_told_and_raised(home: Home) -> None:
     with pytest.raises(ConfigError), held(home):
         raise ConfigError("no token", hint="Set one.")
     state = read_state(home.gateway_state)
-    assert (state.gateway_state, state.exit_reason) == ("startup_failed", "no token Set one.")
+    assert (state.gateway_state, state.exit_reason) == ("startup_failed", "no token. Set one.")
     assert who_holds(home) is None
     with pytest.raises(ZeroDivisionError), held(home) as tenure:
         _break_down(tenure)

@@ -126,7 +126,7 @@ def test_tmp_is_what_commands_call_so(tmp_path: Path):
     work.mkdir()
     own.mkdir(parents=True)
     scope = Scope("p", "s", "r", str(work))
-    places = Places(tmp_path / "home", own_tmp=lambda: own)
+    places = Places(tmp_path / "home", own_tmp=lambda principal: own)
     name = f"hermes-test-{os.getpid()}"
     for folder in TEMPORARY:
         assert places.find(scope, f"{folder}/{name}/x") == own / name / "x"
