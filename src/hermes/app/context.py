@@ -143,7 +143,12 @@ def _candidates(workspace: Path, root: Path | None) -> Iterator[Path]:
 
 
 def _repository(folder: Path) -> Path | None:
-    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
+    """An empty `.git` is none: anybody may have made one in `/tmp`."""
+    return next((one for one in (folder, *folder.parents) if _has_git(one / ".git")), None)
+
+
+def _has_git(place: Path) -> bool:
+    return place.is_file() or (place / "HEAD").exists()
 
 
 def _read(path: Path, within: Path) -> str:

@@ -9,6 +9,7 @@ LIMIT = 20_000
 
 def repository(folder: Path) -> Path:
     (folder / ".git").mkdir(parents=True)
+    (folder / ".git/HEAD").write_text("ref: refs/heads/main\n")
     deep = folder / "src" / "deep"
     deep.mkdir(parents=True)
     return deep

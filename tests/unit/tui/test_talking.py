@@ -7,6 +7,7 @@ from textual.events import Paste
 
 from companions import Scripted, answered, called, clarified, leave_asked
 from drawn import drawn
+from hermes.local.partner import GatewayGone
 from hermes.schema.errors import HermesError
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta, ToolProgress
 from hermes.testing.clock import FakeClock
@@ -16,11 +17,6 @@ from hermes.tui.widgets.question import CALM, QuestionCard
 from hermes.tui.widgets.words import Answer
 
 pytestmark = pytest.mark.anyio
-
-
-class Gone(HermesError):
-    code = "gateway"
-    exit_code = 75
 
 
 async def test_enter_sends_and_other_keys_make_new_lines(tmp_path: Path) -> None:
@@ -162,11 +158,11 @@ async def test_other_ways_to_leave(tmp_path: Path, keys: tuple[str, ...]) -> Non
 
 async def test_it_ends_when_there_is_nobody_to_talk_to(tmp_path: Path) -> None:
     companion = Scripted()
-    companion.failure = Gone("The gateway hung up.")
+    companion.failure = GatewayGone("The gateway hung up.")
     async with drawn(companion, tmp_path) as screen:
         await screen.says("hello")
         await screen.until(lambda: screen.ui.return_value is not None)
-    assert screen.ui.return_value == 75
+    assert screen.ui.return_value == GatewayGone.exit_code
     assert screen.ui.trouble is companion.failure
 
 
