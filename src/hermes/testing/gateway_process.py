@@ -28,7 +28,7 @@ from hermes.kit.redact import Redactor
 from hermes.ports.channel import Manifest
 from hermes.telemetry.logs import LogSettings, set_up_logs
 from hermes.testing.homes import CHANNEL, Furniture, furnish, home_of
-from hermes.testing.loop_guard import LoopBlocked, LoopGuard
+from hermes.testing.loop_guard import NOTICEABLE, LoopBlocked, LoopGuard
 from hermes.testing.served import TEST
 
 READY = "READY=1"
@@ -107,7 +107,7 @@ class Watch:
 
     def __call__(self, snapshot: Snapshot) -> None:
         if self._guard is None:
-            self._guard = LoopGuard()
+            self._guard = LoopGuard(NOTICEABLE)
             self._guard.start()
 
     def report(self, passed: dict[str, int]) -> Report:

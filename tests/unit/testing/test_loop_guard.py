@@ -6,7 +6,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from hermes.testing.loop_guard import LoopBlocked, guarded
+from hermes.testing.loop_guard import LIMIT, LoopBlocked, guarded
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ def busy_for(seconds: float) -> None:
 
 
 async def blocked_by(block: Callable[[float], None]) -> None:
-    async with guarded():
+    async with guarded(LIMIT):
         await anyio.lowlevel.checkpoint()
         block(0.3)
 
@@ -34,6 +34,6 @@ async def test_who_blocks_the_loop_is_named(block: Callable[[float], None]):
 
 
 async def test_work_in_a_thread_blocks_nothing():
-    async with guarded() as guard:
+    async with guarded(LIMIT) as guard:
         await anyio.to_thread.run_sync(idle_for, 0.2)
     assert guard.blocks == []
