@@ -100,10 +100,8 @@ def end_gateway(home: Home, record: Record, clock: Clock, manner: Manner | None 
         if process is None:
             return False
         announce_stop(home, record, clock.now(), manner.reason)
-        if not manner.force:
-            process.signal(signal.SIGTERM)
-            if _waited(process, manner):
-                return False
+        if not manner.force and _waited(process, manner):
+            return False
         process.signal(signal.SIGKILL)
         if not process.ended(_LAST_WAIT):
             raise NotEnded(
@@ -116,8 +114,12 @@ def end_gateway(home: Home, record: Record, clock: Clock, manner: Manner | None 
 
 
 def _waited(process: Process, manner: Manner) -> bool:
-    """True when it ended; False when it is to be killed."""
+    """True when it ended; False when it is to be killed.
+
+    From the moment in which it is told to end, Ctrl+C means impatience.
+    """
     try:
+        process.signal(signal.SIGTERM)
         over = process.ended(manner.patience)
     except KeyboardInterrupt:
         if manner.impatient is None:

@@ -259,7 +259,9 @@ def test_who_cannot_wait_for_turns_interrupts_twice(person: Person) -> None:
             assert stop.process.stderr is not None
             heard = b""
             while b"Ctrl+C once more" not in heard:
-                heard += wait_for_data(stop.process.stderr.fileno())
+                data = wait_for_data(stop.process.stderr.fileno())
+                assert data, f"it hung up after {heard!r}"
+                heard += data
             assert b"waiting for 1 running turn to end" in heard
             ran = stop.told(signal.SIGINT)
         assert (ran.code, "was killed" in ran.out) == (0, True)
