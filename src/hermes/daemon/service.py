@@ -90,6 +90,7 @@ class Service:
             await self._programs.open(self._tenants[homes[0].profile].app, stack)
             for tenant in self._tenants.values():
                 await self._programs.attach(tenant.profile, tenant.app)
+                await tenant.listening.wait()
             group.start_soon(self._tenure.state.keep)
             group.start_soon(self._notifier.keep_alive, self._clock)
             group.start_soon(self._watch)

@@ -79,6 +79,8 @@ class Tenant:
         self.failure = ""
         self._directory = Directory(app.home.channel_directory, app.clock)
         self.ended = anyio.Event()
+        self.listening = anyio.Event()
+        """Its local door is open, or will not be before it is opened a second time."""
         self._gateway: Gateway | None = None
         self._local: LocalDoor | None = None
         self._lent: Mapping[str, Lent] = {}
@@ -175,6 +177,7 @@ class Tenant:
                 # One profile's trouble is not the others'.
                 log.exception("the gateway of profile %s broke", self.profile)
                 self.failure = str(error) or type(error).__name__
+                self.listening.set()
             failures = 1 if self.app.clock.monotonic() - begun > GOOD else failures + 1
             await self.app.clock.sleep(AGAIN.delay(failures))
             if self.closing:
@@ -189,6 +192,9 @@ class Tenant:
         async with anyio.create_task_group() as group:
             await group.start(local.run)
             self._local = local
+            self.listening.set()
+            if self.closing:
+                local.close()
             group.start_soon(Upkeep(self.app).run)
             group.start_soon(self._directory.run)
             if self.app.afterwards is not None:
