@@ -13,7 +13,7 @@ from aiohttp import web
 from hermes.agent.plan import Entrusted
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import SystemClock
-from hermes.ports.counsel import Counsel, Ruling, Wish
+from hermes.ports.counsel import Counsel, Reaching, Ruling, Wish
 from hermes.ports.sink import Emit
 from hermes.runtimes.proxy.capabilities import LIFE, NEEDED, OURS
 from hermes.runtimes.proxy.far_runtime import FarRuntime
@@ -100,35 +100,39 @@ def runtime_of(folder: Path, url: str, counsel: Counsel | None = None) -> FarRun
 
 async def ask(runtime: FarRuntime) -> Ear:
     ear = Ear()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         await run_turn(Entrusted(scope=SCOPE, runtime=runtime, system=""), [user("Clean up.")], ear)
     return ear
 
 
 class Person:
-    """Answers every question with the same words."""
+    """Answers every question with the same words, and gives leave or does not."""
 
-    def __init__(self, words: str | None) -> None:
+    def __init__(self, words: str | None = None, *, allows: bool = False) -> None:
         self._words = words
-        self.asked: list[tuple[Scope, str, Sequence[str]]] = []
+        self._allows = allows
+        self.wishes: list[tuple[Scope, Wish]] = []
 
     async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
-        return Ruling(allowed=False)
+        self.wishes.append((scope, wish))
+        return Ruling(allowed=self._allows)
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
     ) -> str | None:
-        self.asked.append((scope, text, choices))
         return self._words
 
 
-async def test_what_is_decided_here_is_told_there(tmp_path: Path) -> None:
-    far, person = Asking(), Person("yes")
+@pytest.mark.parametrize(("allows", "choice"), [(True, "once"), (False, "deny")])
+async def test_what_is_decided_here_is_told_there(
+    tmp_path: Path, choice: str, *, allows: bool
+) -> None:
+    far, person = Asking(), Person(allows=allows)
     async with served(far) as url:
         ear = await ask(runtime_of(tmp_path, url, person))
-    text = "The far gateway asks for leave: rm -r build"
-    assert person.asked == [(SCOPE, text, ("once", "deny"))]
-    assert far.decided == [("/v1/runs/run_1/approval", {"choice": "once", "question_id": "q1"})]
+    wish = Wish(tool="the far gateway", action="rm -r build", reaching=Reaching.BEYOND)
+    assert person.wishes == [(SCOPE, wish)]
+    assert far.decided == [("/v1/runs/run_1/approval", {"choice": choice, "question_id": "q1"})]
     assert (ear.ended.outcome, ear.texts[-1]) == (Outcome.DONE, "Done.")
 
 
@@ -146,16 +150,15 @@ class Undecided(Person):
     """Thinks for ever."""
 
     def __init__(self) -> None:
-        super().__init__(None)
+        super().__init__()
         self.let_go = anyio.Event()
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
-    ) -> str | None:
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
         try:
             await anyio.sleep_forever()
         finally:
             self.let_go.set()
+        return Ruling(allowed=False)
 
 
 async def test_what_is_answered_there_is_asked_of_nobody_here_any_more(tmp_path: Path) -> None:
@@ -164,7 +167,7 @@ async def test_what_is_answered_there_is_asked_of_nobody_here_any_more(tmp_path:
     async with served(far) as url:
         runtime = runtime_of(tmp_path, url, person)
         plan = Entrusted(scope=SCOPE, runtime=runtime, system="")
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(run_turn, plan, [user("Clean up.")], ear)
                 await person.let_go.wait()
@@ -177,7 +180,7 @@ async def test_without_anybody_to_decide_the_person_sees_what_was_asked(tmp_path
     far, ear = Asking(), Ear()
     async with served(far) as url:
         plan = Entrusted(scope=SCOPE, runtime=runtime_of(tmp_path, url), system="")
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(run_turn, plan, [user("Clean up.")], ear)
                 await ear.until(lambda event: isinstance(event, Notice))

@@ -26,7 +26,6 @@ from hermes.runtimes.proxy.runs_wire import (
     State,
     Steered,
     begin_of,
-    decided,
     name_of,
 )
 from hermes.runtimes.proxy.runtime import Far
@@ -183,7 +182,10 @@ def test_what_leave_is_asked_for_is_told_and_kept() -> None:
         Notice("The far gateway asks for leave: rm -r build - It deletes files."),
     )
     text = "The far gateway asks for leave: rm -r build - It deletes files."
-    assert hearing.leave == [Leave("q1", text, ("once", "deny"))]
+    choices, reason = ("once", "deny"), "It deletes files."
+    assert hearing.leave == [
+        Leave("q1", text, choices, action="rm -r build", reason=reason),
+    ]
     clarify = event("clarify.request", question_id="q2", description="Which one?")
     assert hearing.feed(2, clarify) == (Notice("The far gateway asks: Which one?"),)
     assert hearing.leave[1] == Leave("q2", "The far gateway asks: Which one?", open=True)
@@ -274,11 +276,3 @@ async def test_it_is_the_answer_where_nobody_asks_for_more(tmp_path: Path) -> No
         plan = Entrusted(scope=SCOPE, runtime=runtime, system="", history=history)
         assert await run_turn(plan, [letter], ear) is Outcome.DONE
         assert ear.texts == ["It is ready.", "It is ready."]
-
-
-@pytest.mark.parametrize(
-    ("words", "choice"),
-    [("Once", "once"), ("always", "always"), ("yes", "once"), ("deny", "deny"), ("hm", "deny")],
-)
-def test_what_is_no_clear_yes_is_a_no(words: str, choice: str) -> None:
-    assert decided(Leave("q", "?", ("once", "always", "deny")), words) == choice

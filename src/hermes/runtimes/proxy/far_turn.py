@@ -11,8 +11,9 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.tasks import beside
 from hermes.ports.blobs import Blobs
-from hermes.ports.counsel import Counsel
+from hermes.ports.counsel import Counsel, Reaching, Wish
 from hermes.ports.runtime import Ending, Errand, Tell
 from hermes.runtimes.proxy.afterwards import Afterwards
 from hermes.runtimes.proxy.capabilities import UNKNOWN, Abilities
@@ -30,7 +31,6 @@ from hermes.runtimes.proxy.runs_wire import (
     Told,
     Words,
     begin_of,
-    decided,
     item_of,
     name_of,
 )
@@ -39,12 +39,14 @@ from hermes.runtimes.proxy.wire import TooLong, is_note
 from hermes.schema.errors import ModelError
 from hermes.schema.events import Answered, Asked, Event, Notice, Outcome, Said
 from hermes.schema.messages import Stop, User
+from hermes.schema.questions import Choice
 
 log = logging.getLogger(__name__)
 
 LOOK = 0.25
 """Seconds between two looks at what people said meanwhile."""
 INTERRUPTED = "interrupted"
+FAR = "the far gateway"
 Read = TypeVar("Read", Begun, State)
 
 
@@ -157,17 +159,10 @@ class FarTurn:
 
     async def _accompany(self) -> None:
         """Listen to the end, and pass on meanwhile what people say."""
-        failure: Exception | None = None
-        async with anyio.create_task_group() as group:
+        async with beside() as group:
             if self._able.steers:
                 group.start_soon(self._pass_words_on)
-            try:
-                await self._follow(group)
-            except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
-                failure = error
-            group.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+            await self._follow(group)
 
     async def _follow(self, group: TaskGroup) -> None:
         patience = Patience(self._far, self._parts.clock)
@@ -250,22 +245,29 @@ class FarTurn:
 
     async def _ask_people(self, counsel: Counsel, leave: Leave, scope: anyio.CancelScope) -> None:
         """Whoever does not answer leaves it to the far side, which does not wait for ever."""
-        words: str | None = None
+        answer: Decision | Words | None = None
         with scope:
-            asked = self._errand.scope
-            words = await counsel.inquire(asked, leave.text, leave.choices, self._show)
-        if not words:
+            answer = await self._answer_to(counsel, leave)
+        if answer is None:
             return
-        if leave.open:
-            path, body = "clarify", msgspec.json.encode(Words(words, leave.question))
-        else:
-            choice = Decision(decided(leave, words), leave.question)
-            path, body = "approval", msgspec.json.encode(choice)
+        path = "clarify" if leave.open else "approval"
+        body = msgspec.json.encode(answer)
         try:
             await self._line.insist("POST", f"{RUNS}/{self._run}/{path}", body)
         except ModelError as error:
             # It may be in good order: an answer whose receipt was lost was heard all the same.
             log.info("an answer was not taken by the far gateway: %s", error)
+
+    async def _answer_to(self, counsel: Counsel, leave: Leave) -> Decision | Words | None:
+        """Leave is asked for at our own door: who may give it here is for our rules to say."""
+        asked = self._errand.scope
+        if leave.open:
+            words = await counsel.inquire(asked, leave.text, leave.choices, self._show)
+            return Words(words, leave.question) if words else None
+        wish = Wish(tool=FAR, action=leave.action, reaching=Reaching.BEYOND, reason=leave.reason)
+        ruling = await counsel.rule(asked, wish, self._show)
+        choice = Choice.ONCE if ruling.allowed else Choice.DENY
+        return Decision(choice.value, leave.question)
 
     async def _show(self, event: Event) -> None:
         if isinstance(event, Asked | Answered):

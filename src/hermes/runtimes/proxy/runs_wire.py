@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from hermes.kit.ids import new_id
 from hermes.ports.runtime import Errand, Heard
@@ -39,7 +39,6 @@ LONGEST_PAST = 1_000_000
 COMPLETED, FAILED, CANCELLED = "run.completed", "run.failed", "run.cancelled"
 _ENDS = frozenset({COMPLETED, FAILED, CANCELLED})
 _LEAVE = frozenset({"approval.required", "approval.request"})
-_YES = frozenset({"yes", "y", "ok", "approve", "allow", "once"})
 _ANSWERED = frozenset({"approval.responded", "clarify.responded"})
 _QUESTIONS = frozenset({"clarify.required", "clarify.request"})
 
@@ -109,12 +108,17 @@ class Told(Struct, frozen=True):
 
 
 class Leave(Struct, frozen=True):
-    """What the far side asks before it goes on: leave, or an `open` question for any words."""
+    """What the far side asks before it goes on: leave, or an `open` question for any words.
+
+    `action` is what leave is asked for, and `reason` what the far side says about it.
+    """
 
     question: str
     text: str
     choices: tuple[str, ...] = ()
     open: bool = False
+    action: str = ""
+    reason: str = ""
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -129,14 +133,6 @@ class Words(Struct, frozen=True, omit_defaults=True):
 
     answer: str
     question_id: str = ""
-
-
-def decided(leave: Leave, words: str) -> str:
-    """The choice that a person's words mean; what is no clear yes is a no."""
-    said = words.strip().lower()
-    if said in leave.choices:
-        return said
-    return "once" if said in _YES else "deny"
 
 
 async def begin_of(
@@ -257,8 +253,7 @@ class RunHearing:
             case "steer.applied":
                 self.applied.append(told.text)
             case name if name in _LEAVE or name in _QUESTIONS:
-                is_open, text = name in _QUESTIONS, _notice(told)
-                self.leave.append(Leave(told.question_id, text, told.choices, is_open))
+                self.leave.append(_leave(told))
             case name if name in _ANSWERED:
                 self.settled.append(told.question_id)
             case name if name in _ENDS:
@@ -328,6 +323,15 @@ def _passed_on(told: Told) -> Heard | None:
         case _:
             pass
     return heard
+
+
+def _leave(told: Told) -> Leave:
+    asked = Leave(told.question_id, _notice(told), told.choices, told.event in _QUESTIONS)
+    if asked.open:
+        return asked
+    action = told.command or told.description or told.text
+    reason = told.description if told.command else ""
+    return structs.replace(asked, action=action, reason=reason)
 
 
 def _notice(told: Told) -> str:

@@ -1,0 +1,100 @@
+"""Leave and questions over a proxy: asked by the far gateway's desk, answered in the near chat."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from api_house import KEY, house
+from gateways import until
+from hermes.app.build import Choices, open_app
+from hermes.app.directory import Directory
+from hermes.app.gateway import ChatParts, build_door, build_gateway
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.ports.channel import Channel
+from hermes.testing.channel import FakeChannel
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+
+pytestmark = pytest.mark.anyio
+
+COLOUR = Call("clarify", {"question": "Which colour?", "choices": ["red", "blue"]})
+
+OWNED = "platforms: {fake: {extra: {allow_from: [ann, bob], allow_admin_from: [ann]}}}\n"
+
+
+def script(outside: Path) -> Script:
+    given = {"command": f"touch '{outside}'", "escalate": "outside", "reason": "It lies there."}
+    note = Call("terminal", given)
+    return Script(
+        rules=[
+            Rule("note", [Reply("", calls=[note]), Reply("That was it.")]),
+            Rule("paint", [Reply("", calls=[COLOUR]), Reply("Painted.")]),
+        ]
+    )
+
+
+@asynccontextmanager
+async def both(path: Path) -> AsyncGenerator[FakeChannel]:
+    """The chat of a gateway whose turns are run by another one, which works in its own folder."""
+    near, far = path / "near", path / "far"
+    near.mkdir()
+    (near / "config.yaml").write_text(OWNED)
+    far.mkdir()
+    channel = FakeChannel()
+    channels: dict[str, Channel] = {channel.name: channel}
+    async with house(far, script(path / "note.txt")) as lender:
+        env = Env(
+            {
+                "HOME": str(near),
+                "PATH": "/bin",
+                "GATEWAY_PROXY_URL": lender.url,
+                "GATEWAY_PROXY_KEY": KEY,
+            }
+        )
+        home = Home(root=near, path=near)
+        async with open_app(home, env, Choices(workspace=str(near))) as app:
+            parts = ChatParts(
+                channels=channels,
+                door=build_door(app, channels, multiplexed=False),
+                directory=Directory(near / "chats.json", app.clock),
+            )
+            gateway = build_gateway(app, parts)
+            async with anyio.create_task_group() as group:
+                group.start_soon(gateway.run)
+                yield channel
+                group.cancel_scope.cancel()
+
+
+def saw(channel: FakeChannel, words: str) -> bool:
+    return any(words in post for post in channel.seen_in("1"))
+
+
+@pytest.mark.parametrize(("word", "is_there"), [("/approve", True), ("/deny", False)])
+async def test_leave_is_given_here_and_used_there(
+    tmp_path: Path, word: str, *, is_there: bool
+) -> None:
+    async with both(tmp_path) as channel:
+        await channel.say("take a note")
+        await until(lambda: saw(channel, "/approve"))
+        assert not (tmp_path / "note.txt").exists()
+        await channel.say(word)
+        await until(lambda: saw(channel, "That was it."))
+    assert (tmp_path / "note.txt").exists() is is_there
+
+
+async def test_who_is_not_the_owner_here_gives_no_leave_there(tmp_path: Path) -> None:
+    async with both(tmp_path) as channel:
+        await channel.say("take a note", sender="bob")
+        await until(lambda: saw(channel, "That was it."))
+    assert not (tmp_path / "note.txt").exists()
+
+
+async def test_a_question_from_there_is_answered_here(tmp_path: Path) -> None:
+    async with both(tmp_path) as channel:
+        await channel.say("paint it")
+        await until(lambda: saw(channel, "Answer with a number"))
+        await channel.say("2")
+        await until(lambda: saw(channel, "Painted."))
