@@ -5,7 +5,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS  ?= tests
 
-.PHONY: run install dev test check format lint types storeys unit seeds bench soak specs lock clean
+# Where this is set, every run would compile all tests, and every program a test starts, anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run install dev test check format lint types storeys unit quick seeds bench demo soak specs lock clean
 
 run: install
 	$(BIN)/hermes
@@ -34,7 +37,8 @@ test: dev format lint types storeys
 	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
 	$(MAKE) --no-print-directory seeds
 
-check: dev format lint types storeys unit
+check: dev format lint storeys
+	$(MAKE) --no-print-directory --jobs 2 types quick
 
 format:
 	$(BIN)/ruff format --check .
@@ -51,14 +55,23 @@ storeys:
 unit:
 	$(BIN)/pytest -n 2 --dist worksteal tests/unit
 
+# The same without the slowest few, and with fewer examples; `make test` has them all.
+quick:
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not soak and not slow' --hypothesis-profile quick tests/unit
+
 seeds: dev
 	sh scripts/seeds.sh
 
 bench: dev
 	$(BIN)/python -m bench
 
+# A dozen everyday tasks for the model that runs inside Hermes; fetches 1.1 GB the first time.
+demo: dev
+	$(BIN)/python -m demo
+
 soak: dev
-	$(BIN)/pytest -m soak tests
+	$(BIN)/pytest -m soak --hypothesis-profile soak tests
+	$(BIN)/pytest -m hypothesis --hypothesis-profile soak tests/unit
 
 # What the model is told of the tools, as a file; a test fails when it is not up to date.
 specs: dev
@@ -67,7 +80,8 @@ specs: dev
 # Pin every dependency with its hashes; no download address is written.
 lock: dev
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in --extra tui -o requirements/run.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in --extra tui --extra dev -o requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in --extra tui --extra recall --extra dev -o requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/local.in -o src/hermes/models/embedded/engine.txt
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -48,6 +48,10 @@ def companion() -> Scripted:
             *answered(ANSWER, used=38_000),
         ],
         [
+            called("terminal", '{"command": "pytest -q --slow"}', TESTS, call="c4")[0],
+            one.until_stopped,
+        ],
+        [
             leave_asked(subject="git push origin main", reason="you asked for it"),
             one.until_decided,
         ],
@@ -72,6 +76,16 @@ async def take(look: str, folder: Path) -> None:
         await screen.shows("Fix the fence")
         keep(screen, "sessions")
         await screen.pilot.press("escape")
+        await screen.says("Run the slow tests, too")
+        await screen.shows("running")
+        partner.hears = False
+        await screen.types("Not those with the network", "ctrl+g")
+        await screen.types("and then push", "ctrl+n")
+        await screen.shows("1 queued")
+        keep(screen, "meanwhile")
+        screen.ui.chat.talk.interrupt()
+        await screen.rests()
+        screen.ui.chat.prompt.empty()
         await screen.says("Push it")
         await screen.shows("Allow once")
         keep(screen, "approval")

@@ -98,12 +98,13 @@ def codex_config(url: str, sandbox: str = "danger-full-access") -> str:
 
 
 class Bench(Struct, kw_only=True):
-    """What one codex house of a test is made of."""
+    """What one codex house of a test is made of; `before` and `config` are codex's own settings."""
 
     url: str
     path: Path
     program: str
     sandbox: str = "danger-full-access"
+    before: str = ""
     config: str = ""
     patience: Patience = Patience()
     settings: Settings = Settings()
@@ -188,7 +189,8 @@ async def codex_house(bench: Bench) -> AsyncGenerator[CodexHouse]:
     home = bench.path / "codex"
     for folder in (home, bench.path / "work"):
         folder.mkdir(parents=True, exist_ok=True)
-    (home / "config.toml").write_text(codex_config(bench.url, bench.sandbox) + bench.config)
+    settings = f"{bench.before}\n{codex_config(bench.url, bench.sandbox)}{bench.config}"
+    (home / "config.toml").write_text(settings)
     clock = SystemClock()
     async with open_store(bench.path / "state.db", clock) as store:
         with Door() as door:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from hermes.schema.errors import HermesError
 from hermes.schema.events import (
@@ -18,12 +18,12 @@ from hermes.schema.events import (
     TextDelta,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Usage
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, Usage, User
 from hermes.schema.questions import Asking, Choice, Question
 from hermes.schema.tools import Effect
 from hermes.tui.companion import Bye, Done, Hello, Now, Offered, Parts, Past, Shown, Speak, Words
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 LATER = datetime(2040, 1, 1, tzinfo=UTC)
 Step = Event | Callable[[], object]
 
@@ -88,17 +88,29 @@ class Scripted:
         self.heard: list[str] = []
         self.answers: list[tuple[str, str]] = []
         self.commands: list[str] = []
+        self.steered: list[str] = []
+        self.hears = True
         self.fresh = False
         self.failure: HermesError | None = None
+        self.absence: Exception | None = None
+        """Why there is nobody, when that is so."""
+        self.there = threading.Event()
+        self.there.set()
         self._stopped = threading.Event()
         self._decided = threading.Event()
         self._show: Callable[[Event], None] | None = None
+
+    def open(self) -> None:
+        assert self.there.wait(PATIENCE)
+        if self.absence is not None:
+            raise self.absence
 
     def say(self, parts: Parts, show: Callable[[Event], None]) -> Outcome:
         self.heard.append(" ".join(part.text for part in parts if isinstance(part, Text)))
         if self.failure is not None:
             raise self.failure
         self._stopped.clear()
+        self._decided.clear()
         self._show = show
         show(RunStarted("r1", "s1"))
         for step in self.turns.pop(0) if self.turns else answered("Plain answer."):
@@ -112,6 +124,10 @@ class Scripted:
         show(RunEnded("r1", Outcome.DONE))
         return Outcome.DONE
 
+    def usually(self, busy: str) -> None:
+        """What words do that are said meanwhile."""
+        self.now = structs.replace(self.now, busy=busy)
+
     def until_stopped(self) -> None:
         assert self._stopped.wait(PATIENCE)
 
@@ -123,6 +139,13 @@ class Scripted:
         self.answers.append((question, words))
         assert self._show is not None
         self._show(Answered(question, words))
+        self._decided.set()
+
+    def steer(self, word: str, text: str) -> None:
+        self.steered.append(text)
+        if self.hears:
+            assert self._show is not None
+            self._show(Said(User(word, (Text(text),), Trust.OWNER)))
         self._decided.set()
 
     def news(self) -> bool:

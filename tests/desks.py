@@ -48,7 +48,7 @@ class House:
         return [one.question for one in self.told if isinstance(one, Asked)]
 
     async def asked(self, count: int = 1) -> Question:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while len(self.questions) < count:
                 self._heard = anyio.Event()
                 await self._heard.wait()

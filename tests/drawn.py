@@ -12,7 +12,7 @@ from hermes.testing.clock import FakeClock
 from hermes.tui.app import Setting, Ui
 from hermes.tui.companion import Companion
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Drawn:
@@ -64,10 +64,12 @@ async def drawn(
     size: tuple[int, int] = (80, 24),
     clock: Clock | None = None,
     look: str = "dark",
+    starting: bool = False,
 ) -> AsyncGenerator[Drawn]:
     setting = Setting(history=folder / "cli_history", clock=clock or FakeClock(), look=look)
     ui = Ui(companion, setting)
     async with ui.run_test(size=size) as pilot:
         one = Drawn(ui, pilot)
         await one.until(lambda: ui.screen is ui.chat and ui.chat.prompt.has_focus)
+        await one.until(lambda: starting or ui.chat.talk.open)
         yield one

@@ -118,7 +118,7 @@ async def ask(
     """One turn to its end."""
     ear = Ear()
     plan = entrusted(url, *history, system=system, **far)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         outcome = await run_turn(plan, [user(text) for text in asked], ear)
     assert ear.ended.outcome is outcome
     return ear

@@ -17,7 +17,9 @@ from hermes.commands.services import Services
 from hermes.gateway.desk import Urgent
 from hermes.gateway.gateway import Gateway, GatewayRules, House, no_refusal
 from hermes.gateway.intake import Door
-from hermes.gateway.letters import Letter, TurnedAway, Welcome
+from hermes.gateway.letters import Busy, Letter, TurnedAway, Welcome
+from hermes.gateway.runs import ActorRules
+from hermes.gateway.supervisor import SupervisorRules
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.ports.channel import Inbound
@@ -34,9 +36,14 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import Script, ScriptedModel, Step, says
 from hermes.testing.world import RoughChannel
 from talks import ScriptedPlanner, half_a_cent
-from workbench import FakeTool
+from workbench import FakeTool, Gates, answer, call
 
-PATIENCE = 20.0
+PATIENCE = 60.0
+KEY = "agent:main:fake:dm:1"
+"""The session of the chat in which people speak unless another one is named."""
+
+WAITS = [answer(call("wait", gate="a"))]
+"""The model calls the tool of `gated`."""
 
 
 def key_of(inbound: Inbound) -> str:
@@ -135,6 +142,27 @@ def update(text: str, key: str, *, chat: str = "1", channel: str = "fake") -> In
     return Inbound(key, Address(channel, chat), "ann", (Text(text),), None, f"m-{key}")
 
 
+RARELY = GatewayRules(
+    progress=False, look=86_400.0, supervisor=SupervisorRules(look=86_400.0)
+)  # fmt: skip
+"""Without looks for the sake of looking: each costs real time when hours of a clock go by."""
+
+
+def rules(busy: Busy, **more: float) -> GatewayRules:
+    return structs.replace(RARELY, actors=ActorRules(busy=busy, **more))
+
+
+def gated() -> tuple[Gates, FakeTool]:
+    """A tool that waits until its gate is opened."""
+    gates = Gates()
+    return gates, FakeTool("wait", gates)
+
+
+async def busy_with_a_tool(one: Lobby, gates: Gates, text: str = "work") -> None:
+    await one.channel.say(text)
+    await gates.reached("a")
+
+
 @asynccontextmanager
 async def lobby(
     path: Path,
@@ -175,7 +203,7 @@ async def lobby(
             urgent=urgent or {},
             refusal=refusal,
         )
-        one = Lobby(Gateway(house, rules or GatewayRules(progress=False)), store, clock)
+        one = Lobby(Gateway(house, rules or RARELY), store, clock)
         one.model, one.planner, one.channel = model, planner, channel
         async with anyio.create_task_group() as group:
             group.start_soon(one.gateway.run)

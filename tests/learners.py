@@ -141,7 +141,7 @@ async def settled(one: Learner) -> None:
 
 
 async def until(done: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not done():
             await anyio.wait_all_tasks_blocked()
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pexpect
 from hermes.testing.mock_openai.script import Script
 
 HERMES = str(Path(sys.executable).parent / "hermes")
-PATIENCE = 60
+PATIENCE = 120
 """Seconds that anything may take on a busy machine before a test gives up."""
 
 
@@ -167,6 +168,11 @@ def ended(child: pexpect.spawn) -> int | None:
     child.expect(pexpect.EOF)
     child.wait()
     return child.exitstatus
+
+
+def untimed(shown: str) -> str:
+    """Without how long calls took, which is told of those that were slow, as on a busy machine."""
+    return re.sub(r"\d+\.\d s · ", "", shown)
 
 
 class Fifo:

@@ -41,7 +41,7 @@ def user(text: str = "hello", id: str = "") -> User:  # noqa: A002
     return User(id or f"msg_u{next(_ids)}", (Text(text),))
 
 
-def call(name: str, id: str = "", **args: object) -> ToolCall:  # noqa: A002
+def call(name: str, /, id: str = "", **args: object) -> ToolCall:  # noqa: A002
     return ToolCall(id or f"call_{next(_ids)}", name, Raw(msgspec.json.encode(args)))
 
 
@@ -72,8 +72,11 @@ class FakeTool:
         *,
         effect: Effect = Effect.READ,
         timeout: float = 30.0,
+        refunded: bool = False,
     ) -> None:
-        self.spec = ToolSpec(name, f"{name}, a fake", {"type": "object"}, effect, timeout)
+        self.spec = ToolSpec(
+            name, f"{name}, a fake", {"type": "object"}, effect, timeout, refunded=refunded
+        )
         self._body = body
         self.asked: list[dict[str, Any]] = []
         self.now = 0
@@ -168,7 +171,7 @@ async def run_script(
 ) -> tuple[ScriptedModel, Ear]:
     """One turn to its end."""
     model, ear = ScriptedModel(*scripts), Ear()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         outcome = await run_turn(plan_for(model, *tools, **more), [user()], ear)
     assert ear.ended.outcome is outcome
     return model, ear
@@ -187,7 +190,7 @@ async def running(
         with scope:
             outcome = await run_turn(plan, asked or [user()], ear)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             yield scope

@@ -10,10 +10,11 @@ import anyio
 from msgspec import Raw, Struct, structs
 
 from hermes.agent.answers import CUT_OFF
+from hermes.agent.bridge import meant
 from hermes.agent.cancelling import cancelled_from_outside
 from hermes.agent.plan import Entrusted, Plan
 from hermes.agent.repair import LONGEST, is_object
-from hermes.agent.sources import sources_for
+from hermes.agent.sources import quotes_strangers, sources_for
 from hermes.agent.strangers import Strangers
 from hermes.kit.ids import new_id
 from hermes.kit.text import head_and_tail, one_line
@@ -22,7 +23,7 @@ from hermes.ports.sink import Emit
 from hermes.ports.tool import Output, Sources, Tool, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.events import ToolProgress, ToolStarted
-from hermes.schema.messages import Media, Result, Text, ToolCall
+from hermes.schema.messages import Media, Message, Result, Text, ToolCall
 from hermes.schema.tools import Effect
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Calls:
     ) -> None:
         self._strangers = strangers or Strangers(plan.tools)
         self._plan = plan
-        self._calls = calls
+        self._calls = [meant(call, plan.tools) for call in calls]
         self._emit = emit
         self._tell = tell
         self._started: set[int] = set()
@@ -216,6 +217,7 @@ class _Side(Struct, frozen=True):
             self.use,
             self.strangers.heard,
             self.sources,
+            self.quotes,
         )
 
     async def progress(self, text: str) -> None:
@@ -225,7 +227,8 @@ class _Side(Struct, frozen=True):
         other = self.plan.tools.get(name)
         if other is None or name == self.call.name:
             raise ToolError(f"{name} cannot be called from {self.call.name}.")
-        output = bounded(await other.run(args, self.context()))
+        within = structs.replace(self.context(), within=True)
+        output = bounded(await other.run(args, within))
         self.strangers.heard |= output.foreign
         text = "".join(part.text for part in output.parts if isinstance(part, Text))
         self.strangers.got(ToolCall(self.call.id, name, args), text)
@@ -250,8 +253,14 @@ class _Side(Struct, frozen=True):
             return await counsel.inquire(self.plan.scope, text, choices, self.emit)
 
     def sources(self, text: str) -> Sources:
-        said = [*self.plan.history, *self.strangers.said]
-        return sources_for(text, said, self.plan.tools, self.strangers.used_by_tools)
+        return sources_for(text, self._said, self.plan.tools, self.strangers.used_by_tools)
+
+    def quotes(self, text: str) -> bool:
+        return quotes_strangers(text, self._said, self.plan.tools, self.strangers.used_by_tools)
+
+    @property
+    def _said(self) -> Sequence[Message]:
+        return [*self.plan.history, *self.strangers.said]
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Everything a turn needs, decided before it starts."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -46,7 +46,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Chosen once and frozen: a setting changed meanwhile counts from the next turn.
 
     `handed` are tools that whoever asks runs: a call of one of them ends the turn. Without a
-    `counsel` there is nobody to ask. `compress` is asked before each step, and `allowed`, too.
+    `counsel` there is nobody to ask. Tools that are `unlisted` can be called, but requests do not
+    tell of them. `compress` is asked before each step, and `allowed`, too.
     """
 
     scope: Scope
@@ -62,6 +63,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     handed: Sequence[ToolSpec] = ()
     calling: Calling = FREELY
     counsel: Counsel | None = None
+    unlisted: Collection[str] = ()
     compress: Compress | None = None
     renew: Renew | None = None
     allowed: Allowed | None = None

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from msgspec import Struct, structs
 
-from hermes.agent.compression.view import SUMMARY
+from hermes.agent.bridge import meant
+from hermes.agent.compression.view import STRANGE_SUMMARY, SUMMARY
 from hermes.kit.text import one_line
 from hermes.ports.tool import Sources, Tool
+from hermes.schema.attachments import attached, own_text
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
 
 OWN = frozenset({"memory", "skills", "todo", "clarify"})
@@ -23,6 +25,8 @@ FEWEST = 3
 MOST_NAMES = 8
 MOST_TEXT = 2_000_000
 """Characters of sources that are compared, the newest first."""
+MOST_WRITTEN = 200_000
+"""Characters of a text, and of a source, when all that is written is compared."""
 _WORD = re.compile(r"\w+")
 _NAMED = ("path", "url", "command", "query", "pattern", "goal", "name")
 
@@ -38,7 +42,7 @@ def sources_for(
 ) -> Sources:
     """`said` is all that the model sees; `used` is what tools got from other tools."""
     found = [*_sources(said, tools), *used]
-    own = " ".join(_words(text_of(one)) for one in said if _is_the_persons(one))
+    own = " ".join(_words(one) for one in _own_words(said))
     return Sources(
         strangers=_names(one for one in found if one.strange),
         read=_names(one for one in found if not one.strange),
@@ -46,8 +50,34 @@ def sources_for(
     )
 
 
+def strangers_in(said: Sequence[Message], tools: Mapping[str, Tool]) -> bool:
+    return any(source.strange for source in _sources(said, tools))
+
+
+def quotes_strangers(
+    text: str, said: Sequence[Message], tools: Mapping[str, Tool], used: Sequence[Source] = ()
+) -> bool:
+    """Whether a text, which may be long, has a run of words that a stranger wrote."""
+    strange = [one for one in (*_sources(said, tools), *used) if one.strange]
+    if not strange:
+        return False
+    runs = {*_runs(text[:MOST_WRITTEN])}
+    length = len(next(iter(runs), "").split())
+    for words in _own_words(said) if runs else ():
+        runs.difference_update(_runs(words, length))
+    room = MOST_TEXT // 4
+    for source in reversed(strange):
+        if not runs or room <= 0:
+            return False
+        room -= len(source.text)
+        if not runs.isdisjoint(_runs(source.text[:MOST_WRITTEN], length)):
+            return True
+    return False
+
+
 def source_of(call: ToolCall, tools: Mapping[str, Tool], text: str) -> Source | None:
     """None for words that are the house's own."""
+    call = meant(call, tools)
     tool = tools.get(call.name)
     if tool is not None and tool.spec.toolset in OWN and not tool.spec.foreign:
         return None
@@ -79,9 +109,15 @@ def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[Sou
                 who = "a guest" if message.trust is Trust.GUEST else "brought in"
                 yield Source(f"{who}: “{one_line(text, 40)}”", text, strange=True)
             case User(id=id) if id.startswith(SUMMARY):
-                yield Source("the summary of earlier messages", text_of(message))
+                strange = id.startswith(STRANGE_SUMMARY)
+                yield Source("the summary of earlier messages", text_of(message), strange)
             case User():
-                pass
+                yield from _attached(message)
+
+
+def _attached(message: User) -> Iterator[Source]:
+    for one in attached(message):
+        yield Source("a page attached" if one.strange else "a file attached", one.text, one.strange)
 
 
 def _called(call: ToolCall) -> str:
@@ -94,8 +130,10 @@ def _called(call: ToolCall) -> str:
     return f"{call.name} {one_line(str(given[0]), 60)}" if given else call.name
 
 
-def _is_the_persons(message: Message) -> bool:
-    return isinstance(message, User) and message.trust is Trust.OWNER
+def _own_words(said: Sequence[Message]) -> Iterator[str]:
+    for message in said:
+        if isinstance(message, User) and message.trust is Trust.OWNER:
+            yield own_text(message)
 
 
 def _repeated(text: str, found: Sequence[Source], own: str) -> Iterator[Source]:
@@ -110,11 +148,12 @@ def _repeated(text: str, found: Sequence[Source], own: str) -> Iterator[Source]:
             yield source
 
 
-def _runs(text: str) -> list[str]:
+def _runs(text: str, length: int = 0) -> list[str]:
+    """Without a length: of the usual one, or all of a text that is shorter."""
     words = _words(text).split()
     if len(words) < FEWEST:
         return []
-    length = min(RUN, len(words))
+    length = length or min(RUN, len(words))
     return [" ".join(words[at : at + length]) for at in range(len(words) - length + 1)]
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from hermes.agent.bridge import meant
 from hermes.agent.sources import Source, source_of
 from hermes.ports.tool import Tool
+from hermes.schema.attachments import brings_strangers
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User
 
 _STRANGE = frozenset({Trust.GUEST, Trust.DATA})
@@ -25,9 +27,9 @@ class Strangers:
         self.said.append(message)
         match message:
             case User(trust=trust):
-                self.heard |= trust in _STRANGE
+                self.heard |= trust in _STRANGE or brings_strangers(message)
             case Assistant(calls=calls):
-                self._calls |= {call.id: call.name for call in calls}
+                self._calls |= {call.id: meant(call, self._tools).name for call in calls}
             case Result(call=call, foreign=foreign):
                 self.heard |= foreign
                 self.used(self._calls.get(call, ""))

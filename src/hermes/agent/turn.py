@@ -76,11 +76,13 @@ class _Turn:
         self._strangers = Strangers(plan.tools)
         # A steady order keeps the beginning of each request the same for the provider's cache.
         self._handed = {spec.name for spec in plan.handed}
-        self._specs = [plan.tools[name].spec for name in sorted(plan.tools.keys() - self._handed)]
+        told = plan.tools.keys() - self._handed - {*plan.unlisted}
+        self._specs = [plan.tools[name].spec for name in sorted(told)]
         self._specs += plan.handed
         self._system = plan.system
         self._gauge = Gauge(self._fixed() if plan.compress else 0)
         self._squeezes = 0
+        self._refunded = 0
         self.usage = Usage()
         self.steps = 0
 
@@ -91,7 +93,7 @@ class _Turn:
         for message in asked:
             await self._say(message)
         bad_answers = 0
-        while self.steps < self._plan.steps:
+        while self.steps - self._refunded < self._plan.steps:
             answer = await self._ask(self._specs)
             verdict = judge(answer)
             bad_answers = bad_answers + 1 if verdict in {Verdict.EMPTY, Verdict.CUT_OFF} else 0
@@ -114,6 +116,7 @@ class _Turn:
                 calls = runnable_calls(answer)
                 own = [call for call in calls if call.broken or call.name not in self._handed]
                 await self._run_calls(own)
+                self._refund(calls)
                 if len(own) < len(calls):
                     return Ending(Outcome.DONE, code=HANDED)
                 return await self._after_calls()
@@ -132,6 +135,12 @@ class _Turn:
                 if not await self._hear():
                     return Ending(Outcome.DONE)
         return None
+
+    def _refund(self, calls: Sequence[ToolCall]) -> None:
+        """What one program does would have taken many steps; but there is an end to that, too."""
+        tools = (self._plan.tools.get(call.name) for call in calls)
+        if self._refunded < self._plan.steps and all(it and it.spec.refunded for it in tools):
+            self._refunded += 1
 
     async def _after_calls(self) -> Ending | None:
         """A word from a person is a new start, even for an agent that ran in circles."""

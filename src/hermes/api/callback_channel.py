@@ -15,6 +15,7 @@ from aiohttp.resolver import ThreadedResolver
 from hermes import __version__
 from hermes.api.callbacks import Callback, Due, callback_of
 from hermes.api.outside import as_ip, is_public, parsed
+from hermes.api.seal import Seal, SealBroken
 from hermes.channels.webhook.signatures import sign
 from hermes.gateway.delivery import MARK
 from hermes.kit.clock import Clock
@@ -66,8 +67,9 @@ class _Outward(AbstractResolver):
 class CallbackChannel:
     """Implements `Channel`; open it with `async with`. Addresses are sessions."""
 
-    def __init__(self, store: Store, clock: Clock, *, private: bool) -> None:
+    def __init__(self, store: Store, clock: Clock, seal: Seal, *, private: bool) -> None:
         self._store = store
+        self._seal = seal
         self._clock = clock
         self._private = private
         self._http: aiohttp.ClientSession | None = None
@@ -124,7 +126,7 @@ class CallbackChannel:
             raise Offline("The channel is not open.")
         self._check(callback.url)
         body = msgspec.json.encode(due)
-        headers = sign(callback.secret, due.id, self._clock.now(), body)
+        headers = sign(self._secret(callback), due.id, self._clock.now(), body)
         headers |= {"Content-Type": "application/json", "User-Agent": f"Hermes/{__version__}"}
         try:
             async with self._http.post(
@@ -139,6 +141,12 @@ class CallbackChannel:
             # Its receiver knows it by its id, so that sending it twice is no harm.
             raise NotSent(f"The callback broke off: {_line(error)}") from error
         _judge(status, wait)
+
+    def _secret(self, callback: Callback) -> str:
+        try:
+            return callback.secret_by(self._seal)
+        except SealBroken as error:
+            raise TargetGone(f"The callback cannot be signed: {error}") from error
 
     def _check(self, url: str) -> None:
         parts = parsed(url)

@@ -1,7 +1,8 @@
 """Callbacks: the address that a program named, at which it hears what comes after its request.
 
 A session has at most one. What is due there lies in the outbox like an answer to a chat, is
-signed as our own webhooks are, and is tried until it was taken or given up on, visibly.
+signed as our own webhooks are, and is tried until it was taken or given up on, visibly. Its
+secret is kept sealed: whoever has the database alone cannot read it.
 """
 
 from datetime import datetime
@@ -13,6 +14,7 @@ from msgspec import Raw, Struct
 from hermes.api.entry import SOURCE
 from hermes.api.errors import ApiError, invalid
 from hermes.api.outside import is_public_url, parsed
+from hermes.api.seal import Seal
 from hermes.gateway.letters import Reply, post_reply
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Post, Store
@@ -28,8 +30,15 @@ Fields: TypeAlias = dict[str, object]
 
 
 class Callback(Struct, frozen=True):
+    """`secret` is there only in rows from before secrets were sealed."""
+
     url: str
-    secret: str
+    secret: str = ""
+    sealed: str = ""
+
+    def secret_by(self, seal: Seal) -> str:
+        """What calls are signed with. Raises `SealBroken`."""
+        return seal.opened(self.sealed, self.url) if self.sealed else self.secret
 
 
 class Due(Struct, frozen=True, kw_only=True):
@@ -41,7 +50,7 @@ class Due(Struct, frozen=True, kw_only=True):
     data: Fields
 
 
-def checked(url: str | None, secret: str | None, *, private: bool) -> Callback | None:
+def checked(url: str | None, secret: str | None, seal: Seal, *, private: bool) -> Callback | None:
     """None when no callback is asked for. Raises `ApiError` for one that may not be called."""
     if not url:
         if secret:
@@ -56,7 +65,7 @@ def checked(url: str | None, secret: str | None, *, private: bool) -> Callback |
         raise _refused(told, "callback_secret")
     if not secret.isascii() or not secret.isprintable():
         raise _refused("callback_secret must be printable ASCII.", "callback_secret")
-    return Callback(url, secret)
+    return Callback(url, sealed=seal.closed(secret, url))
 
 
 def registered(session: str, callback: Callback | None, now: datetime) -> PutMatter:

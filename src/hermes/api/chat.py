@@ -26,6 +26,7 @@ from hermes.api.naming import model_names, route_for
 from hermes.api.prompts import Draft, Prompt, handed_tools
 from hermes.api.replies import HEADER, Claim, Replies, in_progress
 from hermes.api.settings import ModelRoute
+from hermes.api.side_calls import alone, has_own_model, is_side_call, ledger
 from hermes.api.sse import EventStream
 from hermes.api.streaming import tell_turn
 from hermes.api.talks import SESSION_KEY, Place, Talks, header_name, settle
@@ -35,7 +36,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.sse import frame
 from hermes.ports.store import Write
-from hermes.schema.errors import Overtaken
+from hermes.schema.errors import Overtaken, SessionBusy
 from hermes.schema.events import (
     Event,
     Outcome,
@@ -67,6 +68,8 @@ class _Job(Struct, frozen=True, kw_only=True):
     key: str
     streams: bool
     usage_apart: bool
+    aside: ChatRequest | None = None
+    """The body again, of a side call."""
 
 
 def routes(desk: Desk) -> list[Route]:
@@ -105,6 +108,8 @@ class Chat:
         job = self._job(app, request, decode(body, self._decoder))
         key = request.headers.get(HEADER)
         if not key:
+            # It may be ten megabytes, and the turn an hour.
+            del body
             return await self._run(request, job, None)
         marks = f"{request.path}\0{job.named}\0{job.key}\0".encode()
         claim = self._replies.claim(app, key, marks + body)
@@ -122,36 +127,62 @@ class Chat:
         offered = offer(handed_tools(body.tools), body.tool_choice, body.parallel_tool_calls)
         settings = self._desk.settings
         apart = body.stream_options is not None and bool(body.stream_options.include_usage)
+        named = header_name(request.headers.get(SESSION_ID), SESSION_ID)
+        bound = bool(named or request.headers.get(HEADER))
+        aside = is_side_call(request, body, bound=bound) and has_own_model(app)
         return _Job(
             app=app,
             draft=Draft(body.messages),
             offer=offered,
             route=route_for(settings, app, body.model),
             model=body.model or model_names(settings, app)[0],
-            named=header_name(request.headers.get(SESSION_ID), SESSION_ID),
+            named=named,
             key=header_name(request.headers.get(SESSION_KEY), SESSION_KEY),
             streams=bool(body.stream),
             usage_apart=apart,
+            aside=body if aside else None,
         )
 
     async def _run(
         self, request: web.Request, job: _Job, claim: Claim | None
     ) -> web.StreamResponse:
-        with self._desk.entry.slot() as slot:
-            prompt = await job.draft.keep(job.app)
-            place = await self._talks.find(job.app, prompt, job.named, job.key)
-            turn = _Turn(job, prompt, place, claim, self._desk.clock)
-            try:
-                async with turn.claimed():
-                    turn.place = await settle(job.app, place, job.route)
-                    if job.streams:
-                        response = await self._stream(request, turn, slot)
-                    else:
-                        response = await self._whole(turn, slot)
-                    self._remember(turn)
-                    return response
-            finally:
-                self._talks.leave(place)
+        prompt: Prompt | None = None
+        while True:
+            with self._desk.entry.take() as slot:
+                prompt = prompt or await job.draft.keep(job.app)
+                place = await self._place(job, prompt, sure=claim is not None)
+                turn = _Turn(job, prompt, place, claim, self._desk.clock)
+                try:
+                    return await self._run_at(request, turn, slot)
+                except (Overtaken, SessionBusy):
+                    # A place that was only supposed to be free is not; the next one may be.
+                    if not place.supposed or turn.ended is not None:
+                        raise
+                finally:
+                    self._talks.leave(place)
+
+    async def _place(self, job: _Job, prompt: Prompt, *, sure: bool) -> Place:
+        if job.aside is not None:
+            return Place(ledger(job.app), new=False)
+        return await self._talks.find(job.app, prompt, job.named, job.key, sure=sure)
+
+    async def _run_at(self, request: web.Request, turn: "_Turn", slot: Slot) -> web.StreamResponse:
+        if turn.claim is None:
+            return await self._answered(request, turn, slot)
+        async with turn.claimed(turn.claim):
+            return await self._answered(request, turn, slot)
+
+    async def _answered(
+        self, request: web.Request, turn: "_Turn", slot: Slot
+    ) -> web.StreamResponse:
+        job = turn.job
+        turn.place = await settle(job.app, turn.place, job.route)
+        if job.streams:
+            response = await self._stream(request, turn, slot)
+        else:
+            response = await self._whole(turn, slot)
+        self._remember(turn)
+        return response
 
     async def _whole(self, turn: "_Turn", slot: Slot) -> web.Response:
         await self._desk.entry.enter(turn.job.app, turn.ask(), turn.hear, slot)
@@ -182,7 +213,7 @@ class Chat:
 
     def _remember(self, turn: "_Turn") -> None:
         ended = turn.ended
-        if turn.job.named or ended is None or ended.outcome is not Outcome.DONE:
+        if turn.job.named or turn.job.aside or ended is None or ended.outcome is not Outcome.DONE:
             return
         prompt = turn.prompt
         spoken = Assistant("", (Text(turn.result().text),), Stop.END)
@@ -200,15 +231,17 @@ class _Turn:
         self.job = job
         self.prompt = prompt
         self.place = place
-        self._claim = claim
+        self.claim = claim
         self._clock = clock
         self._kept = False
         self._said: list[Message] = []
         self.ended: RunEnded | None = None
         self.run = new_id("run")
         created = int(clock.now().timestamp())
-        self.label = Label(f"chatcmpl-{self.run[4:]}", created, job.model, place.session.id)
-        self.headers = {SESSION_ID: place.session.id, "X-Hermes-Run-Id": self.run}
+        session = "" if job.aside else place.session.id
+        self.label = Label(f"chatcmpl-{self.run[4:]}", created, job.model, session)
+        self.headers = {SESSION_ID: session} if session else {}
+        self.headers["X-Hermes-Run-Id"] = self.run
         if job.key:
             self.headers[SESSION_KEY] = job.key
 
@@ -224,15 +257,13 @@ class _Turn:
             calling=self.job.offer.calling,
             run=self.run,
             closing=self._closing,
+            alone=alone(self.prompt, self.job.aside) if self.job.aside else None,
         )
 
     @asynccontextmanager
-    async def claimed(self) -> AsyncGenerator[None]:
+    async def claimed(self, claim: Claim) -> AsyncGenerator[None]:
         """The key is taken on disk for the length of the block; kept only with an answer."""
-        claim, store, session = self._claim, self.job.app.store, self.place.session.id
-        if claim is None:
-            yield
-            return
+        store, session = self.job.app.store, self.place.session.id
         try:
             await store.commit(claim.begun(session, self._clock.now()))
         except Overtaken as error:
@@ -255,13 +286,13 @@ class _Turn:
         return finished(self.label, self.job.offer.handed, ended, self._said)
 
     def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        if self._claim is None:
+        if self.claim is None:
             return ()
         result = finished(self.label, self.job.offer.handed, ended, said)
         self._kept = result.is_kept
         if not self._kept:
             return ()
-        return [self._claim.done(self.place.session.id, result, self._clock.now())]
+        return [self.claim.done(self.place.session.id, result, self._clock.now())]
 
 
 class _Telling:
@@ -275,12 +306,13 @@ class _Telling:
         self._tools: dict[str, str] = {}
 
     async def hear(self, event: Event) -> None:
+        if isinstance(event, TextDelta):
+            self._tell(self._words.delta(event.text))
+            return
         await self._turn.hear(event)
         match event:
             case RunStarted():
                 self._stream.send(self._chunks.role(), at_once=False)
-            case TextDelta(text=text):
-                self._tell(self._words.delta(text))
             case StreamReset():
                 self._words.reset()
             case Said(message=Assistant() as message):

@@ -47,7 +47,10 @@ class StreamOptions(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """What is not named here (a temperature, say) is the agent's own choice and is let pass."""
+    """What is not named here (a temperature, say) is the agent's own choice and is let pass.
+
+    The two limits count only for side calls: how long a turn may get, the settings say.
+    """
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=10_000)]
     model: str | None = None
@@ -57,6 +60,8 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     n: int | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
 
 
 class CachedTokens(Struct, frozen=True):

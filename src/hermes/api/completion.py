@@ -34,7 +34,7 @@ _ESCAPED = msgspec.json.encode(_MARK)
 
 
 class Label(Struct, frozen=True):
-    """What all pieces of one completion have in common."""
+    """What all pieces of one completion have in common; a side call has no session."""
 
     id: str
     created: int
@@ -83,7 +83,7 @@ def failure_of(one: Finished) -> ApiError | None:
 
 def headers_of(one: Finished) -> dict[str, str]:
     standing = one.standing
-    headers = {"X-Hermes-Session-Id": one.label.session}
+    headers = {"X-Hermes-Session-Id": one.label.session} if one.label.session else {}
     if not standing.completed:
         headers["X-Hermes-Completed"] = "false"
         headers["X-Hermes-Partial"] = str(standing.partial).lower()

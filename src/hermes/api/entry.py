@@ -1,17 +1,17 @@
 """The one way in: every route that starts a turn does it here, counted and non-delivering."""
 
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Self, TypeAlias
 
 import anyio
 from msgspec import Struct
 
 from hermes.agent.plan import Steer, no_steering
 from hermes.api.errors import ApiError
+from hermes.api.side_calls import answer_alone
 from hermes.api.tally import Tally
 from hermes.app.build import App
-from hermes.ports.model import FREELY, Calling
+from hermes.ports.model import FREELY, Calling, Request
 from hermes.ports.sink import Emit
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Result, User
@@ -39,7 +39,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     `results` answer calls that were handed to the asker; `handed` are tools that the asker
     runs. `instructions` are for this turn only; `bare` leaves our own tools out.
     `followed`: what comes after the turn can be followed on the events of its session;
-    `attended`: somebody can be asked while it goes on.
+    `attended`: somebody can be asked while it goes on. `alone`: no turn, but this to the model.
     """
 
     session: Session
@@ -55,14 +55,21 @@ class Ask(Struct, frozen=True, kw_only=True):
     closing: Closing = nothing_more
     followed: bool = False
     attended: bool = False
+    alone: Request | None = None
 
 
 class Slot:
-    """The right to run one turn; giving it back twice is no harm."""
+    """The right to run one turn, for the length of a block; giving it back twice is no harm."""
 
     def __init__(self, entry: "Entry") -> None:
         self._entry = entry
         self._held = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         if self._held:
@@ -114,14 +121,6 @@ class Entry:
         if not self.tally.active:
             self._idle.set()
 
-    @contextmanager
-    def slot(self) -> Generator[Slot]:
-        taken = self.take()
-        try:
-            yield taken
-        finally:
-            taken.release()
-
     async def enter(self, app: App, ask: Ask, listen: Emit, slot: Slot | None = None) -> Outcome:
         """Run the turn; a slot that was taken before is used up.
 
@@ -137,6 +136,8 @@ class Entry:
             await listen(event)
 
         try:
+            if ask.alone is not None:
+                return await answer_alone(app, ask.session, ask.alone, ask.run, counted)
             later = ask.followed or await self.calls_back(app, ask.session.id)
             return await app.runner.run(_turn(ask, counted, later=later))
         finally:

@@ -1,5 +1,7 @@
 """What can be asked for here: models, toolsets, skills, and what the server is able to do."""
 
+import anyio
+import anyio.to_thread
 from aiohttp import web
 from msgspec import Struct
 
@@ -41,8 +43,17 @@ class Toolsets(Struct, frozen=True):
     object: str = "list"
 
 
+class Skill(Struct, frozen=True, kw_only=True):
+    """`own` ones are the profile's, the others came with Hermes or from folders elsewhere."""
+
+    name: str
+    description: str
+    category: str
+    own: bool
+
+
 class Skills(Struct, frozen=True):
-    data: list[dict[str, object]]
+    data: list[Skill]
     object: str = "list"
 
 
@@ -61,6 +72,7 @@ FEATURES = {
     "chat_completions": True,
     "chat_completions_streaming": True,
     "client_tools": True,
+    "side_calls": True,
     "idempotency_keys": True,
     "image_input": True,
     "image_url_input": True,
@@ -99,8 +111,8 @@ def routes(desk: Desk) -> list[Route]:
         return answer(_toolsets(desk.app(request)))
 
     async def skills(request: web.Request) -> web.Response:
-        desk.app(request)
-        return answer(Skills([]))
+        found = await anyio.to_thread.run_sync(_skills, desk.app(request))
+        return answer(found)
 
     async def capabilities(request: web.Request) -> web.Response:
         served = {resource.canonical for resource in request.app.router.resources()}
@@ -120,6 +132,18 @@ def routes(desk: Desk) -> list[Route]:
 
 def _get(path: str, handler: Handler, summary: str, given: object) -> Route:
     return Route(method="GET", path=path, handler=handler, summary=summary, answer=given)
+
+
+def _skills(app: App) -> Skills:
+    """All on the profile's shelf, read from its folders."""
+    return Skills(
+        [
+            Skill(
+                name=one.name, description=one.head.description, category=one.category, own=one.own
+            )
+            for one in app.learning.shelf.skills()
+        ]
+    )
 
 
 def _models(desk: Desk, app: App) -> ModelList:

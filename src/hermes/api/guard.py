@@ -30,8 +30,8 @@ SECURITY = {
 METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
 HEADERS = (
     "Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    "X-Hermes-Session-Id", "X-Hermes-Session-Key", "OpenAI-Organization", "OpenAI-Project",
-    "User-Agent",
+    "X-Hermes-Session-Id", "X-Hermes-Session-Key", "X-Hermes-Task",
+    "OpenAI-Organization", "OpenAI-Project", "User-Agent",
 )  # fmt: skip
 SHOWN = (
     "X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Completed, X-Hermes-Partial, "

@@ -16,6 +16,7 @@ from hermes.api.callback_channel import MESSAGE, CallbackChannel
 from hermes.api.callbacks import KIND, due_post, place_of
 from hermes.api.entry import SOURCE, Ask, Entry
 from hermes.api.errors import ApiError
+from hermes.api.seal import seal_of
 from hermes.api.words import spoken_text
 from hermes.app.build import App
 from hermes.gateway.dead_targets import DeadTargets
@@ -44,7 +45,8 @@ class Office:
     def __init__(self, app: App, entry: Entry, *, private: bool) -> None:
         self.app = app
         self._entry = entry
-        self._channel = CallbackChannel(app.store, app.clock, private=private)
+        seal = seal_of(app.home)
+        self._channel = CallbackChannel(app.store, app.clock, seal, private=private)
         self._dead = DeadTargets(app.store, app.clock)
         self._delivery = Delivery(app.store, app.clock, SOURCE, self._channel, self._dead)
         self._sessions: set[str] | None = None

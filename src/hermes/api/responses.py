@@ -184,7 +184,7 @@ class _Door:
         return stream.response
 
     async def _run(self, request: web.Request, job: _Job) -> web.StreamResponse:
-        with self._desk.entry.slot() as slot:
+        with self._desk.entry.take() as slot:
             talk = await job.question.place(job.app)
             talk = structs.replace(talk, place=await settle(job.app, talk.place, job.route))
             turn = _Turn(job, talk, model_names(self._desk.settings, job.app)[0])

@@ -26,6 +26,7 @@ from hermes.api.runs_talk import (
     key_reused,
 )
 from hermes.api.runs_wire import RunState, frame, state_of
+from hermes.api.seal import seal_of
 from hermes.api.talks import SESSION_KEY, header_name, settle
 from hermes.app.build import App
 from hermes.approvals.desk import Answerer
@@ -197,7 +198,8 @@ class _Door:
         question = Question(structs.replace(wanted, key=named))
         route = route_for(self._desk.settings, app, body.model)
         private = self._desk.settings.callback_allow_private
-        callback = checked(body.callback_url, body.callback_secret, private=private)
+        seal = seal_of(app.home)
+        callback = checked(body.callback_url, body.callback_secret, seal, private=private)
         opened = await app.store.journal.by_key(key, OWNER) if key else None
         if opened is None:
             slot = self._desk.entry.take()

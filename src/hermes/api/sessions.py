@@ -11,6 +11,7 @@ from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.errors import ApiError, invalid
 from hermes.api.naming import route_for
 from hermes.api.runs_talk import fresh_session, known_session
+from hermes.api.seal import seal_of
 from hermes.api.sessions_chat import SessionChat
 from hermes.api.sessions_follow import SessionFollow
 from hermes.api.sessions_wire import (
@@ -157,7 +158,7 @@ class _Door:
             raise invalid("id and session_id are two names for the same.", param="session_id")
         identity = header_name(body.id or body.session_id, "id")
         title = _title(body.title)
-        callback = self._callback(body.callback_url, body.callback_secret)
+        callback = self._callback(app, body.callback_url, body.callback_secret)
         prompt = body.system_prompt or ""
         if len(prompt) > LONGEST_PROMPT:
             told = f"The prompt has more than {LONGEST_PROMPT:,} characters."
@@ -184,7 +185,8 @@ class _Door:
         if body.title is UNSET and body.end_reason is UNSET and not called:
             raise invalid("Only title, end_reason and callback_url can be changed; name one.")
         title = UNSET if body.title is UNSET else _title(body.title)
-        callback = self._callback(body.callback_url or None, body.callback_secret)
+        app = self._desk.app(request)
+        callback = self._callback(app, body.callback_url or None, body.callback_secret)
         app, session = await self._found(request)
         new_title = title if title and title != session.title else ""
         ended = UNSET if body.end_reason is UNSET else app.clock.now()
@@ -225,8 +227,9 @@ class _Door:
             copy = await _copied(app, session, title)
         return answer(session_object(copy), 201)
 
-    def _callback(self, url: str | None, secret: str | None) -> Callback | None:
-        return checked(url, secret, private=self._desk.settings.callback_allow_private)
+    def _callback(self, app: App, url: str | None, secret: str | None) -> Callback | None:
+        private = self._desk.settings.callback_allow_private
+        return checked(url, secret, seal_of(app.home), private=private)
 
     async def _called_back(self, app: App, session: str, callback: Callback | None) -> None:
         if office := self._desk.office(app):

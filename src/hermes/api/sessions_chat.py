@@ -55,7 +55,7 @@ class SessionChat:
     async def whole(self, request: web.Request) -> web.StreamResponse:
         app = self._desk.app(request)
         body = await self._desk.read(request, _TURN)
-        with self._desk.entry.slot() as slot:
+        with self._desk.entry.take() as slot:
             ask = await _ask(app, request, body)
             telling = Telling(ask, app.clock)
 
@@ -73,7 +73,7 @@ class SessionChat:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         app = self._desk.app(request)
         body = await self._desk.read(request, _TURN)
-        with self._desk.entry.slot() as slot:
+        with self._desk.entry.take() as slot:
             ask = await _ask(app, request, body)
             return await self._streamed(app, request, ask, slot)
 

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-import anyio
 from aiohttp import web
 
 from hermes.api.desk import Limits
@@ -17,6 +16,10 @@ FIRST = 0.2
 MOST_WAITING = 16_000_000
 """Bytes that wait for a client who reads too slowly; who lags further behind is let go."""
 
+AT_ONCE = 32_000
+"""Bytes that a connection always takes whose client has read all there was before."""
+_LOST = (ConnectionError, TimeoutError, BufferError)
+
 
 class _Growing(web.StreamResponse):
     """Its head goes out together with the first events, in one packet."""
@@ -25,7 +28,11 @@ class _Growing(web.StreamResponse):
 
 
 class EventStream:
-    """`send` never waits; `pump` writes whatever has come together since it last wrote."""
+    """`send` only collects; `flush` writes what has come together, and does not wait either.
+
+    A client that reads too slowly, or hears nothing for a while, is attended to by a task of
+    its own; all the others need none.
+    """
 
     def __init__(self, request: web.Request, limits: Limits, headers: Mapping[str, str]) -> None:
         self._request = request
@@ -35,55 +42,104 @@ class EventStream:
         )
         self._waiting: list[bytes] = []
         self._size = 0
-        self._some = asyncio.Event()
+        self._due = False
+        self._lost = False
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        # What is known from the start waits a little for the first words to go with it.
+        self._patience = min(FIRST, limits.keepalive)
+        self._written_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._attending: asyncio.Task[None] | None = None
+        self._gone: Callable[[], None] = _nobody_minds
 
     @property
     def opened(self) -> bool:
         return self.response.prepared
 
-    async def open(self) -> None:
+    async def open(self, gone: Callable[[], None] | None = None) -> None:
+        """`gone` is called when there is nobody to write to any more."""
+        self._gone = gone or _nobody_minds
         await self.response.prepare(self._request)
+        # The head is put together; what it was made of need not be kept as long as a turn takes.
+        self.response.headers.clear()
+        self._transport = self._request.transport
+        self._written_at = self._loop.time()
+        self._timer = self._loop.call_later(self._patience, self._ring)
 
     def send(self, frame: bytes, *, at_once: bool = True) -> None:
         self._waiting.append(frame)
         self._size += len(frame)
-        if at_once:
-            self._some.set()
+        self._due = self._due or at_once
 
-    async def pump(self, scope: anyio.CancelScope) -> None:
-        """Write until cancelled; a client that is gone ends the scope."""
+    async def flush(self) -> None:
+        """Write what is due, unless somebody is at it already."""
+        if not self._due or self._lost or self._attending is not None:
+            return
+        if self._size > AT_ONCE or self._is_behind:
+            self._attend()
+            return
         try:
-            # What is known from the start waits a little for the first words to go with it.
-            patience = min(FIRST, self._limits.keepalive)
-            while True:
-                await self._something(patience)
-                await self._write(self._taken() or KEEPALIVE)
-                patience = self._limits.keepalive
-        except (ConnectionError, TimeoutError, BufferError) as error:
-            log.info("a client of a stream is gone: %s", error or type(error).__name__)
-            scope.cancel()
+            await self._write(self._taken())
+        except _LOST as error:
+            self._lose(error)
+
+    def rest(self) -> None:
+        """Write no more by itself: what waits still goes out with `close`."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._attending is not None:
+            self._attending.cancel()
+            self._attending = None
 
     async def close(self) -> None:
         """Write the rest, and the end."""
+        self.rest()
         try:
             rest = self._taken()
             async with asyncio.timeout(self._limits.write_seconds):
                 await self.response.write_eof(rest)
-        except (ConnectionError, TimeoutError, BufferError) as error:
+        except _LOST as error:
             log.info("a client left before the end: %s", error or type(error).__name__)
 
-    async def _something(self, patience: float) -> None:
-        """Until there is something to write, or the client has heard nothing for so long."""
-        # One of these for each word of each stream: a bare timer is the cheapest way to wait.
-        timer = asyncio.get_running_loop().call_later(patience, self._some.set)
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the client has not taken all that was written: then a write may have to wait."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
+    def _ring(self) -> None:
+        # One timer for all words of a stream: it looks when it goes off what has come meanwhile.
+        left = self._written_at + self._patience - self._loop.time()
+        if left <= 0 and self._attending is None:
+            self._attend()
+        self._timer = self._loop.call_later(
+            left if left > 0 else self._limits.keepalive, self._ring
+        )
+
+    def _attend(self) -> None:
+        # It ends with the stream: `rest` sees to that.
+        self._attending = self._loop.create_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
         try:
-            await self._some.wait()
-        finally:
-            timer.cancel()
+            data = self._taken() or KEEPALIVE
+            while data:
+                async with asyncio.timeout(self._limits.write_seconds):
+                    await self._write(data)
+                data = self._taken()
+        except _LOST as error:
+            self._lose(error)
+        self._attending = None
 
     async def _write(self, data: bytes) -> None:
-        async with asyncio.timeout(self._limits.write_seconds):
-            await self.response.write(data)
+        self._written_at = self._loop.time()
+        self._patience = self._limits.keepalive
+        await self.response.write(data)
+
+    def _lose(self, error: Exception) -> None:
+        log.info("a client of a stream is gone: %s", error or type(error).__name__)
+        self._lost = True
+        self._gone()
 
     def _taken(self) -> bytes:
         if self._size > MOST_WAITING:
@@ -91,5 +147,9 @@ class EventStream:
         data = b"".join(self._waiting)
         self._waiting.clear()
         self._size = 0
-        self._some.clear()
+        self._due = False
         return data
+
+
+def _nobody_minds() -> None:
+    """For a stream that nothing depends on."""

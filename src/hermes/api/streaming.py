@@ -1,6 +1,5 @@
 """One turn told into a stream while it goes on: the same for every route that streams."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 
 import anyio
@@ -19,30 +18,23 @@ async def tell_turn(
     entry: Entry, stream: EventStream, app: App, ask: Ask, slot: Slot, hear: Emit
 ) -> ApiError | None:
     """What went wrong when words were out already; what kept it from beginning is raised."""
-    failure: ApiError | None = None
-    # Of these there is one for each stream: asyncio's own group takes less than anyio's.
     with anyio.CancelScope() as scope:
-        async with asyncio.TaskGroup() as group:
-            pumps: list[asyncio.Task[None]] = []
 
-            async def listen(event: Event) -> None:
-                if isinstance(event, RunStarted):
-                    await stream.open()
-                    pumps.append(group.create_task(stream.pump(scope)))
-                await hear(event)
+        async def listen(event: Event) -> None:
+            if isinstance(event, RunStarted):
+                await stream.open(scope.cancel)
+            await hear(event)
+            await stream.flush()
 
-            try:
-                await entry.enter(app, ask, listen, slot)
-            except ApiError as error:
-                failure = error
-            except HermesError as error:
-                failure = from_hermes(error)
-            finally:
-                for pump in pumps:
-                    pump.cancel()
-    if failure is not None and not stream.opened:
-        raise failure
-    return failure
+        try:
+            await entry.enter(app, ask, listen, slot)
+        except (ApiError, HermesError) as error:
+            if not stream.opened:
+                raise
+            return error if isinstance(error, ApiError) else from_hermes(error)
+        finally:
+            stream.rest()
+    return None
 
 
 async def stream_turn(

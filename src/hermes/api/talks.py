@@ -28,11 +28,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,255}")
 
 
 class Place(Struct, frozen=True):
-    """Where the turn runs. `past` must still be written down, when the session is new."""
+    """Where the turn runs. `past` must still be written down, when the session is new.
+
+    `supposed`: nobody has looked whether there is such a session; writing it will tell.
+    """
 
     session: Session
     new: bool
     past: Sequence[Message] = ()
+    supposed: bool = False
 
 
 def header_name(value: str | None, header: str) -> str:
@@ -57,11 +61,20 @@ class Talks:
         self._known: OrderedDict[str, None] = OrderedDict()
         self._busy: set[str] = set()
 
-    async def find(self, app: App, prompt: Prompt, named: str, key: str) -> Place:
-        """`named` and `key` are what the headers say; the place is to be given to `leave`."""
-        place = await (
-            self._named(app, prompt, named, key) if named else self._unnamed(app, prompt, key)
-        )
+    async def find(
+        self, app: App, prompt: Prompt, named: str, key: str, *, sure: bool = False
+    ) -> Place:
+        """`named` and `key` are what the headers say; the place is to be given to `leave`.
+
+        `sure` wants a place that is not only supposed to be free.
+        """
+        if named:
+            place = await self._named(app, prompt, named, key)
+        elif prompt.past:
+            place = await self._going_on(app, prompt, key)
+        else:
+            identity = await self._free(app, prompt, sure=sure)
+            place = Place(_fresh(app, identity, key), new=True, supposed=not sure)
         if named and named in self._busy:
             raise SessionBusy(
                 f"Session {named} is in the middle of a turn.", hint="Wait for its end."
@@ -70,8 +83,11 @@ class Talks:
         return place
 
     def leave(self, place: Place) -> None:
-        """The turn is over."""
+        """The turn is over, or there was a session already: who begins anew goes elsewhere."""
         self._busy.discard(place.session.id)
+        if place.supposed:
+            self._known[place.session.id] = None
+            _bound(self._known)
 
     def remember(self, app: App, past: Iterable[Message], session: str) -> None:
         """The talk has come this far: who goes on from here goes on in this session."""
@@ -83,9 +99,7 @@ class Talks:
             return Place(session, new=False)
         return Place(_fresh(app, named, key), new=True, past=prompt.past)
 
-    async def _unnamed(self, app: App, prompt: Prompt, key: str) -> Place:
-        if not prompt.past:
-            return Place(_fresh(app, await self._free(app, prompt), key), new=True)
+    async def _going_on(self, app: App, prompt: Prompt, key: str) -> Place:
         remembered = self._ends.pop(self._end(app, prompt.past), "")
         if remembered and remembered not in self._busy:
             session = await _get(app, remembered)
@@ -107,17 +121,14 @@ class Talks:
                 return Place(session, new=False)
         return Place(_fresh(app, _chance(), key), new=True, past=prompt.past)
 
-    async def _free(self, app: App, prompt: Prompt) -> str:
-        """An id that no session has: one that can be found again, if there is one left."""
+    async def _free(self, app: App, prompt: Prompt, *, sure: bool) -> str:
+        """An id that no session is known to have: one that can be found again, if one is left."""
         for twin in range(TWINS):
             identity = self._identity(app, prompt, twin)
-            if identity in self._known:
+            if identity in self._known or (sure and await _get(app, identity) is not None):
                 continue
-            exists = await _get(app, identity) is not None
-            if not exists and identity not in self._busy:
+            if identity not in self._busy:
                 return identity
-            self._known[identity] = None
-            _bound(self._known)
         return _chance()
 
     def _identity(self, app: App, prompt: Prompt, twin: int) -> str:

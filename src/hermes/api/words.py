@@ -37,8 +37,9 @@ class Stream:
     def __init__(self) -> None:
         self._before = ""
         self._cut = False
-        self._out = ""
+        self._out: list[str] = []
         self._now = ""
+        self._sent = ""
         self._behind = False
         self.broken = False
 
@@ -49,37 +50,37 @@ class Stream:
 
     def delta(self, text: str) -> str:
         """What to send now that the answer has grown by this."""
-        self._now += text
-        if self.broken or (self._behind and self._out.startswith(self._now)):
+        if self.broken or not text:
             return ""
         if not self._behind:
-            begins = not self._out
-            self._out += text
-            return self._lead(text) if begins else text
-        return self._catch_up()
+            self._out.append(text)
+            return text if len(self._out) > 1 else self._lead(text)
+        self._now += text
+        return "" if self._sent.startswith(self._now) else self._catch_up()
 
     def reset(self) -> None:
         """The answer starts over."""
         self._now = ""
-        self._behind = bool(self._out)
+        self._sent = "".join(self._out)
+        self._behind = bool(self._sent)
 
     def said(self, answer: Assistant) -> str:
         """The answer is whole and kept; returns what of it was not sent yet."""
-        self._now = answer.text
+        self._now, self._sent = answer.text, "".join(self._out)
         more = "" if self.broken else self._catch_up()
         self._before = joined(self._before, answer.text, cut=self._cut)
         self._cut = answer.stop is Stop.LENGTH
-        self._out = self._now = ""
+        self._out = []
         self._behind = False
         return more
 
     def _catch_up(self) -> str:
-        if not self._now.startswith(self._out):
+        if not self._now.startswith(self._sent):
             self.broken = True
             return ""
-        begins = not self._out
-        more = self._now[len(self._out) :]
-        self._out = self._now
+        begins = not self._sent
+        more = self._now[len(self._sent) :]
+        self._out = [self._now]
         self._behind = False
         return self._lead(more) if begins and more else more
 

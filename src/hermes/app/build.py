@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
 from msgspec import Struct, structs
 
 from hermes.agent.guard import GuardLimits
@@ -13,6 +12,7 @@ from hermes.app.chats import ChatSettings
 from hermes.app.codex import Codex, CodexNear, open_codex
 from hermes.app.compressing import Means, compressing_of
 from hermes.app.context import Briefing
+from hermes.app.embedded import open_models
 from hermes.app.later import Homecoming
 from hermes.app.learning import Learning
 from hermes.app.leave import approval_desk
@@ -149,7 +149,7 @@ class App:
             ("home", str(self.home.path)),
             ("tools", ", ".join(self.tools) or "none"),
             ("sandbox", self.toolbox.sandboxes.describe(self._source)),
-            *([("runtime", self.codex.current())] if self.codex.on else []),
+            *([("runtime", self.codex.status())] if self.codex.on else []),
         ]
 
 
@@ -199,9 +199,9 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         store = await stack.enter_async_context(open_store(home.state_db, clock))
         blobs = FileBlobs(home.cache / "blobs")
         wanted = _flags(choices)
-        desk = ModelDesk(home, env, model_settings(loaded.config), blobs, clock, wanted)
-        stack.push_async_callback(_close_shielded, desk)
         door = stack.enter_context(Door())
+        desk = ModelDesk(home, env, model_settings(loaded.config), blobs, clock, wanted)
+        await stack.enter_async_context(open_models(desk, env, door))
         later = Homecoming(store)
         processes = await stack.enter_async_context(
             open_registry(
@@ -224,7 +224,7 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         )  # fmt: skip
         toolbox = bench.toolbox(choices.toolsets, choices.without)
         chats = ChatSettings(loaded.config)
-        approvals = approval_desk(loaded.config, env, store, clock, desk)
+        approvals = approval_desk(loaded.config, env, store, clock, desk, outgoing)
         turns = structs.replace(
             _turn_settings(home, loaded.config, env, choices, learning, clock),
             purse=Purse(store, clock, _caps(loaded.config)),
@@ -296,11 +296,6 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
             origin=Origin(source=choices.source, cwd=choices.workspace),
         )
         yield App(home, loaded, store, parts)
-
-
-async def _close_shielded(desk: ModelDesk) -> None:
-    with anyio.CancelScope(shield=True):
-        await desk.aclose()
 
 
 def _flags(choices: Choices) -> Flags:

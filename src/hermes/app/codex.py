@@ -17,6 +17,7 @@ from hermes.app.planner import StandardPlanner
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
+from hermes.config.sections.models import Compression
 from hermes.config.sections.work import McpServer
 from hermes.config.variables import secret_values
 from hermes.kit.clock import Clock
@@ -68,6 +69,8 @@ LENT = frozenset(
 """Tools of ours that codex may call; for files and commands it has its own."""
 STRICT = frozenset({"api_server", "subagent"})
 """Sources whose askers say which tools there are in a turn, which codex would not keep to."""
+NEVER = 1_000_000_000_000
+"""Tokens that no thread has: codex shortens none before nine tenths of its window are full."""
 NEEDED = "terminal"
 """Who may not run commands here may not let codex run them either."""
 
@@ -144,6 +147,21 @@ def mcp_servers(servers: Mapping[str, McpServer]) -> dict[str, object]:
     return given
 
 
+def thread_config(config: Config) -> dict[str, object]:
+    """What each thread is given beside codex's own settings."""
+    given: dict[str, object] = {}
+    if servers := mcp_servers(config.mcp_servers):
+        given["mcp_servers"] = servers
+    if config.compression.codex_app_server_auto == "off":
+        given["model_auto_compact_token_limit"] = NEVER
+    return given
+
+
+def compact_at(settings: Compression) -> float:
+    """The share of its window from which on we have a thread shortened; 0 leaves it to codex."""
+    return settings.threshold if settings.codex_app_server_auto == "hermes" else 0.0
+
+
 def closed_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str]:
     """What a command of codex shall not see: this home, and the keys of the person.
 
@@ -177,6 +195,11 @@ class Codex:
 
     def current(self) -> str:
         return CODEX if self.on else AUTO
+
+    def status(self) -> str:
+        """Who runs the turns, and how much of the account is used up as far as codex told."""
+        used = self._parts.service.limits.words if self._parts is not None else ""
+        return f"{self.current()} (used: {used})" if used else self.current()
 
     async def choose(self, name: str) -> str:
         """Counts from the next message on, and after a restart. Returns a sentence for people."""
@@ -299,11 +322,12 @@ class CodexPlanner:
 
         near = self._near
         model = session.model or near.flags.model or near.config.main_model.default
-        servers = mcp_servers(near.config.mcp_servers)
         settings = Settings(
             model=model.removeprefix("openai/"),
             effort=session.effort or near.config.agent.reasoning_effort or "",
-            config={"mcp_servers": servers} if servers else {},
+            config=thread_config(near.config),
+            parent=session.parent,
+            compact_at=compact_at(near.config.compression),
             closed=await run_sync(closed_paths, near.home, near.env, scope.workspace),
         )
         tools = {name: tool for name, tool in offered.items() if name in LENT}

@@ -165,11 +165,6 @@ def _read(path: Path, within: Path) -> str:
 @lru_cache(maxsize=8)
 def _checked(text: str) -> str:
     """A paragraph that tells the agent whom to obey is named, not shown."""
-    from hermes.changes.scan import suspicion  # noqa: PLC0415 - few folders have such a file
+    from hermes.changes.scan import checked  # noqa: PLC0415 - few folders have such a file
 
-    if not suspicion(text):
-        return text
-    return "\n\n".join(
-        f"[BLOCKED: this paragraph {why}]" if (why := suspicion(part)) else part
-        for part in text.split("\n\n")
-    )
+    return checked(text)

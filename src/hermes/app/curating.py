@@ -10,6 +10,9 @@ from hermes.schema.scope import OWNER
 
 log = logging.getLogger(__name__)
 
+AT_ONCE = 5
+"""Entries of memory whose removal is proposed in one go."""
+
 
 async def curate_when_due(app: App) -> None:
     """As often as the settings say, and only after a while in which nothing was said."""
@@ -28,6 +31,23 @@ async def curate_when_due(app: App) -> None:
         return
     for one in found:
         log.info("skill %s is now %s: not used for %d days", one.name, one.becomes, one.days)
+    if settings.consolidate:
+        try:
+            await propose_merges(app)
+        except HermesError as error:
+            log.warning("no merges could be proposed: %s", error)
+
+
+async def propose_merges(app: App) -> None:
+    """What says the same twice waits for the person as proposals."""
+    from hermes.memory.doubles import find_doubles, propose_removal  # noqa: PLC0415 - once a week
+
+    proposals = list(await app.learning.curator.propose_merges(ages_of(app.config).keep))
+    for double in (await find_doubles(app.learning.notebook))[:AT_ONCE]:
+        proposal = await propose_removal(app.learning.notebook, double)
+        proposals += [proposal] if proposal is not None else []
+    for one in proposals:
+        log.info("proposed: %s (%s)", one.summary, one.why)
 
 
 async def _is_idle(app: App, long: timedelta) -> bool:

@@ -16,7 +16,7 @@ from hermes.commands.registry import standard_commands
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.gateway.door import ChatDoor
-from hermes.gateway.gateway import Gateway, House, Lent, nobody_waits
+from hermes.gateway.gateway import Gateway, GatewayRules, House, Lent, nobody_waits
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.letters import platform_of
 from hermes.gateway.mirror import Mirror
@@ -25,6 +25,7 @@ from hermes.gateway.pairing import Pairing
 from hermes.gateway.quotas import Quotas
 from hermes.gateway.shortcuts import shortcuts_from
 from hermes.gateway.targets import Unreached, homes_from, parse_targets, resolve
+from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address
@@ -46,7 +47,10 @@ def build_door(app: App, channels: Mapping[str, Channel], *, multiplexed: bool) 
 
 
 class ChatParts(Struct, frozen=True, kw_only=True):
-    """`lent` are channels of other profiles; `park` sets interrupted turns aside."""
+    """`lent` are channels of other profiles; `park` sets interrupted turns aside.
+
+    `retry` says how soon whatever fails is tried again, if not as usual.
+    """
 
     channels: Mapping[str, Channel]
     door: ChatDoor
@@ -57,6 +61,7 @@ class ChatParts(Struct, frozen=True, kw_only=True):
     linger: Callable[[], Awaitable[None]] = nobody_waits
     restart: Callable[[], None] | None = None
     park: bool = False
+    retry: Backoff | None = None
 
 
 def build_gateway(app: App, parts: ChatParts) -> Gateway:
@@ -95,11 +100,22 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
     rules = gateway_rules(app.config, app.chats)
     if parts.park:
         rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
+    if parts.retry is not None:
+        rules = _retried(rules, parts.retry)
     built.append(Gateway(house, rules))
     app.later.chats.is_answered_by(built[0].actors.wake)
     app.reviews.is_delivered_by(built[0].posted)
     app.outgoing.is_delivered_by(built[0].posted)
     return built[0]
+
+
+def _retried(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
+    return structs.replace(
+        rules,
+        actors=structs.replace(rules.actors, backoff=backoff),
+        delivery=structs.replace(rules.delivery, backoff=backoff),
+        supervisor=structs.replace(rules.supervisor, backoff=backoff),
+    )
 
 
 def chat_folder(home: Home, config: Config, env: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ import anyio
 from msgspec import Struct
 
 from hermes.app.models import ModelDesk
+from hermes.approvals.answering import Carrier
 from hermes.approvals.desk import ApprovalDesk, Limits
 from hermes.approvals.policy import Mode, Rules
 from hermes.config.env import Env
@@ -22,7 +23,7 @@ _ON = frozenset({"1", "true", "yes", "on"})
 
 
 def approval_desk(
-    config: Config, env: Env, store: Store, clock: Clock, models: ModelDesk
+    config: Config, env: Env, store: Store, clock: Clock, models: ModelDesk, carrier: Carrier
 ) -> ApprovalDesk:
     settings = config.approvals
     rules = Rules(
@@ -35,7 +36,9 @@ def approval_desk(
         home=str(user_home(env)),
     )
     limits = Limits(approval=settings.timeout, clarify=config.agent.clarify_timeout)
-    return ApprovalDesk(store, clock, rules, limits, _Opinion(config, models))
+    desk = ApprovalDesk(store, clock, rules, limits, _Opinion(config, models))
+    desk.carried_by(carrier)
+    return desk
 
 
 class _Opinion(Struct, frozen=True):

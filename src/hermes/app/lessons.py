@@ -21,6 +21,10 @@ from hermes.skills.shelf import Skill
 from hermes.skills.usage import Record
 from hermes.tools.skills.listing import filled
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes.skills.bundles import Bundle
+
 EVERYTHING = "all"
 
 
@@ -94,9 +98,10 @@ class KeptLessons:
     def skill_named(self, name: str) -> str:
         shelf = self._learning.shelf
         found = shelf.find(name) or shelf.find(name.replace("_", "-"))
-        if found is None or found.name in self._learning.here((), ()).disabled:
-            return ""
-        return found.name
+        if found is None:
+            bundle = self._bundle(name)
+            return "" if bundle is None else bundle.name
+        return "" if found.name in self._learning.here((), ()).disabled else found.name
 
     async def opened(self, name: str, session: str) -> str:
         return await run_sync(self._opened, name, session)
@@ -122,6 +127,28 @@ class KeptLessons:
         return f"{head}\n\n{body}"
 
     def _opened(self, name: str, session: str) -> str:
+        bundle = self._bundle(name) if self._learning.shelf.find(name) is None else None
+        if bundle is None:
+            return self._followed(name, session)
+        disabled = self._learning.here((), ()).disabled
+        there = [
+            one for one in bundle.skills if one not in disabled and self._learning.shelf.find(one)
+        ]
+        missing = [one for one in bundle.skills if one not in there]
+        if not there:
+            raise UsageError(f"None of the skills of {name} is here.", hint="/skills lists them.")
+        parts = [self._followed(one, session) for one in there]
+        if missing:
+            parts.append(f"[Not here, of the same bundle: {', '.join(missing)}.]")
+        return "\n\n".join([*parts, bundle.instruction]).strip()
+
+    def _bundle(self, name: str) -> "Bundle | None":
+        from hermes.skills.bundles import bundle_named  # noqa: PLC0415 - few people have any
+
+        home = self._home.path
+        return bundle_named(home, name) or bundle_named(home, name.replace("_", "-"))
+
+    def _followed(self, name: str, session: str) -> str:
         skill = self._found(name)
         self._learning.usage.used(skill.name)
         body = filled(self._learning.shelf.read(skill).body, skill, session)

@@ -1,6 +1,8 @@
 """Which model a session talks to: the flags, its own past, or the settings decide."""
 
 import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
 from msgspec import structs
@@ -12,15 +14,26 @@ from hermes.models.address import shown_url
 from hermes.models.build import build_model
 from hermes.models.discover import find_local, list_models
 from hermes.models.pool import KeyPool
+from hermes.models.profile import Profile
 from hermes.models.resilient import Resilient
 from hermes.models.resolve import ModelUnnamed, Resolved, resolve, resolve_live
-from hermes.models.settings import CustomProvider, Flags, ModelSettings
+from hermes.models.settings import CustomProvider, Flags, LocalServer, ModelSettings
 from hermes.ports.blobs import Blobs
 from hermes.ports.model import Model
 from hermes.schema.errors import ConfigError
 from hermes.schema.sessions import Session
 
+if TYPE_CHECKING:
+    from hermes.models.embedded.engine import Engine
+
 log = logging.getLogger(__name__)
+
+WEIGHTS = "local-model"
+"""The folder of embedded models, in the root that all profiles share."""
+
+
+def with_weights(settings: ModelSettings, home: Home) -> ModelSettings:
+    return structs.replace(settings, weights=f"file://{home.root / WEIGHTS}")
 
 
 class ModelDesk:
@@ -41,13 +54,18 @@ class ModelDesk:
     ) -> None:
         self._home = home
         self._env = env
-        self._settings = settings
+        self._settings = with_weights(settings, home)
+        self._engine: Callable[[], Engine] | None = None
         self._blobs = blobs
         self._clock = clock
         self._given = given
         self._built: dict[Flags, Resilient] = {}
         self._outworn: list[Resilient] = []
         self._pool = KeyPool(home.auth, clock)
+
+    def embeds(self, engine: Callable[[], "Engine"]) -> None:
+        """What runs the models that need no server; without it they can only be chosen."""
+        self._engine = engine
 
     async def find(self) -> Model:
         """The model a new session would get. Raises `ConfigError` when there is none."""
@@ -117,10 +135,28 @@ class ModelDesk:
             self._built = {}
         if flags not in self._built:
             resolved = await self.resolve(flags)
-            self._built[flags] = build_model(resolved, self._blobs, self._clock, self._pool.memory)
+            self._built[flags] = build_model(
+                resolved, self._blobs, self._clock, self._pool.memory, self._engine
+            )
         return self._built[flags]
 
     async def resolve(self, flags: Flags) -> Resolved:
         env = self._env.get
         settings = await self._pool.renewed(self._settings)
-        return await resolve_live(settings, env, flags, lambda: find_local(env), list_models)
+        return await resolve_live(settings, env, flags, self._look_around, list_models)
+
+    async def _look_around(self) -> Sequence[LocalServer]:
+        """Servers of this machine; and last the model that needs none, if it is here."""
+        from hermes.models.embedded.target import found_here  # noqa: PLC0415 - a last resort
+
+        return [*await find_local(self._env.get), *found_here(self._home.root)]
+
+    def is_small(self, session: Session) -> bool:
+        """Whether its model has enough to do with what it is asked."""
+        named = session.model, session.provider
+        small = [one for one in self._built.values() if one.profile.tools]
+        return any((one.name, one.provider) == named for one in small)
+
+    def profile_of(self, model: object) -> Profile:
+        """What a model of this desk can do, and how it wants to be asked."""
+        return model.profile if isinstance(model, Resilient) else Profile()

@@ -8,7 +8,7 @@ from msgspec import Struct
 from hermes.models.discover import find_local, list_models
 from hermes.models.providers import PROVIDERS
 from hermes.models.resolve import Target, resolve
-from hermes.models.settings import Flags, Lookup, ModelSettings
+from hermes.models.settings import Flags, LocalServer, Lookup, ModelSettings
 from hermes.schema.errors import ConfigError, ModelError
 
 PATIENCE = 5.0
@@ -37,7 +37,7 @@ async def reachable(settings: ModelSettings, env: Lookup) -> Sequence[Offer]:
                 models=tuple(server.models),
                 local=True,
             )
-            for server in await find_local(env)
+            for server in [*await find_local(env), *_embedded(settings)]
         )
 
     async def ask(target: Target) -> None:
@@ -51,6 +51,14 @@ async def reachable(settings: ModelSettings, env: Lookup) -> Sequence[Offer]:
     known = {offer.base_url for offer in found}
     others = [asked[target.provider] for target in targets]
     return [*found, *(offer for offer in others if offer.base_url not in known)]
+
+
+def _embedded(settings: ModelSettings) -> Sequence[LocalServer]:
+    """The models that run inside Hermes, as far as they are here."""
+    from hermes.models.embedded.place import place_at  # noqa: PLC0415 - for lists only
+    from hermes.models.embedded.target import found_in  # noqa: PLC0415 - as above
+
+    return found_in(place_at(settings.weights)) if settings.weights else ()
 
 
 async def _ask(target: Target) -> Offer:

@@ -20,7 +20,10 @@ async def _load(blobs: Blobs, path: anyio.Path) -> Media:
         async with await path.open("rb") as file:
             data = await file.read(MAX_PICTURE + 1)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}.",
+            hint="Check the name, and that you may read it.",
+        ) from error
     kind = picture_kind(data)
     if kind is None:
         raise UsageError(f"{path} is no picture.", hint="PNG, JPEG, GIF and WebP are understood.")

@@ -1,7 +1,7 @@
 """Choose what a turn runs with: model, prompt, tools and limits."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
@@ -83,7 +83,7 @@ class StandardPlanner:
         self._soul = _Soul(soul)
         self._clock = clock
         self._counsel: Counsel | None = None
-        self._sorted_out: dict[tuple[str, Role], tuple[Mapping[str, Tool], Sequence[Restores]]] = {}
+        self._sorted_out: dict[tuple[str, Role], _Offer] = {}
 
     def asks(self, counsel: Counsel) -> None:
         """Whom turns turn to when they may not decide by themselves."""
@@ -95,9 +95,12 @@ class StandardPlanner:
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         model = await self._desk.model_for(session, _wish(self._chats.override(scope.address)))
-        tools, restoring = self._offered(scope)
-        for tool in restoring:
+        offer = self._offered(scope)
+        for tool in offer.restoring:
             tool.restore(session.id, history)
+        tools, unlisted = offer.told(self._toolbox, model.window)
+        if few := self._desk.profile_of(model).tools:
+            tools, unlisted = {name: tools[name] for name in few if name in tools}, ()
         purse = self._settings.purse
         fresh = partial(self.prompt, session, scope, model, tools)
         # The session's own prompt again, byte for byte, as long as its model stays.
@@ -115,30 +118,33 @@ class StandardPlanner:
             effort=session.effort or self._effort,
             clock=self._clock,
             counsel=self._counsel,
+            unlisted=unlisted,
         )
 
     def offered(self, scope: Scope) -> Mapping[str, Tool]:
         """The tools for who asks there."""
-        return self._offered(scope)[0]
+        return self._offered(scope).tools
 
-    def _offered(self, scope: Scope) -> tuple[Mapping[str, Tool], Sequence[Restores]]:
+    def _offered(self, scope: Scope) -> "_Offer":
         """What the place offers, as far as the one who asks may use it; and what has a memory."""
         # A session may go on elsewhere than it began: where it is asked from is what counts.
         platform = platform_of(scope.address.channel) if scope.address else scope.source
         asked = (platform, scope.role)
-        if asked not in self._sorted_out:
-            tools = self._toolbox.on(platform)
+        tools = self._toolbox.on(platform)
+        known = self._sorted_out.get(asked)
+        if known is None or known.out_of is not tools:
             powers = self._chats.powers(platform, scope.role)
             specs = offered(powers, (tool.spec for tool in tools.values()), tools_of)
             chosen = {spec.name: tools[spec.name] for spec in specs}
-            restoring = [tool for tool in chosen.values() if isinstance(tool, Restores)]
-            self._sorted_out[asked] = chosen, restoring
-        return self._sorted_out[asked]
+            known = self._sorted_out[asked] = _Offer(tools, chosen)
+        return known
 
     def prompt(
         self, session: Session, scope: Scope, model: Named, tools: Mapping[str, Tool]
     ) -> str:
         """The prompt of a session that begins now, or has to be told anew what it stands on."""
+        if words := self._desk.profile_of(model).prompt:
+            return self._short_prompt(words, session, scope)
         brief = self._brief(scope, model, tools)
         return build_prompt(
             PromptFacts(
@@ -156,6 +162,15 @@ class StandardPlanner:
                 memory=brief.memory,
             )
         )
+
+    def _short_prompt(self, words: str, session: Session, scope: Scope) -> str:
+        """For a model that takes minutes over what others read in a moment.
+
+        It is the same in all folders, so that it is read once: paths there are relative anyway.
+        """
+        today = self._clock.now().astimezone().date()
+        parts = [words, f"Today is {today:%A, %Y-%m-%d}.", self.told_here(session, scope)]
+        return "\n\n".join(part for part in parts if part)
 
     def _brief(self, scope: Scope, model: Named, tools: Mapping[str, Tool]) -> Brief:
         if self._settings.briefing is None:
@@ -178,6 +193,23 @@ class StandardPlanner:
             self._settings.personality(session.personality),
         ]
         return "\n\n".join(part for part in parts if part)
+
+
+class _Offer:
+    """The tools for some place and role, `out_of` all that are there; and what has a memory."""
+
+    def __init__(self, out_of: Mapping[str, Tool], tools: Mapping[str, Tool]) -> None:
+        self.out_of = out_of
+        self.tools = tools
+        self.restoring = [tool for tool in tools.values() if isinstance(tool, Restores)]
+        self._told: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
+
+    def told(self, toolbox: Toolbox, window: int) -> tuple[Mapping[str, Tool], Collection[str]]:
+        """The tools of a turn, and which of them its requests do not tell of."""
+        if window not in self._told:
+            found = toolbox.narrowed(self.tools, window)
+            self._told[window] = (found.tools, found.unlisted) if found else (self.tools, ())
+        return self._told[window]
 
 
 class EveryTurn:

@@ -47,14 +47,33 @@ class Outgoing:
     async def post(self, scope: Scope, target: str, text: str) -> Sequence[Posted]:
         goal, homes = self._goal(scope, target)
         rows = [(new_id("send"), address) for address in goal.addresses]
-        now = self._clock.now()
-        await self._store.commit(
-            *(post_reply(key, Reply(address=one, text=text, at=now)) for key, one in rows)
-        )
+        now, here = self._clock.now(), scope.address
+        # The session that asks for it knows; that of another place is told.
+        replies = [
+            (key, Reply(address=one, text=text, at=now, brought=one != here)) for key, one in rows
+        ]
+        await self._store.commit(*(post_reply(key, reply) for key, reply in replies))
         for _, address in rows:
             self._announce(address)
         sent = [Posted(_written(one), key, near=one in homes) for key, one in rows]
         return [*sent, *_unreached(goal)]
+
+    def home_of(self, scope: Scope) -> Address | None:
+        """The home channel of the platform where that is asked, or else another one."""
+        from hermes.app.places import places_of  # noqa: PLC0415 - as below
+
+        online = [scope.address.channel] if scope.address else []
+        homes = places_of(self._home, self._env, online).homes
+        return next((homes[name] for name in online if name in homes), None) or next(
+            iter(homes.values()), None
+        )
+
+    async def carry(self, key: str, address: Address, text: str) -> None:
+        """Into the outbox, once for the same key."""
+        await self._store.commit(
+            post_reply(key, Reply(address=address, text=text, at=self._clock.now()))
+        )
+        self._announce(address)
 
     def _goal(self, scope: Scope, target: str) -> tuple[Destinations, set[Address]]:
         from hermes.app.places import by_name, places_of  # noqa: PLC0415 - few turns send

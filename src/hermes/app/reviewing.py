@@ -62,7 +62,7 @@ class LookingBack:
         self._posted = posted
 
     def ended(self, turn: Turn, outcome: Outcome) -> None:
-        if self._parts.on:
+        if self._parts.on and not self._parts.models.is_small(turn.session):
             self._looking_back().ended(turn, outcome)
 
     def has_notice(self, session: str) -> bool:

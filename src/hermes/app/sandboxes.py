@@ -96,7 +96,11 @@ class Sandboxes:
     def describe(self, platform: str) -> str:
         """In a few words, what holds back the commands that come from there."""
         name = backend_on(self._parts.terminal, platform)
-        return refusal(name) or self._line(name, self._sandbox(name))
+        if why := refusal(name):
+            return why
+        sandbox = self._sandbox(name)
+        online = sandbox.wall and network_on(self._parts.terminal, platform)
+        return self._line(name, sandbox) + (", and have the network" if online else "")
 
     def _names(self) -> list[str]:
         terminal = self._parts.terminal
@@ -258,6 +262,11 @@ def wall_report(parts: SandboxParts) -> list[str]:
 
 def backend_on(terminal: Terminal, platform: str) -> str:
     return terminal.backend_by_platform.get(platform, terminal.backend)
+
+
+def network_on(terminal: Terminal, platform: str) -> bool:
+    """Whether commands from there have the network without asking."""
+    return terminal.network_by_platform.get(platform, terminal.network)
 
 
 def refusal(backend: str) -> str:

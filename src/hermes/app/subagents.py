@@ -25,6 +25,7 @@ def delegation_parts(
             summary=settings.max_summary_chars,
             budget=Budget(
                 steps=settings.max_iterations,
+                leave=settings.subagent_auto_approve,
                 patience=Patience(total=settings.child_timeout_seconds),
             ),
         ),

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hermes.app.checkpoints import checkpoints_of
 from hermes.app.learning import Learning
-from hermes.app.sandboxes import Sandboxes, SandboxParts, backend_on, refusal
+from hermes.app.sandboxes import Sandboxes, SandboxParts, backend_on, network_on, refusal
 from hermes.config.env import Env
 from hermes.config.home import Home, named_profiles, user_home
 from hermes.config.schema import Config
@@ -35,10 +36,13 @@ from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import MAX_TIMEOUT, find_shell
 from hermes.tools.toolsets import known_toolsets, tools_of
 
+if TYPE_CHECKING:
+    from hermes.tools.finding.narrowing import Narrowed, Room
+
 CLOSED = (
     ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
     "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
-    "webhook_subscriptions.json",
+    "webhook_subscriptions.json", "callback.key",
 )  # fmt: skip
 """What no tool may read or change in a home: whoever writes here decides where keys are sent."""
 
@@ -88,7 +92,9 @@ class Workbench(Struct, frozen=True):
         """Without the tools that run commands where the settings name no sandbox we have."""
         if not refusal(backend_on(self.config.terminal, platform)):
             deps = self._deps(sandboxes.on(platform), sandboxes.near, checkpoints)
-            return first_tools(replace(deps, own_tmp=partial(sandboxes.tmp_on, platform)))
+            network = network_on(self.config.terminal, platform)
+            own_tmp = partial(sandboxes.tmp_on, platform)
+            return first_tools(replace(deps, own_tmp=own_tmp, network=network))
         shell = tools_of(["terminal"])
         tools = first_tools(self._deps(sandboxes.near, sandboxes.near, checkpoints))
         return {name: tool for name, tool in tools.items() if name not in shell}
@@ -124,6 +130,8 @@ class Workbench(Struct, frozen=True):
             node=shutil.which("node", path=path),
             private=[user_home(self.env) / name for name in SECRETS],
             steering=[self.home.skills],
+            fetched=self.home.cache / "fetched",
+            our_folders=[self.home.cache / "sandbox", self.home.path / "plans"],
         )
 
     def _python(self, folder: Path) -> str:
@@ -158,9 +166,11 @@ class Toolbox:
         self._build = build
         self._left_out = left_out
         self.sandboxes = sandboxes
-        self._built: dict[str, Mapping[str, Tool]] = {}
+        self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
         self._asked_for = asked_for
         self._offered: dict[str, Mapping[str, Tool]] = {}
+        self._joined: dict[str, Tool] = {}
+        self._ours = frozenset(tools_of(known_toolsets()))
 
     def on(self, platform: str) -> Mapping[str, Tool]:
         """The tools offered there, by name."""
@@ -169,15 +179,38 @@ class Toolbox:
             self._offered[platform] = {
                 name: tool for name, tool in self._tools(platform).items() if name in names
             }
+            if self._asked_for is None:
+                self._offered[platform] = {**self._joined, **self._offered[platform]}
         return self._offered[platform]
 
+    def join(self, tools: Sequence[Tool]) -> None:
+        """Tools of servers and plugins, for every turn that begins from now on.
+
+        Where toolsets were asked for by hand, these were not.
+        """
+        off = {*self._config.agent.disabled_toolsets}
+        taken = [tool for tool in tools if tool.spec.toolset not in off]
+        self._joined |= {tool.spec.name: tool for tool in taken if tool.spec.name not in self._ours}
+        self._offered.clear()
+
+    def narrowed(self, tools: Mapping[str, Tool], window: int) -> "Narrowed | None":
+        """With most of them to be looked for, if they are too many to be told of; else None."""
+        if not self._joined:
+            return None
+        # Who has only our own tools never needs this.
+        from hermes.tools.finding.narrowing import narrowed  # noqa: PLC0415
+
+        found = narrowed(tools, self._ours, window, _room(self._config))
+        return found if found.unlisted else None
+
     def _tools(self, platform: str) -> Mapping[str, Tool]:
-        """One set for all platforms whose commands run in the same sandbox."""
-        backend = backend_on(self._config.terminal, platform)
-        if backend not in self._built:
+        """One set for all platforms whose commands run in the same sandbox, as far from there."""
+        terminal = self._config.terminal
+        where = backend_on(terminal, platform), network_on(terminal, platform)
+        if where not in self._built:
             tools = self._build(platform).items()
-            self._built[backend] = {name: it for name, it in tools if name not in self._left_out}
-        return self._built[backend]
+            self._built[where] = {name: it for name, it in tools if name not in self._left_out}
+        return self._built[where]
 
     def warnings(self, platform: str) -> list[str]:
         """Promises of the settings that are not kept there."""
@@ -205,6 +238,20 @@ def configured_toolsets(config: Config, platform: str) -> list[str]:
     chosen = given.get(platform) or given.get("cli", config.toolsets)
     everything = f"hermes-{platform}"
     return ["hermes-cli" if name == everything else name for name in chosen]
+
+
+def _room(config: Config) -> "Room":
+    from hermes.tools.finding.narrowing import Room  # noqa: PLC0415 - as in `Toolbox.narrowed`
+    from hermes.tools.finding.tool import Most  # noqa: PLC0415 - as above
+
+    given = config.tools.tool_search
+    return Room(
+        always=given.enabled is True,
+        never=given.enabled is False,
+        share=given.threshold_pct / 100,
+        bytes=given.max_bytes,
+        most=Most(usual=given.search_default_limit, most=given.max_search_limit),
+    )
 
 
 def _unkept_promises(config: Config, platform: str) -> list[str]:

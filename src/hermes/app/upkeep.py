@@ -73,7 +73,7 @@ class Upkeep:
         """Sessions that ended, or were last used, before that; the oldest go first."""
         now = self._app.clock.now()
         archive = self._app.store.seen_by(OWNER)
-        where = SessionFilter(started_before=now - age)
+        where = SessionFilter(started_before=now - age, reviews=True)
         pruned, kept = 0, 0
         while found := await archive.list(where, AT_ONCE, kept):
             old = [one.session.id for one in found if one.last_at < now - age]

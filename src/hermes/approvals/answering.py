@@ -1,5 +1,7 @@
 """Who may answer which question, and which one is meant."""
 
+from typing import Protocol
+
 from msgspec import Struct
 
 from hermes.approvals import wording
@@ -16,6 +18,18 @@ class Answerer(Struct, frozen=True, kw_only=True):
     principal: str = OWNER
     role: Role = Role.OWNER
     address: Address | None = None
+
+
+class Carrier(Protocol):
+    """Brings a member's question to the owner, who is not in the member's chat."""
+
+    def home_of(self, scope: Scope) -> Address | None:
+        """The owner's own chat; None when there is none. Looks at the settings on disk."""
+        ...
+
+    async def carry(self, key: str, address: Address, text: str) -> None:
+        """Once for the same key, also over a restart."""
+        ...
 
 
 def may_answer(who: Answerer, row: Asked) -> bool:

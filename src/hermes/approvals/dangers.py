@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
+from hermes.approvals.outward import git_words, outward
 from hermes.approvals.reads import is_private
 from hermes.approvals.ruin import is_recursive, operands
 from hermes.approvals.script import Found
@@ -25,7 +26,6 @@ _CODE = re.compile(
     r"os\.(system|remove|unlink|rmdir|kill|popen)|subprocess|shutil\.(rmtree|move)|rmtree|child_process"
     r"|unlinkSync|rmSync|\bsystem\s*\(|\bexec\s*\(|FileUtils"
 )
-_GIT_VALUES = listed("-C -c --git-dir --work-tree --namespace --super-prefix --config-env")
 _GIT_PROGRAMS = re.compile(
     r"(?i)^(core\.(sshCommand|fsmonitor|hooksPath|editor|pager|askPass|gitProxy)|alias\.|pager\."
     r"|diff\.|filter\.|merge\.|credential\.|gpg\.|protocol\.ext|uploadpack|sequence\.)|^--exec-path"
@@ -60,14 +60,6 @@ def _rm(args: Sequence[str]) -> str:
     if is_recursive(args):
         return "deletes folders with all that is in them"
     return "deletes by a pattern" if any("*" in one for one in operands(args)) else ""
-
-
-def git_words(args: Sequence[str]) -> list[str]:
-    """From the verb on: what stands before it says where, and with which settings."""
-    rest = list(args)
-    while rest and rest[0].startswith("-"):
-        rest = rest[2 if rest[0] in _GIT_VALUES else 1 :]
-    return rest
 
 
 def _git_configured(args: Sequence[str]) -> bool:
@@ -247,6 +239,9 @@ def danger_in(whole: Whole) -> str:
         return "runs what it has just fetched"
     if _sends_secrets(whole.found):
         return "may send secrets over the network"
+    for found in whole.found:
+        if why := outward(found):
+            return why
     return "cannot be read as a command" if whole.broken and not whole.found else ""
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from hermes.approvals import wording
 from hermes.approvals.answering import (
     Answerer,
+    Carrier,
     chosen_in,
     digest_in,
     is_for,
@@ -42,7 +43,7 @@ from hermes.ports.sink import Emit
 from hermes.ports.store import Store
 from hermes.schema import events
 from hermes.schema.questions import Asking, Choice, Question
-from hermes.schema.scope import OWNER, Role, Scope
+from hermes.schema.scope import OWNER, Address, Role, Scope
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class ApprovalDesk:
         self._judge = judge
         self._waiting: dict[str, anyio.Event] = {}
         self._leaving = False
+        self._carrier: Carrier | None = None
 
     @property
     def rules(self) -> Rules:
@@ -90,6 +92,10 @@ class ApprovalDesk:
 
     def seconds(self, kind: Asking) -> float:
         return self._limits.approval if kind is Asking.APPROVAL else self._limits.clarify
+
+    def carried_by(self, carrier: Carrier) -> None:
+        """Who brings members' questions to where the owner is."""
+        self._carrier = carrier
 
     def leave(self) -> None:
         """The house is closing: questions of turns that are cut off now stay for the next start."""
@@ -135,7 +141,9 @@ class ApprovalDesk:
                     return Ruling(allowed=False, why=why)
                 case Opinion.ESCALATE:
                     pass
-        if why := unreachable(scope, doubt):
+        why = unreachable(scope, doubt)
+        home = await self._owners_home(scope, doubt) if why else None
+        if why and home is None:
             return Ruling(allowed=False, why=why)
         if why := wording.unshowable(wish):
             return Ruling(allowed=False, why=why)
@@ -148,10 +156,22 @@ class ApprovalDesk:
             subject=wording.subject_of(wish),
             reason=wording.reason_of(wish),
             asked=OWNER if doubt.owner_only else scope.principal,
+            elsewhere=home is not None,
         )
-        asked = Asked(question=question, digest=digest, principal=scope.principal, wish=wish)
+        asked = Asked(
+            question=question, digest=digest, principal=scope.principal, wish=wish, address=home
+        )
         row = await self._put(scope, asked, tell)
         return wording.ruling_of(row, self._limits.approval)
+
+    async def _owners_home(self, scope: Scope, doubt: Doubtful) -> Address | None:
+        """Where a member's question can be put to the owner; guests bother nobody."""
+        carrier = self._carrier
+        asks = scope.attended and doubt.owner_only and scope.role is Role.MEMBER
+        if carrier is None or not asks:
+            return None
+        home = await anyio.to_thread.run_sync(carrier.home_of, scope)
+        return None if home == scope.address else home
 
     def _question(
         self, scope: Scope, kind: Asking, text: str, choices: tuple[str, ...]
@@ -180,7 +200,8 @@ class ApprovalDesk:
 
     async def _put(self, scope: Scope, asked: Asked, tell: Emit) -> Asked | None:
         """Ask, and wait; None when nobody answered."""
-        asked = structs.replace(asked, principal=scope.principal, address=scope.address)
+        where = asked.address or scope.address
+        asked = structs.replace(asked, principal=scope.principal, address=where)
         earlier = await self._earlier(scope.session, asked.digest)
         if earlier is not None and earlier.state == ANSWERED:
             used = structs.replace(earlier, state=USED)
@@ -198,6 +219,7 @@ class ApprovalDesk:
             if not await self._rows.change(earlier, asked):
                 # It was answered just now.
                 self._waiting[question.id].set()
+            await self._carry(asked)
             await tell(events.Asked(question))
             row = await self._wait(asked)
         except anyio.get_cancelled_exc_class():
@@ -210,6 +232,13 @@ class ApprovalDesk:
         answer = "" if row is None else row.answer or row.words
         await tell(events.Answered(question.id, answer, row.by if row else ""))
         return row
+
+    async def _carry(self, asked: Asked) -> None:
+        question = asked.question
+        if question.elsewhere and self._carrier is not None and asked.address is not None:
+            left = (question.until - self._clock.now()).total_seconds()
+            text = wording.as_post(structs.replace(question, elsewhere=False), left)
+            await self._carrier.carry(f"{question.id}:carried", asked.address, text)
 
     async def _take_back(self, asked: Asked) -> None:
         """Its turn is over: no later one may use an answer that came in the last moment."""
@@ -305,6 +334,8 @@ class ApprovalDesk:
     async def _reply_to(self, row: Asked, who: Answerer, words: str) -> Heard | None:
         if row.question.kind is Asking.APPROVAL:
             choice = wording.choice_in(words) or wording.choice_in(word_and_id(words)[0])
+            if choice is None and wording.nearly_a_choice(word_and_id(words)[0]):
+                return Heard(wording.unclear(row.question, words))
             if choice is None:
                 return None
             return await self.answer(who, choice, question=row.question.id)
@@ -326,6 +357,9 @@ class ApprovalDesk:
             if named:
                 return named
         bare = wording.choice_in(words) is not None
+        if not bare and wording.nearly_a_choice(first):
+            # A slip is asked about, unless any words may be an answer.
+            bare = not any(one.question.kind is Asking.CLARIFY for one in waiting)
         return [one for one in waiting if bare or one.question.kind is Asking.CLARIFY]
 
     async def waits(self) -> bool:

@@ -23,8 +23,11 @@ TIRED = (
     f"Not done: {MOST_REFUSALS} requests of this turn were not allowed, so nobody is asked again "
     "in it. Stop, say what you wanted to do and why, and let the user decide what comes next."
 )
-YES = frozenset({"yes", "y", "ok", "okay", "approve", "approved", "👍", "✅", "once"})
-NO = frozenset({"no", "n", "deny", "denied", "👎", "❌"})
+YES = frozenset(
+    {"yes", "y", "yep", "yeah", "ok", "okay", "approve", "approved", "👍", "✅", "once"}
+)
+NO = frozenset({"no", "n", "nope", "nah", "deny", "denied", "👎", "❌"})
+_LONGER = tuple(word for word in (*YES, *NO, "always", "session") if len(word) > 2)
 NOTHING = "Nothing waits for an answer here."
 
 _GIVEN = {
@@ -43,6 +46,37 @@ def choice_in(words: str) -> Choice | None:
     if word in NO:
         return Choice.DENY
     return Choice(word) if word in {"always", "session"} else None
+
+
+def nearly_a_choice(words: str) -> bool:
+    """Whether a single word looks like a slip of one that would decide."""
+    word = words.strip().strip(".!").lower()
+    if choice_in(word) is not None or not 3 <= len(word) <= 12 or not word.isalpha():
+        return False
+    return any(_is_slip(word, known) for known in _LONGER)
+
+
+def _is_slip(word: str, known: str) -> bool:
+    """Two letters swapped, or one or two too many, missing or wrong; the first one is right."""
+    if word[0] != known[0] or abs(len(word) - len(known)) > 2:
+        return False
+    if sorted(word) == sorted(known):
+        return True
+    row = list(range(len(known) + 1))
+    for number, letter in enumerate(word, 1):
+        before, row[0] = row[0], number
+        for place, other in enumerate(known, 1):
+            cost = min(row[place] + 1, row[place - 1] + 1, before + (letter != other))
+            before, row[place] = row[place], cost
+    return row[-1] <= (1 if len(known) < 6 else 2)
+
+
+def unclear(question: Question, words: str) -> str:
+    lasting = ", session, always" if Choice.ALWAYS in question.choices else ""
+    return (
+        f"I did not understand {visible_line(words, MOST_NAME)!r}, so nothing is decided yet. "
+        f"Answer yes{lasting} or no; the question waits on."
+    )
 
 
 def origin_of(scope: Scope) -> str:
@@ -106,6 +140,9 @@ def as_post(question: Question, seconds: float) -> str:
     more = [f"Reason: {visible_line(question.reason, MOST_REASON)}"] if question.reason else []
     if question.origin:
         more.append(f"Asked by: {visible_line(question.origin, 3 * MOST_NAME)}")
+    if question.elsewhere:
+        how = f"Only the owner can allow this, and was asked. Wait up to {_span(seconds)}."
+        return "\n".join([visible(question.text), ticks, shown, ticks, *more, how])
     lasting = Choice.ALWAYS in question.choices
     ways = (
         "/approve [session|always] or /deny [reason]" if lasting else "/approve or /deny [reason]"

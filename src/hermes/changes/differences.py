@@ -70,6 +70,8 @@ def proposed_in_full(proposal: Proposal) -> str:
     """All that would be done."""
     lines = [f"{short(proposal.id)}  {proposal.kind} {proposal.name}: {proposal.summary}"]
     lines.append(f"  proposed by {proposal.by}, {proposal.at.astimezone():%Y-%m-%d %H:%M}")
+    if proposal.why:
+        lines.append(f"  because: {proposal.why}")
     if origin := described(proposal.origin):
         lines.append(f"  from: {origin}")
     wanted = msgspec.json.decode(proposal.request, type=dict[str, object])

@@ -37,10 +37,14 @@ class Ledger:
         self._clock = clock
 
     async def apply(self, change: Change) -> Change:
-        """Carry it out. Raises `Drifted` when a file is not as expected, and changes nothing."""
-        await self._put(change, State.APPLYING, was="")
-        passing("ledger.noted")
-        await self._finish(change)
+        """Carry it out. Raises `Drifted` when a file is not as expected, and changes nothing.
+
+        Whoever gives up waiting meanwhile stops nothing: half of it would be left to a next start.
+        """
+        with anyio.CancelScope(shield=True):
+            await self._put(change, State.APPLYING, was="")
+            passing("ledger.noted")
+            await self._finish(change)
         return change
 
     async def settle(self) -> None:
@@ -78,8 +82,9 @@ class Ledger:
             why=f"undo of {done.id}",
             edits=tuple(structs.replace(e, before=e.after, after=e.before) for e in done.edits),
         )
-        await self.apply(reverse)
-        await self._put(done, State.UNDONE, was=State.APPLIED)
+        with anyio.CancelScope(shield=True):
+            await self.apply(reverse)
+            await self._put(done, State.UNDONE, was=State.APPLIED)
         return reverse
 
     async def forget(self, before: datetime) -> int:
@@ -109,6 +114,12 @@ class Ledger:
         found = await self._store.matters.find(_PROPOSAL, only_open=True)
         proposals = [msgspec.json.decode(one.body, type=Proposal) for one in found]
         return [one for one in proposals if kind in {None, one.kind}]
+
+    async def was_proposed(self, kind: str, name: str, summary: str) -> bool:
+        """Whether the same waits, or was decided about within the time that is remembered."""
+        found = await self._store.matters.find(_PROPOSAL)
+        proposals = (msgspec.json.decode(one.body, type=Proposal) for one in found)
+        return any((one.kind, one.name, one.summary) == (kind, name, summary) for one in proposals)
 
     async def proposal(self, name: str) -> Proposal:
         """One that waits. Raises `NotFound`."""

@@ -44,6 +44,16 @@ def suspicion(text: str) -> str:
     return next((why for why, rule in _FOUND if rule.search(plain)), "")
 
 
+def checked(text: str) -> str:
+    """The same, where a paragraph that tells the agent whom to obey is named, not shown."""
+    if not suspicion(text):
+        return text
+    return "\n\n".join(
+        f"[BLOCKED: this paragraph {why}]" if (why := suspicion(part)) else part
+        for part in text.split("\n\n")
+    )
+
+
 def _is_hidden(mark: str) -> bool:
     """Marks that turn the direction of writing, tags, and control characters."""
     code = ord(mark)

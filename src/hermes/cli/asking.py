@@ -9,6 +9,7 @@ from typing import TextIO
 
 from hermes.cli.export.plain import flat
 from hermes.kit.clock import Clock
+from hermes.kit.text import one_line
 from hermes.schema.questions import Asking, Choice, Question
 
 GLANCE = 0.2
@@ -25,38 +26,48 @@ def asked_at_terminal(
     *,
     interrupted: Callable[[], bool],
 ) -> str | None:
-    """The answer; None when the time was over, or when nobody wants to go on."""
-    choices = [flat(one) for one in question.choices]
-    if question.kind is Asking.CLARIFY:
-        lines = [f"  {number}. {one}\n" for number, one in enumerate(choices, 1)]
-        out.write("".join(lines) + "> ")
-    else:
-        named = " / ".join(f"[{one[0]}]{one[1:]}" for one in choices)
-        out.write(f"{named} (Enter alone denies): ")
-    out.flush()
-    # What was typed before anything was asked is no answer to it.
-    with suppress(termios.error, OSError):
-        termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
+    """The answer; None when the time was over, or when nobody wants to go on.
+
+    An answer to a request for approval that is not understood decides nothing: it is asked again.
+    """
 
     def over() -> bool:
         return interrupted() or clock.now() >= question.until
 
-    line = _line(stdin.fileno(), over)
-    if line is None:
-        out.write("\n")
+    out.write(_put(question, (question.until - clock.now()).total_seconds()))
+    out.flush()
+    # What was typed before anything was asked is no answer to it.
+    with suppress(termios.error, OSError):
+        termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
+    while (line := _line(stdin.fileno(), over)) is not None:
+        if question.kind is Asking.CLARIFY:
+            return line.strip() or None
+        if chosen := _meant(line, question.choices):
+            return chosen
+        out.write(
+            f"I did not understand {one_line(flat(line), 40)!r}, so nothing is decided yet.\n"
+        )
+        out.write(_put(question, (question.until - clock.now()).total_seconds()))
         out.flush()
-        return None
+    out.write("\n")
+    out.flush()
+    return None
+
+
+def _put(question: Question, seconds: float) -> str:
+    choices = [flat(one) for one in question.choices]
     if question.kind is Asking.CLARIFY:
-        return line.strip() or None
-    return _meant(line, question.choices)
+        return "".join(f"  {number}. {one}\n" for number, one in enumerate(choices, 1)) + "> "
+    named = " / ".join(f"[{one[0]}]{one[1:]}" for one in choices)
+    return f"{named}, within {max(1, round(seconds))} s (Enter alone denies): "
 
 
 def _meant(line: str, choices: tuple[str, ...]) -> str:
-    """Anything that is not clearly one of the choices refuses."""
-    word = line.strip().lower()
-    word = {"y": "once", "yes": "once", "n": "deny", "no": "deny"}.get(word, word)
+    """Nothing when it is not clearly one of the choices; Enter alone is a clear no."""
+    word = line.strip().strip(".!").lower()
+    word = {"": "deny", "y": "once", "yes": "once", "n": "deny", "no": "deny"}.get(word, word)
     chosen = _LETTERS.get(word, word)
-    return chosen if chosen in choices else Choice.DENY
+    return chosen if chosen in choices else ""
 
 
 def _line(fd: int, over: Callable[[], bool]) -> str | None:

@@ -1,10 +1,12 @@
 """The terminal UI brought together with an agent, and the terminal afterwards."""
 
+import asyncio
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import assert_never
+from contextlib import AbstractContextManager, ExitStack, closing
+from threading import Lock
+from typing import TypeAlias, assert_never
 
-import anyio
 from msgspec import structs
 
 from hermes.cli.boundary import complain
@@ -15,7 +17,6 @@ from hermes.config.dotenv import env_of
 from hermes.config.load import load_config
 from hermes.kit.clock import SystemClock
 from hermes.local import partner as local
-from hermes.local.meet import meet
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Digest, SessionFilter
@@ -28,18 +29,30 @@ _KEPT = 400
 """Lines of what was said that are left in the terminal afterwards."""
 
 
-def talk(args: Namespace, context: CliContext) -> int:
+Find: TypeAlias = Callable[[], AbstractContextManager[local.Partner]]
+"""Finds somebody to talk to, for as long as the context lasts."""
+
+
+def talk(args: Namespace, context: CliContext, *, headless: bool = False) -> int:
+    """The screen comes first, the agent while the person begins to type."""
     start = structs.replace(start_of(args), person=True, screen=True)
     home = context.home()
-    with meet(home, context.env, start) as partner:
-        setting = Setting(
-            history=home.path / "cli_history",
-            clock=SystemClock(),
-            look=look_of(context),
-            signals=True,
-        )
-        ended = show(AtTerminal(partner, context), setting)
-        _leave(context, partner, ended.text)
+    setting = Setting(
+        history=home.path / "cli_history",
+        clock=SystemClock(),
+        look=look_of(context),
+        signals=True,
+        headless=headless,
+    )
+
+    def find() -> AbstractContextManager[local.Partner]:
+        from hermes.local.meet import meet
+
+        return meet(home, context.env, start)
+
+    with closing(AtTerminal(find, context)) as companion:
+        ended = show(companion, setting)
+        _leave(context, companion.now, ended.text)
     if ended.trouble is not None:
         complain(ended.trouble)
     return ended.code
@@ -55,13 +68,13 @@ def look_of(context: CliContext) -> str:
     return "light" if ground in {"7", "15"} else "dark"
 
 
-def _leave(context: CliContext, partner: local.Partner, text: str) -> None:
+def _leave(context: CliContext, now: tui.Now, text: str) -> None:
     """The screen of before comes back: the end of what was said goes there."""
     lines = text.splitlines()
     if len(lines) > _KEPT:
         lines = [f"… {len(lines) - _KEPT:,} lines before …", *lines[-_KEPT:]]
-    if partner.state.started:
-        lines.append(f"Go on later with: hermes -r {partner.state.session}")
+    if now.started:
+        lines.append(f"Go on later with: hermes -r {now.session}")
     context.stdout.write("".join(line + "\n" for line in lines))
     context.stdout.flush()
 
@@ -69,12 +82,35 @@ def _leave(context: CliContext, partner: local.Partner, text: str) -> None:
 class AtTerminal:
     """An agent as the terminal UI knows it."""
 
-    def __init__(self, partner: local.Partner, context: CliContext) -> None:
-        self._partner = partner
+    def __init__(self, find: Find, context: CliContext) -> None:
+        self._find = find
         self._context = context
-        greeting = partner.greeting
+        self._open = ExitStack()
+        self._opening = Lock()
+        self._found: local.Partner | None = None
+
+    def open(self) -> None:
+        with self._opening:
+            self._found = self._open.enter_context(self._find())
+
+    def close(self) -> None:
+        """Whoever leaves at once may have to wait for what is being opened."""
+        with self._opening:
+            self._open.close()
+
+    @property
+    def _partner(self) -> local.Partner:
+        if self._found is None:
+            raise RuntimeError("nobody was found yet")
+        return self._found
+
+    @property
+    def hello(self) -> tui.Hello:
+        if self._found is None:
+            return tui.Hello(model="", folder="")
+        greeting = self._found.greeting
         trouble = greeting.trouble
-        self.hello = tui.Hello(
+        return tui.Hello(
             model=greeting.model,
             folder=greeting.folder,
             notes=greeting.notes,
@@ -87,13 +123,18 @@ class AtTerminal:
 
     @property
     def now(self) -> tui.Now:
-        return tui.Now(**structs.asdict(self._partner.state))
+        if self._found is None:
+            return tui.Now(session="")
+        return tui.Now(**structs.asdict(self._found.state))
 
     def say(self, parts: tui.Parts, show: Callable[[Event], None]) -> Outcome:
         return self._partner.say(local.Question(parts), show)
 
     def answer(self, question: str, words: str) -> None:
         self._partner.answer(question, words)
+
+    def steer(self, word: str, text: str) -> None:
+        self._partner.steer(word, text)
 
     def news(self) -> bool:
         return self._partner.news()
@@ -119,7 +160,7 @@ class AtTerminal:
         self._partner.interrupt()
 
     def sessions(self, words: str) -> Sequence[tui.Past]:
-        return anyio.run(self._sessions, words)
+        return asyncio.run(self._sessions(words))
 
     async def _sessions(self, words: str) -> Sequence[tui.Past]:
         from hermes.app.archive import open_archive
@@ -139,7 +180,7 @@ class AtTerminal:
         return [_past(one) for one in fitting]
 
     def models(self) -> Sequence[tui.Offered]:
-        return anyio.run(self._models)
+        return asyncio.run(self._models())
 
     async def _models(self) -> Sequence[tui.Offered]:
         from hermes.app.model_settings import model_settings

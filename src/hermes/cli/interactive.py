@@ -1,13 +1,17 @@
 """A plain chat: read a line, have it answered, show what happens.
 
 While something is going on Ctrl+C ends it, and the next one the chat; at the prompt it is an
-ordinary KeyboardInterrupt, so that the line editor works as in any shell.
+ordinary KeyboardInterrupt, so that the line editor works as in any shell. A line that is typed
+while a turn runs interrupts it, waits for it or steers it, as `/busy` says.
 """
 
+import os
 import signal
 from argparse import Namespace
 from base64 import b64encode
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from typing import TypeVar
 
 from msgspec import structs
@@ -17,12 +21,14 @@ from hermes.cli.boundary import INTERRUPTED, complain
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat, harmless
 from hermes.cli.line_editor import LineEditor, News
+from hermes.cli.meanwhile import Overhearing
 from hermes.cli.screen import Screen
 from hermes.cli.signals import Heard, Terminated, raised_when_terminated, stopped_by_signals
 from hermes.cli.start import start_of
 from hermes.cli.style import Style
 from hermes.cli.verbs.chat import as_text
 from hermes.kit.clock import SystemClock
+from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.local.meet import meet
 from hermes.local.partner import (
@@ -37,8 +43,9 @@ from hermes.local.partner import (
     Told,
 )
 from hermes.schema.errors import HermesError
-from hermes.schema.events import Asked, Event
+from hermes.schema.events import Asked, Event, Said
 from hermes.schema.messages import Media, Text
+from hermes.tui.meanwhile import Manner, manner_of, meant
 
 T = TypeVar("T")
 _EMPTY = "\x1b[H\x1b[2J\x1b[3J"
@@ -61,6 +68,11 @@ class Chat:
         history = context.home().path / "cli_history"
         self._editor = LineEditor(history, partner.greeting.commands, self._style)
         self._heard: Heard | None = None
+        self._overhearing: Overhearing | None = None
+        self._waiting: deque[str] = deque()
+        """Lines that were typed meanwhile and are still to be said."""
+        self._steering: dict[str, str] = {}
+        """Words to the turn that it has not heard yet, by their ids."""
         self._leaving = False
         """Ctrl+C was the last thing that was said: once more, and the chat is over."""
 
@@ -79,7 +91,7 @@ class Chat:
         while True:
             news = False
             try:
-                line = as_text(self._editor.read(self._partner.news))
+                line = self._taken_up() or as_text(self._editor.read(self._partner.news))
             except News:
                 line, news = "", True
                 self._print("")
@@ -157,19 +169,74 @@ class Chat:
             screen(event)
             if isinstance(event, Asked):
                 self._answer(event)
+            elif isinstance(event, Said) and self._steering.pop(event.message.id, None):
+                self._print(self._style("(heard)", "dim"))
 
-        self._wait(lambda: self._partner.say(question, show))
+        self._overhearing = Overhearing(self._context.stdin.fileno(), self._meanwhile)
+        try:
+            with self._overhearing.open():
+                self._wait(lambda: self._partner.say(question, show))
+        finally:
+            self._overhearing = None
+            self._waiting.extendleft(reversed(self._steering.values()))
+            self._steering.clear()
+            if self._leaving:
+                self._give_back()
         self._print("")
+
+    def _meanwhile(self, line: str) -> None:
+        """Called by the thread that overhears."""
+        manner, words = meant(as_text(line), manner_of(self._partner.state.busy))
+        match manner:
+            case Manner.INTERRUPT:
+                if words:
+                    self._waiting.append(words)
+                self._partner.interrupt()
+            case Manner.STEER:
+                word = new_id("msg")
+                self._steering[word] = words
+                # Where the gateway is gone, whoever waits for the turn is told of it.
+                with suppress(GatewayGone):
+                    self._partner.steer(word, words)
+                    self._whisper("(passed on)")
+            case Manner.QUEUE | Manner.COLLECT:
+                self._waiting.append(words)
+                self._whisper("(queued)")
+
+    def _whisper(self, text: str) -> None:
+        """Not through the stream, which another thread writes to just now."""
+        os.write(self._context.stdout.fileno(), (self._style(text, "dim") + "\n").encode())
+
+    def _taken_up(self) -> str:
+        """What was typed meanwhile and is said now, shown as if it were typed now."""
+        if not self._waiting:
+            return ""
+        lines = [self._waiting.popleft()]
+        if manner_of(self._partner.state.busy) is Manner.COLLECT:
+            lines += self._waiting
+            self._waiting.clear()
+        for line in lines:
+            self._editor.keep(line)
+            self._print(self._style("> ", "bold") + flat(line))
+        return "\n".join(lines)
+
+    def _give_back(self) -> None:
+        """Whoever interrupts by hand does not want to go on with what waited, but may again."""
+        for line in self._waiting:
+            self._editor.keep(line)
+            self._print(self._style(f"(not said, Up brings it back: {flat(line)})", "dim"))
+        self._waiting.clear()
 
     def _answer(self, asked: Asked) -> None:
         """Ask the person at the terminal; what they leave open is refused."""
-        words = asked_at_terminal(
-            asked.question,
-            self._context.stdin,
-            self._context.stdout,
-            SystemClock(),
-            interrupted=lambda: self._heard is not None and self._heard.signal is not None,
-        )
+        with self._overhearing.paused() if self._overhearing else nullcontext():
+            words = asked_at_terminal(
+                asked.question,
+                self._context.stdin,
+                self._context.stdout,
+                SystemClock(),
+                interrupted=lambda: self._heard is not None and self._heard.signal is not None,
+            )
         if words is not None:
             self._partner.answer(asked.question.id, words)
 

@@ -95,12 +95,12 @@ class LineEditor:
                     raise
                 lines.clear()
                 continue
-            self._keep(line)
+            self.keep(line)
             if not line.endswith(_GO_ON):
                 return "\n".join([*lines, line])
             lines.append(line.removesuffix(_GO_ON))
 
-    def _keep(self, line: str) -> None:
+    def keep(self, line: str) -> None:
         """Into the history and its file; the same line twice in a row is one."""
         length = readline.get_current_history_length()
         flat = " ".join(line.splitlines())

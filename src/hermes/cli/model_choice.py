@@ -8,22 +8,26 @@ import msgspec
 from msgspec import structs
 
 from hermes.app.model_settings import model_settings
-from hermes.app.models import ModelDesk
+from hermes.app.models import ModelDesk, with_weights
 from hermes.app.offers import PATIENCE, Offer, reachable
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
+from hermes.cli.local_model import Fetchable, fetchable
 from hermes.cli.style import Style
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
-from hermes.config.home import ensure_home
+from hermes.config.home import Home, ensure_home
 from hermes.config.load import load_config
 from hermes.kit.clock import SystemClock
 from hermes.kit.text import did_you_mean, one_line
 from hermes.models.address import shown_url
 from hermes.models.discover import list_models
+from hermes.models.embedded.fetching import in_megabytes
 from hermes.models.pool import KeyPool
+from hermes.models.providers import EMBEDDED
 from hermes.models.settings import Flags
-from hermes.schema.errors import HermesError, ModelError, UsageError
+from hermes.ports.model import Model
+from hermes.schema.errors import ConfigError, HermesError, ModelError, UsageError
 from hermes.store.blobs import FileBlobs
 
 SHOWN = 12
@@ -34,12 +38,14 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     env = env_of(home.dotenv, context.env)
     clock = SystemClock()
     told = model_settings(load_config(home, env).config)
-    settings = KeyPool(home.auth, clock).under(told)
+    settings = with_weights(KeyPool(home.auth, clock).under(told), home)
     desk = ModelDesk(home, env, told, FileBlobs(home.cache / "blobs"), clock)
     try:
         if args.name:
             ensure_home(home)
-            await desk.keep(await desk.choose(args.name, args.provider))
+            chosen = await desk.choose(args.name, args.provider)
+            _check_here(home, chosen)
+            await desk.keep(chosen)
             context.stdout.write(f"Using {flat(desk.current())} from now on.\n")
             await _doubt(args, context, desk)
             return 0
@@ -51,12 +57,34 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
         ]
     finally:
         await desk.aclose()
+    fetching = fetchable(home) if args.provider in (None, EMBEDDED) else []
     if args.json:
-        document = {"in_use": desk.current(), "providers": offers}
+        document = {"in_use": desk.current(), "providers": offers, "fetchable": fetching}
         context.stdout.write(msgspec.json.encode(document).decode() + "\n")
         return 0
     _print(args, context, env, desk.current(), offers)
+    _print_fetchable(context, [one for one in fetching if not one.here])
     return 0
+
+
+def _check_here(home: Home, chosen: Model) -> None:
+    """An embedded model is fetched by `setup`, which says first what that means."""
+    here = {one.name for one in fetchable(home) if one.here}
+    if chosen.provider == EMBEDDED and chosen.name not in here:
+        raise ConfigError(
+            f"{chosen.name} is not on this machine yet.",
+            hint=f"Fetch it: hermes setup --local --model {chosen.name}",
+        )
+
+
+def _print_fetchable(context: CliContext, rows: Sequence[Fetchable]) -> None:
+    """What could run inside Hermes; it is not fetched from here."""
+    if not rows:
+        return
+    out = context.stdout
+    out.write("\nCan be fetched, and then needs no key and no server: hermes setup --local\n")
+    for one in rows:
+        out.write(f"    {one.name:<20} {in_megabytes(one.size)}, {one.licence}\n")
 
 
 async def _doubt(args: Namespace, context: CliContext, desk: ModelDesk) -> None:

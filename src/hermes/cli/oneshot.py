@@ -22,6 +22,7 @@ EXIT_CODES = {
     Outcome.EXHAUSTED: 3,
     Outcome.CANCELLED: 130,
 }
+_ELSEWHERE = "Give --usage-file another place."
 
 
 def answer(args: Namespace, prompt: str, context: CliContext) -> int:
@@ -34,27 +35,32 @@ def answer(args: Namespace, prompt: str, context: CliContext) -> int:
             context.stderr.write(f"hermes: {note}\n")
         for warning in partner.greeting.warnings:
             context.stderr.write(f"hermes: warning: {warning}\n")
-        listener = _listener(args, context)
-        try:
-            code = _run(partner, question, listener)
-        except HermesError as error:
-            _tell_of(error, listener)
-            raise
-        finally:
-            _print(args, partner, listener, context)
-        if args.usage_file:
-            from hermes.cli.usage_report import write_usage
+        return answer_with(partner, question, args, context)
 
-            write_usage(Path(args.usage_file), partner.report(listener.ended))
-        return code
+
+def answer_with(partner: Partner, question: Question, args: Namespace, context: CliContext) -> int:
+    listener = _listener(args, context)
+    try:
+        code = _run(partner, question, listener)
+    except HermesError as error:
+        _tell_of(error, listener)
+        raise
+    finally:
+        _print(args, partner, listener, context)
+    if args.usage_file:
+        from hermes.cli.usage_report import write_usage
+
+        write_usage(Path(args.usage_file), partner.report(listener.ended))
+    return code
 
 
 def _check_place(path: Path) -> None:
     """Before anything is spent: can the file be written? Raises `UsageError`."""
     if not path.parent.is_dir():
-        raise UsageError(f"{path.parent}, where --usage-file points, is not a folder.")
+        told = f"{path.parent}, where --usage-file points, is not a folder."
+        raise UsageError(told, hint=_ELSEWHERE)
     if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UsageError(f"{path} cannot be written.", hint="Give --usage-file another place.")
+        raise UsageError(f"{path} cannot be written.", hint=_ELSEWHERE)
 
 
 def _run(partner: Partner, question: Question, listener: Listener) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from hermes.changes.change import Proposal
+from hermes.changes.differences import short
 from hermes.changes.ledger import Ledger
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import harmless
@@ -14,6 +15,8 @@ from hermes.config.home import ensure_home
 from hermes.config.load import load_config
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
+from hermes.kit.text import one_line
+from hermes.memory.doubles import find_doubles, propose_removal
 from hermes.memory.entries import Limits, Target, join
 from hermes.memory.notebook import KIND, Full, Notebook
 from hermes.memory.operations import Unfit
@@ -38,7 +41,10 @@ async def _perform(args: Namespace, context: CliContext) -> int:
         notebook = Notebook(home.path, ledger, limits, clock)
         await ledger.settle()
         done = await Book(ledger, KIND, args, say, _accepting(notebook)).act()
-        return await _show(notebook, args, say) if done is None else done
+        if done is not None:
+            return done
+        action = _curate if args.action == "curate" else _show
+        return await action(notebook, args, say)
 
 
 async def _show(notebook: Notebook, args: Namespace, say: Callable[[str], None]) -> int:
@@ -46,6 +52,19 @@ async def _show(notebook: Notebook, args: Namespace, say: Callable[[str], None])
         sheet = await notebook.read(target)
         say(f"{target.file}  {sheet.usage}")
         say(join(sheet.entries) if sheet.entries else "(nothing yet)")
+    return 0
+
+
+async def _curate(notebook: Notebook, args: Namespace, say: Callable[[str], None]) -> int:
+    found = await find_doubles(notebook)
+    for double in found:
+        what = f"{double.target.file}: “{one_line(double.drop, 60)}”"
+        why = f"says nearly the same as “{one_line(double.keep, 60)}”"
+        if args.dry_run:
+            say(f"{what} {why}")
+        elif (proposal := await propose_removal(notebook, double)) is not None:
+            say(f"proposed: remove {what}, which {why}  ({short(proposal.id)})")
+    say("`hermes memory pending` shows proposals." if found else "No two entries say the same.")
     return 0
 
 

@@ -7,7 +7,7 @@ from hermes.cli.gist import Gist, describe_call, describe_result
 from hermes.cli.listeners import Listener
 from hermes.cli.style import Style
 from hermes.kit.clock import Clock
-from hermes.kit.text import one_line
+from hermes.kit.plain import headline
 from hermes.schema.events import (
     Answered,
     Asked,
@@ -90,7 +90,7 @@ class Screen(Listener):
         elif message.trust is Trust.DATA:
             # Something came in that nobody typed: without a word about it, the answer would puzzle.
             self._break()
-            self._line(self._style("● " + _headline(text_of(message)), "dim"))
+            self._line(self._style("● " + headline(text_of(message), NEWS_SHOWN), "dim"))
 
     def _remark(self, text: str) -> None:
         self._break()
@@ -172,9 +172,3 @@ class Screen(Listener):
         if diff and line.startswith("-"):
             return self._style(line, "red")
         return self._style(line, "dim")
-
-
-def _headline(text: str) -> str:
-    """The first sentence of what came in: the rest is for the model, and the answer tells of it."""
-    first, end, _ = flat(text).removeprefix("[").removeprefix("IMPORTANT: ").partition(". ")
-    return one_line(first.rstrip("]") + end.strip(), NEWS_SHOWN)

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from hermes.app.model_settings import model_settings
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
+from hermes.cli.local_model import local_note, offer_local_model
 from hermes.cli.next_step import as_typed
 from hermes.cli.setup_asking import Person, checked_key
 from hermes.cli.setup_keeping import CUSTOM_KEY, Chosen, keep
@@ -24,8 +25,9 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.text import did_you_mean
 from hermes.models.address import host_of, tidy_url
 from hermes.models.discover import find_local, list_models
+from hermes.models.embedded.target import found_here
 from hermes.models.pool import KeyPool
-from hermes.models.providers import CUSTOM, PROVIDERS, Provider, provider_named
+from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, Provider, provider_named
 from hermes.models.resolve import first_chat_model, resolve
 from hermes.models.settings import Flags, ModelSettings
 from hermes.models.told_keys import told_keys
@@ -61,8 +63,13 @@ def set_up(args: Namespace, context: CliContext) -> int:
     settings = model_settings(load_config(home, env).config)
     pooled = KeyPool(home.auth, SystemClock()).under(settings)
     desk = _Desk(args, home, env, pooled, Person(context, asks=not args.yes))
-    chosen, models = _tried(desk, _place(desk))
-    chosen = structs.replace(chosen, model=_model(desk, chosen, models))
+    place = _place(desk)
+    if place.provider.name == EMBEDDED:
+        name = offer_local_model(context, home, env, desk.person, args.model or "")
+        chosen = structs.replace(place, model=name)
+    else:
+        chosen, models = _tried(desk, place)
+        chosen = structs.replace(chosen, model=_model(desk, chosen, models))
     keep(home, env, chosen)
     _tell(context, home, chosen)
     return 0
@@ -79,6 +86,8 @@ def _tell(context: CliContext, home: Home, chosen: Chosen) -> None:
 def _place(desk: _Desk) -> Chosen:
     """The provider, and the address where it is another than its own."""
     args = desk.args
+    if args.local:
+        return Chosen(provider=_named(desk, EMBEDDED))
     if args.provider:
         return Chosen(provider=_named(desk, args.provider), base_url=_url(args.base_url))
     if args.base_url:
@@ -105,23 +114,29 @@ def _found(desk: _Desk) -> Chosen:
     for provider in PROVIDERS:
         if _has_key(desk, provider):
             return Chosen(provider=provider)
+    if found_here(desk.home.root):
+        return Chosen(provider=_named(desk, EMBEDDED))
     raise ConfigError(
         "There is no key and no model server on this machine.",
-        hint=f"Start a server such as Ollama, or: {_HOW}.",
+        hint=f"Fetch a small model that runs here: hermes setup --local. Or: {_HOW}.",
     )
 
 
 def _asked(desk: _Desk) -> Chosen:
     found = {one.provider: len(one.models) for one in anyio.run(find_local, desk.env.get)}
-    rows: list[tuple[str, str]] = []
+    ready: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
     for one in PROVIDERS:
-        if one.local and one.name not in found:
+        if one.local and one.name not in {*found, EMBEDDED}:
             continue
         notes = f"on this machine, {found[one.name]} models" if one.name in found else ""
-        if not one.local and _has_key(desk, one):
+        if one.name == EMBEDDED:
+            notes = local_note(desk.home)
+        elif not one.local and _has_key(desk, one):
             notes = "has a key"
-        rows.append((one.name, f"{one.title}{f' ({notes})' if notes else ''}"))
-    rows.sort(key=lambda row: "(" not in row[1])
+        row = (one.name, f"{one.title}{f' ({notes})' if notes else ''}")
+        (ready if notes else others).append(row)
+    rows = [*ready, *others]
     rows.append((CUSTOM.name, "Another address (any OpenAI-compatible server)"))
     usual = desk.settings.provider or rows[0][0]
     name = desk.person.choice("Which provider?", rows, usual)

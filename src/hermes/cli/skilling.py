@@ -21,6 +21,7 @@ from hermes.config.schema import Config
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
 from hermes.kit.text import one_line as flat
+from hermes.skills.bundles import bundles
 from hermes.skills.curating import Curator
 from hermes.skills.editing import KIND, By, Editor
 from hermes.skills.installing import Installer, Prepared
@@ -100,6 +101,9 @@ async def _list(desk: _Desk) -> int:
         marks = ", ".join(records.get(skill.name, Record()).marks(builtin=skill.builtin))
         about = flat(skill.head.description, 90)
         desk.say(f"{skill.name:<28} {f'({marks}) ' if marks else ''}{about}")
+    for bundle in bundles(desk.fetching.home.path):
+        about = f": {flat(bundle.description, 60)}" if bundle.description else ""
+        desk.say(f"{bundle.name:<28} (bundle of {', '.join(bundle.skills)}){about}")
     for file, trouble in desk.shelf.troubles().items():
         desk.say(f"left out: {file}: {trouble}")
     return 0
@@ -246,7 +250,21 @@ async def _curate(desk: _Desk) -> int:
         )
     if not found:
         desk.say(f"Nothing to do: {settings.stale_after_days} days without use are not over.")
+    if desk.args.consolidate or settings.consolidate:
+        await _consolidate(desk, ages.keep)
     return 0
+
+
+async def _consolidate(desk: _Desk, keep: int) -> None:
+    if desk.args.dry_run:
+        lines = [f"would propose: merge {one.drop} into {one.keep}"
+                 for one in await desk.curator.alike()]  # fmt: skip
+    else:
+        made = await desk.curator.propose_merges(keep)
+        lines = [f"proposed: {one.summary}  ({short(one.id)})" for one in made]
+    for line in lines:
+        desk.say(line)
+    desk.say("`hermes skills pending` shows proposals." if lines else "No two say the same.")
 
 
 _ACTIONS: dict[str, Callable[[_Desk], Awaitable[int]]] = {

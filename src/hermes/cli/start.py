@@ -47,5 +47,5 @@ def _workspace(args: Namespace) -> str:
             "The current folder does not exist any more.", hint="Change to another one: cd"
         ) from error
     if not path.is_dir():
-        raise UsageError(f"{path} is not a folder.")
+        raise UsageError(f"{path} is not a folder.", hint="Give --cwd one that exists.")
     return str(path.resolve())

@@ -53,8 +53,13 @@ async def _compress(context: Context, words: str) -> Reply:
         )
     # Its prompt was put together anew.
     await context.conversation.resume(session.id)
-    how = " No model could write it; it was put together from the words." if done.plain else ""
     cost = "" if done.cost is None else f" It cost ${done.cost:,.4f}."
+    if done.by:
+        return Told(
+            f"{done.by} has shortened what it remembers: about {done.before:,} tokens became "
+            f"{done.after:,}.{cost} Everything stays searchable."
+        )
+    how = " No model could write it; it was put together from the words." if done.plain else ""
     return Told(
         f"{plural(done.messages, 'message')} became a summary: about {done.before:,} tokens "
         f"became {done.after:,}.{how}{cost} Everything stays searchable."

@@ -59,7 +59,9 @@ async def _stop(context: Context, words: str) -> Reply:
     ended = "" if words else await _end_background(context)
     aside = f"Set aside {plural(stopped.waiting, 'waiting message')}"
     if stopped.running and stopped.says_so:
-        return Told(" ".join(filter(None, [f"{aside}, too." if stopped.waiting else "", ended])))
+        stopping = "Stopping; something that was started takes a moment to end."
+        told = [stopping if stopped.lingers else "", f"{aside}, too." if stopped.waiting else ""]
+        return Told(" ".join(filter(None, [*told, ended])))
     if stopped.waiting:
         return Told(f"Stopped. {aside}. {ended}".strip())
     if stopped.running:

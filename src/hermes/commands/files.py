@@ -83,6 +83,8 @@ def _line(number: int, kept: Checkpoint, rows: Sequence[Stored]) -> str:
     asked = (row.message for row in rows if kept.run and row.run == kept.run)
     question = next((message for message in asked if isinstance(message, User)), None)
     about = f"before “{one_line(text_of(question), 50)}”" if question else kept.reason
+    if not about:
+        about = "before a turn of another session" if kept.run else "as it was then"
     return f"  {number:>2}  {kept.at.astimezone():%Y-%m-%d %H:%M}  {one_line(about, 70)}".rstrip()
 
 

@@ -37,12 +37,14 @@ class Activity(Struct, frozen=True, kw_only=True):
 class Stopped(Struct, frozen=True, kw_only=True):
     """A turn that was ended, and messages that were set aside.
 
-    `says_so` when the turn itself tells the person about its end.
+    `says_so` when the turn itself tells the person about its end; `lingers` when that takes a
+    while, because something it started does not end at once.
     """
 
     running: bool = False
     waiting: int = 0
     says_so: bool = False
+    lingers: bool = False
 
 
 class Work(Protocol):

@@ -27,7 +27,7 @@ from hermes.kit.files import write_atomic
 CLONED = ("config.yaml", ".env", "SOUL.md", "skills", "memories/MEMORY.md", "memories/USER.md")
 
 NEVER_CLONED = (
-    *("profiles", "active_profile", "kanban", "hermes-agent"),
+    *("profiles", "active_profile", "kanban", "hermes-agent", "local-model"),
     *("sessions", "backups", "snapshots", "checkpoints", "processes.json"),
     *("gateway_state.json", "gateway-starts.log", "gateway", ".clean_shutdown"),
     *(".drain_request.json", ".restart_*.json", ".gateway-*.json", ".update_*"),

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from hermes.config.paths import KeyPath
 
 _TERMINAL_KEYS = (
-    *("cwd", "timeout", "lifetime_seconds", "home_mode", "modal_mode", "persistent_shell"),
+    *("cwd", "network", "timeout", "lifetime_seconds", "home_mode", "modal_mode"),
+    "persistent_shell",
     *("docker_image", "docker_network", "docker_mount_cwd_to_workspace"),
     *("docker_run_as_host_user", "singularity_image", "modal_image", "daytona_image"),
     *("container_cpu", "container_memory", "container_disk", "container_persistent"),

@@ -153,6 +153,8 @@ _SETTINGS = (
     ("HERMES_RESTART_DRAIN_TIMEOUT", "Seconds that running turns get before a restart", False),
     ("HERMES_REDACT_SECRETS", "Whether secrets are masked in logs and tool output", False),
     ("HERMES_ENABLE_PROJECT_PLUGINS", "Whether plugins in ./.hermes/plugins are loaded", False),
+    ("CODEX_PATH", "The codex program, where it is not on the PATH", False),
+    ("CODEX_HOME", "Directory of codex's own settings and threads", False),
     ("TERMINAL_ENV", "Where commands run: local, docker, ssh, …", False),
     ("TERMINAL_CWD", "Directory in which commands run", False),
     ("TERMINAL_TIMEOUT", "Seconds a command may take", False),

@@ -18,6 +18,7 @@ from hermes.daemon.service import Service, Tell
 from hermes.daemon.tenure import Tenure, hold
 from hermes.kit.clock import SystemClock
 from hermes.ports.channel import Manifest
+from hermes.schema.errors import HermesError
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +41,24 @@ def run_gateway(
         homes = homes_to_serve(home, config)
         with hold(home, homes, options, SystemClock()) as tenure:
             service = Service(tenure, env, notifier, manifests or {}, tell)
-            ending = anyio.run(_serve, service, tenure, homes, config)
+            try:
+                ending = anyio.run(_serve, service, tenure, homes, config)
+            except BaseExceptionGroup as errors:
+                raise _cause_of(errors) from errors
             return tenure.end(ending, service.signal, service.failure)
     finally:
         notifier.close()
+
+
+def _cause_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error there is, where one has been raised on purpose; else all of them."""
+    match errors.exceptions:
+        case [BaseExceptionGroup() as inner]:
+            return _cause_of(inner)
+        case [HermesError() as error]:
+            return error
+        case _:
+            return errors
 
 
 def homes_to_serve(home: Home, config: Config) -> list[Home]:

@@ -18,6 +18,7 @@ from hermes.daemon.notify import Notifier
 from hermes.daemon.options import Ending
 from hermes.daemon.platforms import phase_of, platforms_of
 from hermes.daemon.programs import Programs
+from hermes.daemon.signals import ENDING, let_through
 from hermes.daemon.starts import Advice
 from hermes.daemon.state import Phase, PlatformState, Snapshot
 from hermes.daemon.tenant import Lodging, Tenant, keep_tenant
@@ -25,6 +26,7 @@ from hermes.daemon.tenure import Tenure
 from hermes.kit.clock import SystemClock
 from hermes.kit.collecting import settle
 from hermes.kit.errors import HermesError
+from hermes.kit.text import one_line
 from hermes.ports.channel import Manifest
 
 log = logging.getLogger(__name__)
@@ -34,8 +36,6 @@ LOOK = 2.0
 
 Tell = Callable[[Snapshot], None]
 """Hears how it goes: when it begins to serve, every now and then, and when it is to end."""
-
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Service:
@@ -80,16 +80,18 @@ class Service:
             restarted=self._tenure.before is Ending.RESTART,
         )
         async with anyio.create_task_group() as group, AsyncExitStack() as stack:
-            group.start_soon(self._hear_signals, group.cancel_scope)
+            await group.start(self._hear_signals, group.cancel_scope)
             if advice.wait:
                 self._notifier.waiting(advice.wait, advice.reason)
                 await self._clock.sleep(advice.wait)
             await self._open(homes, lodging, group)
-            Hub(self._tenants).assemble()
-            self._assembled = True
+            # Before anybody is at work: a tenant that is told to end would take its app along.
             await self._programs.open(self._tenants[homes[0].profile].app, stack)
             for tenant in self._tenants.values():
                 await self._programs.attach(tenant.profile, tenant.app)
+            Hub(self._tenants).assemble()
+            self._assembled = True
+            for tenant in self._tenants.values():
                 await tenant.listening.wait()
             group.start_soon(self._tenure.state.keep)
             group.start_soon(self._notifier.keep_alive, self._clock)
@@ -98,7 +100,7 @@ class Service:
             snapshot = self._snapshot()
             self._tenure.state.write(snapshot)
             self._tell(snapshot)
-            self._notifier.ready(_sentence(snapshot))
+            self._notifier.ready(sentence(snapshot))
             await self._until_ended()
             await stack.aclose()
             group.cancel_scope.cancel()
@@ -135,8 +137,15 @@ class Service:
             failed = [f"{one.profile}: {one.failure}" for one in self._tenants.values()]
             self.failure = "; ".join(failed)
 
-    async def _hear_signals(self, scope: anyio.CancelScope) -> None:
-        with anyio.open_signal_receiver(*_ENDING) as signals:
+    async def _hear_signals(
+        self,
+        scope: anyio.CancelScope,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        with anyio.open_signal_receiver(*ENDING) as signals:
+            let_through()
+            task_status.started()
             async for one in signals:
                 if self._ending is not None:
                     log.warning("signal %d again: not waiting any longer", one)
@@ -144,9 +153,9 @@ class Service:
                     return
                 if one is signal.SIGUSR1:
                     self.restart()
-                    continue
-                self.signal = one
-                self._close(self._tenure.ending_for(one))
+                else:
+                    self.signal = one
+                    self._close(self._tenure.ending_for(one))
                 if not self._assembled:
                     scope.cancel()
 
@@ -172,7 +181,7 @@ class Service:
             snapshot = self._snapshot()
             self._tenure.state.put(snapshot)
             self._tell(snapshot)
-            if told != (told := _sentence(snapshot)) and self._ending is None:
+            if told != (told := sentence(snapshot)) and self._ending is None:
                 self._notifier.status(told)
             await self._clock.sleep(LOOK)
 
@@ -211,14 +220,21 @@ class Service:
         return platform if own else f"{tenant.profile}/{platform}"
 
 
-def _sentence(snapshot: Snapshot) -> str:
+def sentence(snapshot: Snapshot) -> str:
     """For whoever looks at the unit: who is served, and which platforms are not there."""
     parts = [f"serving {', '.join(snapshot.served_profiles)}"]
     for state in ("connecting", "retrying", "paused", "fatal"):
-        names = sorted(name for name, one in snapshot.platforms.items() if one.state == state)
-        if names:
-            parts.append(f"{state}: {', '.join(names)}")
+        found = sorted(item for item in snapshot.platforms.items() if item[1].state == state)
+        if found:
+            parts.append(f"{state}: {', '.join(_with_reason(*one) for one in found)}")
     return "; ".join(parts)
+
+
+def _with_reason(name: str, platform: PlatformState) -> str:
+    """What does not mend itself is told of with its reason."""
+    if platform.state != "fatal" or not platform.error_message:
+        return name
+    return f"{name} ({one_line(platform.error_message, 200)})"
 
 
 def _troubles(tenant: Tenant) -> dict[str, PlatformState]:

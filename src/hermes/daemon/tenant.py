@@ -42,7 +42,8 @@ GOOD = 600.0
 class Lodging(Struct, frozen=True, kw_only=True):
     """What all tenants of a process are given; `owner` is the home that the process is for.
 
-    `park` sets turns aside that were interrupted, because the process ended too often.
+    `park` sets turns aside that were interrupted, because the process ended too often. What
+    fails is tried again as each part does, unless `retry` says otherwise for all of them.
     """
 
     owner: Home
@@ -55,6 +56,7 @@ class Lodging(Struct, frozen=True, kw_only=True):
     park: bool = False
     multiplexed: bool = False
     restarted: bool = False
+    retry: Backoff | None = None
 
 
 class Tenant:
@@ -119,6 +121,7 @@ class Tenant:
             linger=self._linger,
             restart=self._lodging.restart,
             park=self._lodging.park,
+            retry=self._lodging.retry,
         )
         self._gateway = build_gateway(self.app, parts)
 

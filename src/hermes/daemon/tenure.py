@@ -15,6 +15,7 @@ from hermes.daemon.lock import Locks, take_locks, who_holds
 from hermes.daemon.marks import planned_stop, say_farewell, take_farewell, withdraw_stop
 from hermes.daemon.options import Ending, RunOptions, exit_code
 from hermes.daemon.record import Record, own_record
+from hermes.daemon.signals import held_back
 from hermes.daemon.starts import Advice, Start, advise, note_start
 from hermes.daemon.state import AT_WORK, Phase, Snapshot
 from hermes.daemon.state_file import StateFile
@@ -82,13 +83,14 @@ def hold(
     homes = {one.path: one for one in (home, *served)}
     locks = take_locks(list(homes.values()), record)
     try:
-        with _named_failure(home):
-            tenure = Tenure(home, record, clock, options)
-            data = msgspec.json.encode(record) + b"\n"
-            write_atomic(home.gateway_pid, data, mode=0o600)
-            names = tuple(sorted(one.profile for one in homes.values()))
-            tenure.state.write(Snapshot(served_profiles=names))
-        yield from _spend(tenure)
+        with held_back():
+            with _named_failure(home):
+                tenure = Tenure(home, record, clock, options)
+                data = msgspec.json.encode(record) + b"\n"
+                write_atomic(home.gateway_pid, data, mode=0o600)
+                names = tuple(sorted(one.profile for one in homes.values()))
+                tenure.state.write(Snapshot(served_profiles=names))
+            yield from _spend(tenure)
     finally:
         _leave(home, locks)
 

@@ -1,22 +1,17 @@
 """One chat session at work: answer what waits in one turn, and heed what comes meanwhile."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from functools import partial
 
 import anyio
 import msgspec
-from msgspec import Struct, structs
 
-from hermes.agent.answers import final_text, nudge
-from hermes.approvals.wording import as_post
-from hermes.gateway.bubble import SILENT, Bubble
+from hermes.agent.answers import nudge
 from hermes.gateway.deadline import sleep_unless
-from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.idling import end_when_idle
-from hermes.gateway.leftovers import leftover_key
-from hermes.gateway.letters import INBOX, Busy, Letter, Reply, post_reply, read_letter
+from hermes.gateway.letters import INBOX, Busy, Letter, read_letter
 from hermes.gateway.occasions import (
     RunTeller,
     occasion_of,
@@ -24,80 +19,23 @@ from hermes.gateway.occasions import (
     tell_session_reset,
     tell_session_start,
 )
-from hermes.gateway.runs import (
-    BROKEN,
-    ActorRules,
-    Begun,
-    Cause,
-    Held,
-    Running,
-    batch_of,
-    last_word_for,
-    last_words,
-    posts,
-    same_talk,
-)
-from hermes.gateway.sessions import ChatSessions, Opened
-from hermes.gateway.silence import silence_of
-from hermes.gateway.slots import Slots
-from hermes.kit.clock import Clock
+from hermes.gateway.recovery import Recovery, find_begun
+from hermes.gateway.runs import Begun, Cause, Held, Running, batch_of, same_talk
+from hermes.gateway.sessions import Opened
+from hermes.gateway.surroundings import Parts
+from hermes.gateway.telling import Telling
 from hermes.kit.failpoints import passing
 from hermes.kit.ids import new_id
-from hermes.ports.store import Done, Parcel, Store, Write
-from hermes.schema.errors import HermesError, StoreError
-from hermes.schema.events import Answered, Asked, Event, Outcome, RunEnded
+from hermes.ports.store import Parcel, Write
+from hermes.schema.errors import StoreError
+from hermes.schema.events import Answered, Asked, Event, RunEnded
 from hermes.schema.messages import Message, User
-from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
-from hermes.session.runner import Runner, Turn
+from hermes.session.runner import Turn
 
 log = logging.getLogger(__name__)
 
 WAITING = 100
-RESUME_WINDOW = timedelta(minutes=10)
-
-PARKED = (
-    "This turn was taken up {count} times and the program ended each time, so it is set aside. "
-    "Say how to go on, or ask something else."
-)
-
-
-NOT_ANSWERED = "Nobody answered in time, so it was not done."
-
-SUSPECT = (
-    "The program ended several times in a short while, so this turn, which was interrupted, is set "
-    "aside. Say how to go on, or ask something else."
-)
-
-
-class Parts(Struct, frozen=True, kw_only=True):
-    """What all actors share."""
-
-    store: Store
-    clock: Clock
-    runner: Runner
-    sessions: ChatSessions
-    rules: ActorRules
-    holder: str
-    slots: Slots
-    surroundings: "Surroundings"
-    draining: Callable[[], bool]
-
-
-class Surroundings(Struct, frozen=True, kw_only=True):
-    """Whom an actor calls on.
-
-    `posted` is told that an address has something to be delivered, `bubble` shows progress
-    there, `refusal` says why a turn may not begin, and `ended` hears how one came out. `later`
-    says whether a place can be told something after the turn.
-    """
-
-    posted: Callable[[Address], None]
-    bubble: Callable[[Address, str], Bubble | None]
-    refusal: Callable[[Letter], Awaitable[str]]
-    ended: Callable[[Letter, Outcome, str], None]
-    hooks: Hooks = NoHooks()
-    later: Callable[[Address], bool] = lambda address: True
 
 
 class Actor:
@@ -111,7 +49,8 @@ class Actor:
         self._waiting: list[Held] = []
         self._fresh: set[str] = set()
         self._aside: set[str] = set()
-        self._suspect = suspect
+        self._telling = Telling(key, parts)
+        self._recovery = Recovery(key, parts, self._telling, suspect=suspect)
         self._woken = anyio.Event()
         self._failures = 0
 
@@ -207,7 +146,7 @@ class Actor:
             return
         session = await self._session(batch[0].letter, fresh=fresh)
         begun = await self._begun(session)
-        if begun is not None and await self._is_settled(session, begun):
+        if begun is not None and await self._recovery.is_settled(session, begun):
             passing("actor.settled")
             return
         if begun is not None:
@@ -227,7 +166,7 @@ class Actor:
         opened = await sessions.opened(self.key, channel, letter.principal)
         self._tell_hooks(letter, opened)
         if opened.told:
-            await self._post(self._waiting[:1], f"{opened.session.id}:begun", opened.told)
+            await self._telling.post(self._waiting[:1], f"{opened.session.id}:begun", opened.told)
         return opened.session
 
     def _tell_hooks(self, letter: Letter, opened: Opened) -> None:
@@ -245,7 +184,7 @@ class Actor:
         if refusal:
             last = batch[-1].letter
             theirs = [held for held in self._waiting if same_talk(held.letter, last)]
-            await self._settle(theirs, f"{batch[0].key}:refused", refusal)
+            await self._telling.settle(theirs, f"{batch[0].key}:refused", refusal)
             self._waiting = [held for held in self._waiting if held not in theirs]
         return bool(refusal)
 
@@ -254,38 +193,10 @@ class Actor:
         doubtful = [held for held in self._waiting if held.key not in self._fresh]
         if not doubtful:
             return None
-        rows = await self._parts.store.seen_by(OWNER).messages(session.id)
-        known = {row.message.id for row in rows}
-        heard = [held for held in doubtful if held.letter.user.id in known]
+        begun = await find_begun(self._parts.store, session, doubtful)
+        heard = begun.batch if begun is not None else ()
         self._fresh |= {held.key for held in doubtful if held not in heard}
-        if not heard:
-            return None
-        ids = {held.letter.user.id for held in heard}
-        last = max(place for place, row in enumerate(rows) if row.message.id in ids)
-        # What has no run was brought from elsewhere and answers nothing.
-        return Begun(heard, [row for row in rows[last + 1 :] if row.run])
-
-    async def _is_settled(self, session: Session, begun: Begun) -> bool:
-        """Deliver an answer that was made but never posted; set a turn aside that loops."""
-        parts = self._parts
-        resumed = begun.resumed_since(parts.clock.now() - RESUME_WINDOW)
-        passing("actor.found_begun")
-        if begun.answered:
-            async with parts.runner.holding(session.id):
-                text = final_text([row.message for row in begun.after])
-                await self._settle(
-                    begun.batch, f"{begun.batch[0].key}:recovered", text, recovered=True
-                )
-            return True
-        if self._suspect or resumed >= parts.rules.resumes:
-            log.error("session %s is set aside: it was taken up %d times", self.key, resumed)
-            text = PARKED.format(count=resumed) if resumed else SUSPECT
-            self._suspect = False
-            await self._post(begun.batch, f"{begun.batch[0].key}:parked", text)
-            for held in begun.batch:
-                await parts.store.lanes.park(held.key, text)
-            return True
-        return False
+        return begun
 
     async def _run(self, session: Session, batch: Sequence[Held], *, again: bool) -> None:
         batch = [held for held in batch if held.key not in self._aside]
@@ -309,7 +220,7 @@ class Actor:
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._attend, run)
-            warn = partial(self._warn, run)
+            warn = partial(self._telling.warning, run)
             group.start_soon(end_when_idle, run, parts.rules, parts.clock, warn)
             with run.scope:
                 try:
@@ -318,11 +229,10 @@ class Actor:
                     failure = error
             group.cancel_scope.cancel()
         self.running = None
-        await self._last_word(run, failure)
-
-    def _announce(self, letter: Letter) -> None:
-        for address in letter.answers:
-            self._parts.surroundings.posted(address)
+        try:
+            await self._telling.last_word(run, failure)
+        finally:
+            run.over.set()
 
     def _turn(self, run: Running, session: Session, *, again: bool) -> Turn:
         last = run.batch[-1].letter
@@ -333,10 +243,10 @@ class Actor:
             teller.hear(event)
             run.note(event, self._parts.clock.monotonic())
             if isinstance(event, Asked | Answered):
-                await self._tell_of_question(last, event)
+                await self._telling.question(last, event)
             elif isinstance(event, RunEnded):
                 run.ended = True
-                self._announce(last)
+                self._telling.announce(last)
                 self._parts.surroundings.ended(last, event.outcome, run.last_words)
             elif run.bubble is not None and not run.ended:
                 run.bubble.hear(event)
@@ -349,7 +259,7 @@ class Actor:
             return [held.letter.user for held in given]
 
         def closing(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-            return self._closing(run, ended, said)
+            return self._telling.closing(run, ended, said)
 
         return Turn(
             session=session,
@@ -367,76 +277,6 @@ class Actor:
             attended=not last.answer_at and self._parts.surroundings.later(last.address),
             closing=closing,
         )
-
-    async def _tell_of_question(self, letter: Letter, event: Asked | Answered) -> None:
-        """The key of a post lets no question in twice, also after a restart."""
-        match event:
-            case Asked(question=question):
-                left = question.until - self._parts.clock.now()
-                key, text = f"{question.id}:asked", as_post(question, left.total_seconds())
-            case Answered(question=question, answer=answer):
-                if answer:
-                    return
-                key, text = f"{question}:lapsed", NOT_ANSWERED
-        await self._parts.store.commit(post_reply(key, self._reply(letter, text)))
-        self._parts.surroundings.posted(letter.address)
-
-    def _closing(self, run: Running, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        """Settle what was answered and post the answer, in the commit of the run's last word."""
-        passing("actor.closing")
-        bubble = run.bubble.freeze() if run.bubble is not None else None
-        if ended.outcome is Outcome.CANCELLED and run.cause is None:
-            return ()
-        spoken = {message.id for message in said}
-        heard = [held for held in run.heard if held.letter.user.id in spoken]
-        writes: list[Write] = [Done(held.key) for held in (*run.batch, *heard)]
-        text = run.last_words = last_words(ended, said, run.cause)
-        if silence_of(text) is None:
-            writes += self._end(run, text, bubble)
-        elif run.bubble is not None:
-            run.bubble.leave_as(SILENT)
-        return writes
-
-    def _end(self, run: Running, text: str, bubble: str | None = None) -> list[Write]:
-        """The one visible end of a run: its key lets no second one in."""
-        reply = self._reply(run.batch[-1].letter, text)
-        # A post that becomes the answer is nobody's leftover any more.
-        settled: list[Write] = [Done(leftover_key(run.id))] if bubble else []
-        return settled + posts(
-            f"{run.id}:end", structs.replace(reply, run=run.id, bubble=bubble), run.batch
-        )
-
-    def _reply(self, letter: Letter, text: str) -> Reply:
-        message = None if letter.answer_at else letter.message
-        at = self._parts.clock.now()
-        return Reply(address=letter.address, text=text, at=at, reply_to=message)
-
-    async def _last_word(self, run: Running, failure: Exception | None) -> None:
-        """For a run that could not say one itself."""
-        bubble = run.bubble.freeze() if run.bubble is not None else None
-        if isinstance(failure, StoreError):
-            raise failure
-        if failure is not None:
-            log.error("run %s of session %s broke", run.id, self.key, exc_info=failure)
-            text = failure.sentence if isinstance(failure, HermesError) else BROKEN
-        elif run.cause in {Cause.STOPPED, Cause.IDLE} and not run.ended:
-            text = last_word_for(run.cause)
-        else:
-            return
-        with anyio.CancelScope(shield=True):
-            done = [Done(held.key) for held in run.batch]
-            await self._parts.store.commit(*done, *self._end(run, text.strip(), bubble))
-        self._announce(run.batch[-1].letter)
-
-    async def _warn(self, run: Running, text: str) -> None:
-        letter = run.batch[-1].letter
-        try:
-            await self._parts.store.commit(
-                post_reply(f"{run.id}:idle:{new_id('msg')}", self._reply(letter, text))
-            )
-        except StoreError as error:
-            log.warning("session %s cannot be told that its turn is idle: %s", self.key, error)
-        self._announce(letter)
 
     async def _attend(self, run: Running) -> None:
         """While a run is going on, do with new messages what the mode says."""
@@ -465,23 +305,3 @@ class Actor:
                 run.to_steer.append(held)
             case Busy.QUEUE | Busy.COLLECT:
                 run.passed.add(held.key)
-
-    async def _settle(
-        self, batch: Sequence[Held], key: str, text: str, *, recovered: bool = False
-    ) -> None:
-        done = [Done(held.key) for held in batch]
-        await self._post(batch, key, text, *done, recovered=recovered)
-
-    async def _post(
-        self,
-        batch: Sequence[Held],
-        key: str,
-        text: str,
-        *writes: Write,
-        recovered: bool = False,
-    ) -> None:
-        letter = batch[-1].letter
-        reply = structs.replace(self._reply(letter, text), recovered=recovered)
-        more = posts(key, reply, batch) if silence_of(text) is None else []
-        await self._parts.store.commit(*writes, *more)
-        self._announce(letter)

@@ -8,13 +8,14 @@ import anyio
 import msgspec
 from msgspec import Struct, structs
 
-from hermes.gateway.actor import Actor, Parts, Surroundings
+from hermes.gateway.actor import Actor
 from hermes.gateway.bubble import Bubble
 from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.letters import INBOX, OURS, Busy, Letter, read_letter
 from hermes.gateway.runs import ActorRules, Cause
 from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.slots import Slots
+from hermes.gateway.surroundings import Parts, Surroundings
 from hermes.kit.clock import Clock
 from hermes.kit.holder import this_process
 from hermes.ports.store import Done, Parcel, Store
@@ -40,10 +41,14 @@ class ActorLimits(Struct, frozen=True, kw_only=True):
 
 
 class Stopped(Struct, frozen=True):
-    """What a stop came to: a run that was ended, and waiting messages that were set aside."""
+    """What a stop came to: a run that was ended, and waiting messages that were set aside.
+
+    `over` is set once nothing of the run goes on.
+    """
 
     run: str | None = None
     waiting: int = 0
+    over: anyio.Event | None = None
 
 
 class Activity(Struct, frozen=True):
@@ -173,8 +178,10 @@ class Actors:
         if later is not None and later is not running and later.keys <= set(aside):
             # It began with what was just set aside.
             later.cancel(Cause.STOPPED)
-            return Stopped(later.id, len(aside) - len(later.batch))
-        return Stopped(running.id if running else None, len(aside))
+            return Stopped(later.id, len(aside) - len(later.batch), later.over)
+        if running is None:
+            return Stopped(waiting=len(aside))
+        return Stopped(running.id, len(aside), running.over)
 
     def activity(self, key: str) -> Activity:
         actor = self._live.get(key)

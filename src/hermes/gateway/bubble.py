@@ -118,18 +118,27 @@ class Bubble:
         self._changed.set()
 
     def freeze(self) -> str | None:
-        """No change from now on. Returns the post that may become the answer, if there is one."""
+        """No change from now on. Returns the post that may become the answer, if there is one.
+
+        Once and for all: an answer that has gone another way leaves the post to us.
+        """
+        # An edit that is under way could arrive after the answer and cover it.
+        if not self._frozen.is_set() and not self._sending and not self._stays:
+            self._given = self._receipt
         self._frozen.set()
         self._changed.set()
-        # An edit that is under way could arrive after the answer and cover it.
-        if not self._sending and not self._stays:
-            self._given = self._receipt
         return self._given.id if self._given else None
 
     def leave_as(self, farewell: str) -> None:
         """Frozen, but it does not become the answer: the post ends with these words."""
         self._given = None
         self._farewell = farewell
+
+    async def take_back(self, words: str) -> None:
+        """It was to become the answer, but there is none yet: the post ends with these words."""
+        self.leave_as(words)
+        if self._receipt is not None:
+            await self._quietly(lambda: self._show(words))
 
     async def run(self) -> None:
         """Keep the post up to date until it is frozen."""

@@ -41,11 +41,16 @@ OFFLINE_CAP = 30.0
 
 
 class DeliveryRules(Struct, frozen=True, kw_only=True):
-    """`unsure` is how often a post is sent again that may have arrived; then it is given up."""
+    """`unsure` is how often a post is sent again that may have arrived; then it is given up.
+
+    A call to the platform may take `limit` seconds; one that changes a post `edit_limit`, for then
+    there is another way.
+    """
 
     attempts: int = 8
     unsure: int = 2
     limit: float = 60.0
+    edit_limit: float = 10.0
     stale: timedelta = timedelta(hours=24)
     at_once: int = 64
     backoff: Backoff = Backoff(base=1.0, cap=120.0)
@@ -291,7 +296,7 @@ class Delivery:
         await self._have_room(receipt.address)
         try:
             passing("delivery.before_edit")
-            await within(self._clock, self._rules.limit, lambda: channel.edit(receipt, post))
+            await within(self._clock, self._rules.edit_limit, lambda: channel.edit(receipt, post))
             passing("delivery.after_edit")
         except (Offline, Throttled, TimeoutError):
             raise

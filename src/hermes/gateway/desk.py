@@ -9,6 +9,7 @@ from hermes.commands.command import Ask, Command, Context, Leave, Told
 from hermes.commands.registry import Registry
 from hermes.commands.surface import Activity, Busy, Person, Seat, Stopped, Surface
 from hermes.gateway.actors import Actors
+from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.hooks import Hooks, NoHooks, Verdict
 from hermes.gateway.later import moved
 from hermes.gateway.letters import Letter, Welcome, platform_of
@@ -48,6 +49,8 @@ Answer: TypeAlias = str | Say
 Urgent: TypeAlias = Callable[[Order], Awaitable[Answer]]
 """A command of the gateway itself, such as an answer to a request for approval."""
 
+AT_ONCE = 0.25
+"""Seconds after which somebody who stops a turn is told that its end takes longer."""
 _UNASKED = frozenset({"stop"})
 """Commands that no hook can keep waiting."""
 
@@ -186,8 +189,10 @@ class Desk:
         stopped = await self._actors.stop(key, run or None, only)
         if only is not None and stopped.run is None and not stopped.waiting:
             raise UsageError("Nothing that you have asked is going on here.")
+        over = stopped.over
+        lingers = over is not None and not await sleep_unless(self._clock, AT_ONCE, over)
         running = stopped.run is not None
-        return Stopped(running=running, waiting=stopped.waiting, says_so=True)
+        return Stopped(running=running, waiting=stopped.waiting, says_so=True, lingers=lingers)
 
     async def begin(self, order: Order, title: str) -> Session:
         welcome, channel = order.welcome, order.letter.address.channel

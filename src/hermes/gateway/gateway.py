@@ -12,7 +12,6 @@ from msgspec import Struct
 from hermes.approvals.desk import ApprovalDesk
 from hermes.commands.command import Context
 from hermes.commands.registry import Registry
-from hermes.gateway.actor import Surroundings
 from hermes.gateway.actors import ActorLimits, Actors
 from hermes.gateway.answers import Answers
 from hermes.gateway.bubble import Bubble, Pace, Shows
@@ -32,6 +31,7 @@ from hermes.gateway.runs import ActorRules
 from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.shortcuts import Shortcuts
 from hermes.gateway.supervisor import Supervisor, SupervisorRules
+from hermes.gateway.surroundings import Surroundings
 from hermes.kit.clock import Clock
 from hermes.ports.channel import Channel, Edits, Inbound, Reacts, Types
 from hermes.ports.store import Store

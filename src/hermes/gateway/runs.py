@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 import anyio
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from hermes.agent.answers import Verdict, final_text, judge
 from hermes.agent.prompts import prompt_text
@@ -56,7 +56,10 @@ class Cause(Enum):
 
 
 class Running(Struct, kw_only=True):
-    """One run. Signals are for it alone: whatever comes after its end changes nothing."""
+    """One run. Signals are for it alone: whatever comes after its end changes nothing.
+
+    `ended` says that it has said its last word, `over` that nothing of it goes on any more.
+    """
 
     id: str
     batch: Sequence[Held]
@@ -70,6 +73,7 @@ class Running(Struct, kw_only=True):
     passed: set[str] = set()
     cause: Cause | None = None
     ended: bool = False
+    over: anyio.Event = field(default_factory=anyio.Event)
     last_words: str = ""
 
     @property

@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+from hermes.kit.text import one_line
+
 _ELLIPSIS = "…"
 
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)}
@@ -73,6 +75,12 @@ def _gap(found: re.Match[str]) -> str:
 def flat(text: str) -> str:
     """The same on one line, with single spaces."""
     return harmless(" ".join(text.split()))
+
+
+def headline(text: str, width: int) -> str:
+    """The first sentence of what came in: the rest is for the model, and the answer tells of it."""
+    first, end, _ = flat(text).removeprefix("[").removeprefix("IMPORTANT: ").partition(". ")
+    return one_line(first.rstrip("]") + end.strip(), width)
 
 
 def width_of(text: str) -> int:

@@ -30,6 +30,9 @@ class SseReader:
     def feed(self, data: bytes) -> list[SseEvent]:
         if self._held_cr or b"\r" in data:
             data = self._plain_line_ends(data)
+        if self._begun and not self._rest and data.endswith(b"\n\n"):
+            # Most reads bring whole events.
+            return _parsed(data[:-2].split(b"\n\n"))
         # Only what is new is searched, so that a large event in tiny pieces stays cheap.
         searched = max(len(self._rest) - 1, 0)
         self._rest += data
@@ -45,7 +48,7 @@ class SseReader:
             self._rest = bytearray(rest)
         if len(self._rest) > self._limit:
             raise SseTooLong(f"an event is larger than {self._limit:,} bytes")
-        return [event for block in blocks if (event := _parse(block)) is not None]
+        return _parsed(blocks)
 
     def close(self) -> list[SseEvent]:
         """The last event of a stream that ended without the blank line after it."""
@@ -61,6 +64,10 @@ class SseReader:
         if self._held_cr:
             data = data[:-1]
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _parsed(blocks: list[bytes]) -> list[SseEvent]:
+    return [event for block in blocks if (event := _parse(block)) is not None]
 
 
 def _parse(block: bytes) -> SseEvent | None:

@@ -7,29 +7,30 @@ from hermes.app.build import App
 from hermes.app.command_services import command_services
 from hermes.commands import command as commands
 from hermes.commands.registry import is_command, standard_commands
-from hermes.commands.surface import Ability, Seat, Surface
-from hermes.local.partner import Ask, Leave, Plain, Reply, Start, Told
-from hermes.session.conversation import Conversation
+from hermes.commands.surface import Ability, Busy, OwnTalk, Seat, Surface
+from hermes.local.host import Sitting
+from hermes.local.partner import Ask, Leave, Plain, Reply, Told
 
 _OF_A_SCREEN = frozenset({Ability.CLEAR, Ability.COPY})
 
 
-async def run_command(app: App, conversation: Conversation, start: Start, line: str) -> Reply:
+async def run_command(sitting: Sitting, line: str) -> Reply:
     """Raises `UsageError` for a name that nobody knows."""
     if not is_command(line):
         return Plain()
-    context = _context(app, conversation, start)
+    context = _context(sitting)
     return _as_told(await standard_commands().run(context, line))
 
 
-def command_names(app: App, conversation: Conversation, start: Start) -> tuple[str, ...]:
+def command_names(sitting: Sitting) -> tuple[str, ...]:
     """What can be typed at this surface, aliases too."""
-    context = _context(app, conversation, start)
+    context = _context(sitting)
     here = [one for one in standard_commands().commands if one.applies(context)]
     return tuple(sorted(name for one in here for name in (one.name, *one.aliases)))
 
 
-def _context(app: App, conversation: Conversation, start: Start) -> commands.Context:
+def _context(sitting: Sitting) -> commands.Context:
+    app, conversation, start, _ = sitting
     return commands.Context(
         conversation,
         app.models,
@@ -38,9 +39,24 @@ def _context(app: App, conversation: Conversation, start: Start) -> commands.Con
             surface=Surface.TERMINAL,
             platform=start.source,
             abilities=_OF_A_SCREEN if start.screen else frozenset(),
+            work=_GuestTalk(sitting),
         ),
         services=command_services(app),
     )
+
+
+class _GuestTalk(OwnTalk):
+    """Somebody at a terminal can say something meanwhile; whoever runs alone cannot."""
+
+    def __init__(self, sitting: Sitting) -> None:
+        super().__init__(sitting.conversation)
+        self._sitting = sitting
+
+    def manner(self) -> Busy | None:
+        return Busy(self._sitting.manner.mode) if self._sitting.start.person else None
+
+    def change_manner(self, manner: Busy) -> None:
+        self._sitting.manner.mode = manner.value
 
 
 class _FactsAt:

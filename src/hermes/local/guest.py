@@ -37,6 +37,7 @@ from hermes.local.wire import (
     Request,
     Say,
     Status,
+    Steer,
     Wake,
     Welcome,
     Woken,
@@ -166,7 +167,7 @@ class Guest:
             except HermesError as error:
                 self._outlet.add(Failed(trouble_of(error)))
             # Whoever leaves in the middle of a turn does not want it any more.
-            host.interrupt()
+            host.part()
 
     async def _listen(self, host: Host, works: TaskGroup) -> None:
         """Until the guest has left. Raises what makes it impossible to understand him."""
@@ -176,6 +177,8 @@ class Guest:
                 host.interrupt()
             elif isinstance(request, Decide):
                 await self._decide(host, request)
+            elif isinstance(request, Steer):
+                works.start_soon(host.steer, request.word, request.text)
             elif self._busy:
                 raise UsageError("One thing at a time: the last request is not answered yet.")
             else:
@@ -234,7 +237,7 @@ class Guest:
                 return Reported(host.report(ended))
             case Look():
                 return Looked(await host.has_news())
-            case Decide() | Interrupt():
+            case Decide() | Steer() | Interrupt():
                 raise UsageError("There is nothing to interrupt.")
             case _:
                 assert_never(request)

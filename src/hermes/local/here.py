@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from queue import SimpleQueue
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.app.build import Choices, open_app
 from hermes.config.env import Env
@@ -66,6 +66,9 @@ class Here:
         if remark:
             self._told.put(Notice(remark))
 
+    def steer(self, word: str, text: str) -> None:
+        self._portal.call(self._host.steer, word, text)
+
     def news(self) -> bool:
         return self._portal.call(self._host.has_news)
 
@@ -81,21 +84,29 @@ class Here:
 
 
 @contextmanager
-def open_here(home: Home, env: Env, start: Start) -> Generator[Partner]:
-    """Raises `ConfigError` when the home or its settings are wrong."""
+def open_here(
+    home: Home, env: Env, start: Start, notes: tuple[str, ...] = ()
+) -> Generator[Partner]:
+    """Raises `ConfigError` when the home or its settings are wrong.
+
+    `notes` are told to whoever comes, beside those of the session.
+    """
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(_opened(home, env, start)) as opened,
+        portal.wrap_async_context_manager(_opened(home, env, start, notes)) as opened,
     ):
         yield Here(portal, opened)
 
 
 @asynccontextmanager
-async def _opened(home: Home, env: Env, start: Start) -> AsyncGenerator[_Opened]:
+async def _opened(
+    home: Home, env: Env, start: Start, notes: tuple[str, ...]
+) -> AsyncGenerator[_Opened]:
     origin = Origin(source=start.source, cwd=start.cwd, attended=start.person, yolo=start.yolo)
     async with open_app(home, env, _choices(start)) as app:
         host = await open_host(app, start, origin, app.models.find)
         greeting = await host.greet()
+        greeting = structs.replace(greeting, notes=(*notes, *greeting.notes))
         yield _Opened(host, greeting, asyncio.get_running_loop())
 
 

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import anyio
 
@@ -15,6 +16,7 @@ from hermes.local.partner import (
     Defect,
     Greeting,
     Interrupted,
+    Manner,
     Question,
     Reply,
     Start,
@@ -35,6 +37,15 @@ EXCHANGES = 3
 """How many questions and answers somebody who comes back is shown."""
 
 
+class Sitting(NamedTuple):
+    """Who types a command where, and what their words do meanwhile."""
+
+    app: App
+    conversation: Conversation
+    start: Start
+    manner: Manner
+
+
 class Host:
     """One thing at a time: a turn, a command or a question about the session."""
 
@@ -45,16 +56,18 @@ class Host:
         self._start = start
         self._conversation = conversation
         self._notes = notes
+        self._manner = Manner(app.config.display.busy_input_mode)
         self._scope: anyio.CancelScope | None = None
         self._window = 0
 
     @property
     def state(self) -> State:
         session, started = self._conversation.session, self._conversation.started
+        busy = self._manner.mode if self._start.person else ""
         if not self._start.screen:
-            return State(session.id, started)
+            return State(session.id, started, busy=busy)
         model = self._app.models.current(session)
-        return State(session.id, started, model, self._window, self._wall())
+        return State(session.id, started, model, self._window, self._wall(), busy)
 
     async def greet(self) -> Greeting:
         """For a person the model is looked for first, so that what is shown is true."""
@@ -113,13 +126,20 @@ class Host:
         heard = await self._app.approvals.reply(who, words, question=question)
         return "" if heard is None or heard.count else heard.told
 
+    async def steer(self, word: str, text: str) -> None:
+        """Words to the turn; whoever does not hear them told keeps them."""
+        try:
+            await self._conversation.steer(word, text)
+        except HermesError as error:
+            log.warning("words to a turn could not be passed on: %s", error)
+
     async def command(self, line: str) -> Reply:
         """Raises `Interrupted` when somebody did not want to wait for it."""
         with self._defects_kept(), self._stoppable():
             # Whoever asks a single question does not wait for commands to be loaded.
             from hermes.local.errands import run_command  # noqa: PLC0415
 
-            reply = await run_command(self._app, self._conversation, self._start, line)
+            reply = await run_command(self._seat, line)
             if self._start.screen:
                 await self._trouble()
             return reply
@@ -147,6 +167,11 @@ class Host:
         """A turn is ended in order; anything else is dropped."""
         if not self._conversation.interrupt() and self._scope is not None:
             self._scope.cancel()
+
+    def part(self) -> None:
+        """The guest is gone, and does not want what is going on any more."""
+        self._conversation.bequeath()
+        self.interrupt()
 
     @contextmanager
     def _stoppable(self) -> Generator[None]:
@@ -181,7 +206,11 @@ class Host:
     def _commands(self) -> tuple[str, ...]:
         from hermes.local.errands import command_names  # noqa: PLC0415 - as in `command`
 
-        return command_names(self._app, self._conversation, self._start)
+        return command_names(self._seat)
+
+    @property
+    def _seat(self) -> Sitting:
+        return Sitting(self._app, self._conversation, self._start, self._manner)
 
     async def _recap(self) -> tuple[tuple[str, str], ...]:
         return tuple(recap(await self._conversation.messages(), EXCHANGES))

@@ -49,6 +49,12 @@ class Question(Struct, frozen=True):
     images: tuple[bytes, ...] = ()
 
 
+class Manner(Struct):
+    """What words do that are said while a turn runs; whoever says them may change it."""
+
+    mode: str
+
+
 class Trouble(Struct, frozen=True):
     """An error as it is told: what kind it is, what happened, what to do next."""
 
@@ -61,7 +67,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     """Which session this is, and whether anything was said in it.
 
     The others are for a person: the model in use, the tokens it has room for, and the name of
-    what holds commands back.
+    what holds commands back; and what words do that are said while a turn runs.
     """
 
     session: str
@@ -69,6 +75,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     model: str = ""
     window: int = 0
     wall: str = ""
+    busy: str = ""
 
 
 class Greeting(Struct, frozen=True, kw_only=True):
@@ -168,6 +175,14 @@ class Partner(Protocol):
 
     def answer(self, question: str, words: str) -> None:
         """Say something to what the turn asks; what comes of it is shown."""
+        ...
+
+    def steer(self, word: str, text: str) -> None:
+        """Say something to the turn that runs, from another thread, under an id of one's own.
+
+        It is told as `Said` when it was heard. What was not by the end of the turn came too
+        late, and is still to be said.
+        """
         ...
 
     def news(self) -> bool:

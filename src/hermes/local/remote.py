@@ -1,6 +1,6 @@
 """The agent of a running gateway, spoken to through its socket."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -33,12 +33,14 @@ from hermes.local.wire import (
     Inquire,
     Look,
     Looked,
+    Refused,
     Replied,
     Report,
     Reported,
     Request,
     Say,
     Status,
+    Steer,
     Wake,
     Welcome,
     Woken,
@@ -72,6 +74,9 @@ class Remote:
 
     def answer(self, question: str, words: str) -> None:
         self._line.send(Decide(question, words))
+
+    def steer(self, word: str, text: str) -> None:
+        self._line.send(Steer(word, text))
 
     def news(self) -> bool:
         """Asked in the middle of somebody's typing: an answer that is late counts later."""
@@ -117,11 +122,24 @@ class Remote:
         raise _failure(answer)
 
 
+def _nobody(reason: str) -> None:
+    """Whoever runs a turn alone is not interested in who else could have."""
+
+
 @contextmanager
-def open_remote(folder: Path, env: Mapping[str, str], start: Start) -> Generator[Partner | None]:
-    """None when no gateway runs, or when its agent would not do the same as one of our own."""
+def open_remote(
+    folder: Path,
+    env: Mapping[str, str],
+    start: Start,
+    refused: Callable[[str], None] = _nobody,
+) -> Generator[Partner | None]:
+    """None when no gateway runs, or when its agent would not do the same as one of our own.
+
+    `refused` hears what is different then.
+    """
+    hello = Hello(version=__version__, marks=marks_of(env), start=start)
     with connected(folder) as line:
-        if line is None or not _taken_in(line, env, start):
+        if line is None or not _taken_in(line, hello, refused):
             yield None
             return
         answer = line.receive()
@@ -130,14 +148,16 @@ def open_remote(folder: Path, env: Mapping[str, str], start: Start) -> Generator
         yield Remote(line, answer)
 
 
-def _taken_in(line: Line, env: Mapping[str, str], start: Start) -> bool:
+def _taken_in(line: Line, hello: Hello, refused: Callable[[str], None]) -> bool:
     line.wait_at_most(DECISION)
     try:
-        line.send(Hello(version=__version__, marks=marks_of(env), start=start))
+        line.send(hello)
         answer = line.receive()
     except (HermesError, UnicodeEncodeError):
         return False
     line.wait_at_most(None)
+    if isinstance(answer, Refused):
+        refused(answer.reason)
     return isinstance(answer, Accepted)
 
 

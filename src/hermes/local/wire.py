@@ -13,7 +13,7 @@ from hermes.local.partner import Greeting, Question, Reply, Start, State, Troubl
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
 
-PROTOCOL = 2
+PROTOCOL = 3
 LENGTH = 4
 FIRST_LIMIT = 1024 * 1024
 """Bytes of a first frame: whoever is not known yet gets no more room than that."""
@@ -59,6 +59,13 @@ class Decide(Struct, frozen=True, tag="decide"):
 
     question: str
     words: str
+
+
+class Steer(Struct, frozen=True, tag="steer"):
+    """Words to the turn that is going on; `word` is the id under which they are told as heard."""
+
+    word: str
+    text: str
 
 
 class Look(Struct, frozen=True, tag="look"):
@@ -120,7 +127,7 @@ class Status(Struct, frozen=True, tag="status"):
 
 
 First: TypeAlias = Hello | Wake | Inquire
-Request: TypeAlias = Say | Command | Report | Look | Decide | Interrupt
+Request: TypeAlias = Say | Command | Report | Look | Decide | Steer | Interrupt
 Answer: TypeAlias = (
     Accepted
     | Refused

@@ -114,6 +114,13 @@ class Notebook:
         await self._ledger.propose(proposal)
         return proposal
 
+    async def propose_once(self, request: Request) -> Proposal | None:
+        """None when the same was proposed before. Raises as `propose` does."""
+        said = summary(request.operations)
+        if await self._ledger.was_proposed(KIND, request.target, said):
+            return None
+        return await self.propose(request)
+
     async def accept(self, proposal: Proposal) -> Sheet:
         """A person wants it: carried out on the file as it is by now."""
         sheet = await self.change(msgspec.json.decode(proposal.request, type=Request))

@@ -70,7 +70,8 @@ class AnswerEvents:
     """The events of a response, one network read at a time.
 
     Comments, empty events and bytes of an unfinished one are signs of life, no progress:
-    they do not make the wait for the next piece of the answer any longer.
+    they do not make the wait for the next piece of the answer any longer. All waits are
+    bounded here, by one timer: the HTTP library would set one for each read.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, place: Place) -> None:
@@ -80,36 +81,50 @@ class AnswerEvents:
         self._reader = SseReader(_ONE_EVENT)
         self._loop = asyncio.get_running_loop()
         self._watch = _Watch(self._loop)
-        self._moved_at = self._loop.time()
+        self._begun_at = self._moved_at = self._loop.time()
+        self._moved = False
         self.said_done = False
         self.done = False
+        connection = None if self._whole else response.connection
+        if connection is not None and connection.protocol is not None:
+            connection.protocol.read_timeout = None
 
     def note(self, *, moved: bool, ended: bool) -> None:
         """After a piece of the answer the wait for the next begins; some say that none follows."""
-        if moved:
-            self._moved_at = self._loop.time()
+        self._moved = moved
         if ended:
             self.done = self.said_done = True
 
     async def next(self, *, hurry: bool) -> list[bytes]:
-        """Raises `NoProgress` when it took too long; in a hurry that is just the end."""
-        pause = self._place.grace if hurry else self._place.longest_pause
-        data = await self._data(self._moved_at + pause)
+        """Raises `TimeoutError` when it took too long; in a hurry that is just the end."""
+        now = self._loop.time()
+        if self._moved:
+            self._moved_at = now
+        place = self._place
+        pause = place.grace if hurry else place.longest_pause
+        due = min(self._moved_at + pause, self._begun_at + place.ceiling)
+        # What is already there is read without a wait, which no timer would notice.
+        data = await self._data(due, now + place.idle) if now < due else None
         if data is None and not hurry:
-            raise NoProgress
+            raise self._too_late()
         if self._whole:
             self.done = True
             return [data or b""]
         return self._batch(data or b"")
 
-    async def _data(self, deadline: float) -> bytes | None:
-        """None when the deadline has passed."""
-        # What is already there is read without a wait, which no timer would notice.
-        if self._loop.time() >= deadline:
-            return None
+    async def _data(self, due: float, silent: float) -> bytes | None:
+        """None when it is past due, or when nothing at all came for too long."""
         if self._whole:
-            return await self._watch.bounded(whole_of(self._content, _WHOLE_BODY), deadline)
-        return await self._watch.bounded(self._content.readany(), deadline)
+            return await self._watch.bounded(whole_of(self._content, _WHOLE_BODY), due)
+        return await self._watch.bounded(self._content.readany(), min(due, silent))
+
+    def _too_late(self) -> TimeoutError:
+        now, place = self._loop.time(), self._place
+        if now >= self._begun_at + place.ceiling:
+            return TimeoutError()
+        if now >= self._moved_at + place.longest_pause:
+            return NoProgress()
+        return aiohttp.SocketTimeoutError("nothing came")
 
     def _batch(self, data: bytes) -> list[bytes]:
         if data:

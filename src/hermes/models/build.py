@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from hermes.kit.clock import Clock
 from hermes.models import modes
@@ -9,11 +10,16 @@ from hermes.models.driver import Served, WireModel
 from hermes.models.endpoint import CEILING, Endpoint, Place
 from hermes.models.images import Images
 from hermes.models.keys import KeyMemory, KeyRing
+from hermes.models.providers import EMBEDDED
 from hermes.models.resilient import Policy, Resilient, Route
 from hermes.models.resolve import Resolved, Target
 from hermes.models.wire.stream import Wire
 from hermes.ports.blobs import Blobs
+from hermes.ports.model import Model
 from hermes.schema.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hermes.models.embedded.engine import Engine
 
 
 def build_model(
@@ -21,19 +27,41 @@ def build_model(
     blobs: Blobs,
     clock: Clock,
     memory: Callable[[str], KeyMemory] | None = None,
+    engine: Callable[[], "Engine"] | None = None,
 ) -> Resilient:
     """The whole chain. Its `aclose` closes every connection.
 
-    `memory` gives what is known of the keys of a provider from earlier.
+    `memory` gives what is known of the keys of a provider from earlier; `engine` runs embedded
+    models.
     """
     images = Images(blobs)
     endpoints: dict[Place, Endpoint] = {}
-    routes = [
-        _route(target, _model(target, _endpoint(target, endpoints), images, clock), clock, memory)
-        for target in (resolved.primary, *resolved.fallbacks)
-    ]
+
+    def route(target: Target) -> Route:
+        if target.provider == EMBEDDED:
+            return Route(_embedded(target, images, clock, engine))
+        model = _model(target, _endpoint(target, endpoints), images, clock)
+        return _route(target, model, clock, memory)
+
+    routes = [route(target) for target in (resolved.primary, *resolved.fallbacks)]
     closing = partial(_close, list(endpoints.values()))
-    return Resilient(routes, clock, Policy(tries=resolved.tries), closing=closing)
+    policy = Policy(tries=resolved.tries)
+    return Resilient(routes, clock, policy, closing=closing, profile=resolved.primary.profile)
+
+
+def _embedded(
+    target: Target, images: Images, clock: Clock, engine: Callable[[], "Engine"] | None
+) -> Model:
+    from hermes.models.embedded.catalogue import weights_named  # noqa: PLC0415 - few have it
+    from hermes.models.embedded.model import EmbeddedModel  # noqa: PLC0415 - as above
+    from hermes.models.embedded.place import place_at  # noqa: PLC0415 - as above
+
+    place = place_at(target.base_url)
+    return EmbeddedModel(weights_named(target.model), place, engine or _no_engine, images, clock)
+
+
+def _no_engine() -> "Engine":
+    raise ConfigError("an embedded model can be chosen here, but not asked")
 
 
 def _endpoint(target: Target, endpoints: dict[Place, Endpoint]) -> Endpoint:

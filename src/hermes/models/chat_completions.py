@@ -31,9 +31,6 @@ class ChatWire(ChatRequestCodec):
         name = self._auth_header
         return {name: f"Bearer {key}" if name == "authorization" else key}
 
-    def learn(self, refusal: str) -> bool:
-        return self._optional.learn(refusal)
-
     def stream(self) -> ChatStream:
         return ChatStream(self._decoder)
 

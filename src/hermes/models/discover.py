@@ -12,7 +12,7 @@ from hermes.models.anthropic_keys import key_headers
 from hermes.models.endpoint import Endpoint, Place
 from hermes.models.errors import Origin, url_hint
 from hermes.models.modes import ANTHROPIC, CHAT, GEMINI
-from hermes.models.providers import PROVIDERS, Provider
+from hermes.models.providers import EMBEDDED, PROVIDERS, Provider
 from hermes.models.resolve import Target
 from hermes.models.settings import LocalServer, Lookup
 from hermes.schema.errors import BadRequest, ModelError
@@ -67,7 +67,8 @@ class _Rows(Struct):
 
 async def find_local(env: Lookup, timeout: float = TIMEOUT) -> Sequence[LocalServer]:  # noqa: ASYNC109
     """Every known local server that answers, in the order of the provider table."""
-    places = [(one, url) for one in PROVIDERS if one.local for url in _addresses(one, env)]
+    servers = [one for one in PROVIDERS if one.local and one.name != EMBEDDED]
+    places = [(one, url) for one in servers for url in _addresses(one, env)]
     found: dict[int, LocalServer] = {}
 
     async def probe(index: int, provider: Provider, url: str) -> None:
@@ -88,6 +89,10 @@ async def find_local(env: Lookup, timeout: float = TIMEOUT) -> Sequence[LocalSer
 
 async def list_models(target: Target, timeout: float = 10.0) -> Mapping[str, int | None]:  # noqa: ASYNC109
     """The models a server offers, with their windows where it tells. Raises `ModelError`."""
+    if target.provider == EMBEDDED:
+        from hermes.models.embedded.place import place_at  # noqa: PLC0415 - few have it
+
+        return place_at(target.base_url).present()
     place = Place(
         base_url=target.base_url,
         connect=min(target.connect, timeout),

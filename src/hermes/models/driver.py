@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from typing import Any
 
 import aiohttp
@@ -90,39 +90,43 @@ class WireModel:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        async with AsyncExitStack() as stack:
-            response = await self._answered(stack, request)
+        response = await self._answered(request)
+        try:
             events = AnswerEvents(response, self._endpoint.place)
             with closing(events):
-                async with aclosing(self._read(events)) as chunks:
+                async with aclosing(self._read(events, request)) as chunks:
                     yield chunks
                 await events.drain()
+        finally:
+            self._endpoint.let_go(response)
 
-    async def _answered(self, stack: AsyncExitStack, request: Request) -> aiohttp.ClientResponse:
+    async def _answered(self, request: Request) -> aiohttp.ClientResponse:
         """The beginning of an answer. What is refused and can be left out, is; once."""
         try:
-            return await self._posted(stack, request)
+            return await self._posted(request)
         except BadRequest as error:
             if is_about_thoughts(str(error)) and has_thoughts(request):
                 request = without_thoughts(request)
             elif not self._wire.learn(str(error)):
                 raise
             log.warning("asking %s again with less: %s", self._origin.provider, error)
-            return await self._posted(stack, request)
+            return await self._posted(request)
 
-    async def _posted(self, stack: AsyncExitStack, request: Request) -> aiohttp.ClientResponse:
+    async def _posted(self, request: Request) -> aiohttp.ClientResponse:
         # The body has no name here: it is let go as soon as it is sent, not when all is said.
-        response = await stack.enter_async_context(
-            self._endpoint.post(
-                self._path, await self._body(request), self._headers(), self._origin
-            )
+        response = await self._endpoint.post(
+            self._path, await self._body(request), self._headers(), self._origin
         )
-        await self._check(response)
+        try:
+            await self._check(response)
+        except BaseException:
+            self._endpoint.let_go(response)
+            raise
         return response
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request) -> Sequence[bytes]:
         shown = self._wire.images_in(request.messages)
-        return self._wire.body(request, await self._images.urls(shown) if shown else None)
+        return self._wire.pieces(request, await self._images.urls(shown) if shown else None)
 
     def _headers(self) -> dict[str, str]:
         return _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
@@ -148,16 +152,17 @@ class WireModel:
     ) -> ModelError:
         return classify(status, body, headers, self._origin, self._clock.now())
 
-    async def _read(self, events: AnswerEvents) -> AsyncGenerator[Chunk]:
+    async def _read(self, events: AnswerEvents, request: Request) -> AsyncGenerator[Chunk]:
         stream = self._wire.stream()
+        before = stream.size, stream.finish_reason
         try:
             while not events.done and not stream.runaway:
-                before = stream.size, stream.finish_reason
                 batch = await events.next(hurry=bool(stream.finish_reason))
                 for delta in stream.feed(batch):
                     yield delta
-                moved = (stream.size, stream.finish_reason) != before
-                events.note(moved=moved, ended=stream.ended)
+                now = stream.size, stream.finish_reason
+                events.note(moved=now != before, ended=stream.ended)
+                before = now
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if not stream.finish_reason:
                 raise broken(error, self._origin, self._endpoint.place) from error
@@ -169,7 +174,9 @@ class WireModel:
             yield delta
         if stream.runaway:
             yield Notice(f"The answer was cut off: {stream.runaway}.")
-        yield stream.answer(self._served.model, self._served.provider)
+        answer = stream.answer(self._served.model, self._served.provider)
+        self._wire.heard(request, stream, answer)
+        yield answer
 
     def _end(self, stream: AnswerStream, events: AnswerEvents) -> Sequence[StreamDelta]:
         """The last deltas, if this was an end at all."""

@@ -1,14 +1,15 @@
 """The connection to one provider's address: opened when first needed, closed by its owner."""
 
+import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
-from io import BytesIO
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Protocol
 
 import aiohttp
 import anyio
+from aiohttp.abc import AbstractStreamWriter
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
@@ -22,7 +23,7 @@ CEILING = 3600.0
 ERROR_BODY = 256 * 1024
 LARGEST_LIST = 20 * 1024 * 1024
 _KEEP_ALIVE = 60.0
-_LARGE = 512 * 1024
+_PART = 256 * 1024
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -71,6 +72,29 @@ class _Sent:
         self.reused = False
 
 
+class _Passing(aiohttp.Payload):
+    """A body that is whole only while it is sent.
+
+    A connection may be slow to come and an answer take minutes to begin: the pieces that
+    requests have in common are shared for so long, and the others let go.
+    """
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        super().__init__(None, content_type="application/json")
+        self._size = sum(map(len, pieces))
+        self._pieces = pieces
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        raise TypeError("a body in passing is not read")
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        body = memoryview(b"".join(self._pieces))
+        self._pieces = ()
+        # In parts, so that other tasks get their turn in between.
+        for start in range(0, len(body), _PART):
+            await writer.write(body[start : start + _PART])
+
+
 class Endpoint:
     """One pool of connections. The environment has no say in it: no proxy, no netrc, no cookies."""
 
@@ -78,40 +102,39 @@ class Endpoint:
         self.place = place
         self._session: aiohttp.ClientSession | None = None
 
-    @asynccontextmanager
     async def post(
-        self, path: str, body: bytes, headers: Mapping[str, str], origin: Origin
-    ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """One request, sent once. Leaving the block with the answer unread closes the connection.
+        self, path: str, body: Sequence[bytes], headers: Mapping[str, str], origin: Origin
+    ) -> aiohttp.ClientResponse:
+        """One request, sent once. The response is to be given to `let_go`.
 
         A connection kept from before may have died in its sleep: the error says then that
         there is nothing to wait for.
         """
-        sent = _Sent()
-        # Large bodies go out in pieces, so that other tasks get their turn in between.
-        data = BytesIO(body) if len(body) > _LARGE else body
+        sent, passing = _Sent(), _Passing(body)
+        del body
         try:
-            response = await self._opened().post(
-                self.place.base_url + path,
-                data=data,
-                headers=headers,
-                allow_redirects=False,
-                trace_request_ctx=sent,
-            )
+            async with asyncio.timeout(self.place.ceiling):
+                return await self._opened().post(
+                    self.place.base_url + path,
+                    data=passing,
+                    headers=headers,
+                    allow_redirects=False,
+                    trace_request_ctx=sent,
+                    timeout=self._times(total=None),
+                )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             failure = broken(error, origin, self.place)
             if sent.reused and isinstance(error, _DIED):
                 failure.wait = 0.0
             raise failure from error
-        # An answer may take minutes; what was asked is not kept for so long.
-        del body, data
-        try:
-            yield response
-        finally:
-            if response.content.at_eof():
-                response.release()
-            else:
-                response.close()
+
+    @staticmethod
+    def let_go(response: aiohttp.ClientResponse) -> None:
+        """With the answer unread its connection is closed."""
+        if response.content.at_eof():
+            response.release()
+        else:
+            response.close()
 
     async def get(
         self, path: str, headers: Mapping[str, str], origin: Origin, clock: Clock
@@ -144,14 +167,17 @@ class Endpoint:
                     ssl=_tls(place), limit=0, keepalive_timeout=_KEEP_ALIVE
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(
-                    total=place.ceiling, sock_connect=place.connect, sock_read=place.idle
-                ),
+                timeout=self._times(total=place.ceiling),
                 headers={"accept-encoding": "identity", **dict(place.headers)},
                 proxy=place.proxy or None,
                 trace_configs=[_reuse_noticed()],
             )
         return self._session
+
+    def _times(self, total: float | None) -> aiohttp.ClientTimeout:
+        """Without a total whoever reads the answer sees to its end."""
+        place = self.place
+        return aiohttp.ClientTimeout(total=total, sock_connect=place.connect, sock_read=place.idle)
 
     async def aclose(self) -> None:
         session, self._session = self._session, None

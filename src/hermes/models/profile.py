@@ -38,7 +38,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     `no_text` is the content of an answer that has calls and no words. `short_call_ids`
     is for those who only take call ids of nine letters and digits. `most_output` is asked for
     where a wire wants a limit and nobody set one; `budgets` are tokens of thought, one for
-    each of `EFFORTS`; `betas` are what must be asked for by name.
+    each of `EFFORTS`; `betas` are what must be asked for by name. A model too small for all of
+    the house is offered only the `tools` named here, and told only this `prompt`.
+    `keeps` says that the server has earlier answers and can be asked to go on from one.
     """
 
     max_tokens_field: str = "max_tokens"
@@ -52,6 +54,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     most_output: int = 32_000
     budgets: tuple[int, ...] = (0, 1024, 4096, 8192, 16_384, 32_000, 32_000, 32_000)
     betas: tuple[str, ...] = ()
+    keeps: bool = False
+    tools: tuple[str, ...] = ()
+    prompt: str = ""
 
     def budget(self, wanted: str) -> int:
         """How many tokens may be thought at this effort."""

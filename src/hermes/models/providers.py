@@ -30,6 +30,9 @@ class Provider(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
+EMBEDDED = "embedded"
+"""The one that needs no server: it runs in a process of ours."""
+
 _LOCAL = Profile(no_text="", effort=EffortForm.TEMPLATE)
 
 PROVIDERS: tuple[Provider, ...] = (
@@ -243,6 +246,12 @@ PROVIDERS: tuple[Provider, ...] = (
         local=True,
         profile=_LOCAL,
         thinks=r"(?i)qwen3",
+    ),
+    Provider(
+        name=EMBEDDED,
+        title="A small model inside Hermes",
+        base_url="embedded://here",
+        local=True,
     ),
 )
 

@@ -17,6 +17,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.kit.text import plural
 from hermes.models.keys import KeyRing
+from hermes.models.profile import Profile
 from hermes.ports.model import Chunk, Model, Request
 from hermes.schema.errors import (
     ModelError,
@@ -36,6 +37,8 @@ _RUNS = 256
 
 _ELSEWHERE = Unauthorized | OutOfCredit | ModelNotFound | NotRunning
 """What is not worth another try here, but may go well with another key or model."""
+
+_WORDS = (TextDelta, ReasoningDelta)
 
 _TROUBLE = {
     "auth": "the key was refused",
@@ -123,6 +126,7 @@ class Resilient:
         *,
         chance: Callable[[], float] = random.random,
         closing: Callable[[], Awaitable[None]] | None = None,
+        profile: Profile = Profile(),  # noqa: B008
     ) -> None:
         if not routes:
             raise ValueError("a chain needs at least one model")
@@ -131,6 +135,8 @@ class Resilient:
         self._policy = policy
         self._chance = chance
         self._closing = closing
+        self.profile = profile
+        """Of the preferred model."""
         self._answered: OrderedDict[str, Route] = OrderedDict()
 
     @property
@@ -168,7 +174,7 @@ class Resilient:
                             self._remember(request.run, route)
                             yield chunk
                             return
-                        so_far.spoke |= isinstance(chunk, TextDelta | ReasoningDelta)
+                        so_far.spoke = so_far.spoke or isinstance(chunk, _WORDS)
                         yield chunk
                 raise Unreachable(f"{route} ended without an answer")
             except ModelError as error:

@@ -17,7 +17,14 @@ from hermes.models.keys import Strategy
 from hermes.models.modes import CHAT, address_for, mode_for
 from hermes.models.profile import Profile
 from hermes.models.profiles import able
-from hermes.models.providers import CUSTOM, PROVIDERS, Provider, profile_for, provider_named
+from hermes.models.providers import (
+    CUSTOM,
+    EMBEDDED,
+    PROVIDERS,
+    Provider,
+    profile_for,
+    provider_named,
+)
 from hermes.models.settings import (
     CustomProvider,
     Fallback,
@@ -89,6 +96,7 @@ class _Wish(Struct, frozen=True, kw_only=True):
     api_key: str = ""
     key_env: str = ""
     api_mode: str = ""
+    keeps: bool = False
     source: str = ""
 
 
@@ -168,6 +176,7 @@ class _Resolver:
             base_url=flags.base_url or (settings.base_url if same else ""),
             api_key=flags.api_key or (settings.api_key if same else ""),
             api_mode=settings.api_mode if same else "",
+            keeps=settings.keeps_responses and same,
             source=source,
         )
 
@@ -257,7 +266,27 @@ class _Resolver:
         host = host_of(url)
         return next((one for one in PROVIDERS if host_of(one.base_url) == host), CUSTOM)
 
+    def _embedded_target(self, wish: _Wish) -> Target:
+        """Whether the weights are here shows when it is asked: they may be fetched meanwhile."""
+        from hermes.models.embedded.small import small_profile  # noqa: PLC0415 - as above
+        from hermes.models.embedded.target import chosen_weights  # noqa: PLC0415 - few have it
+
+        weights = chosen_weights(wish.model, self._settings.weights)
+        return Target(
+            provider=EMBEDDED,
+            base_url=self._settings.weights,
+            model=weights.name,
+            window=self._settings.context_length or weights.window,
+            max_output=self._settings.max_tokens,
+            profile=small_profile(),
+            idle=self._settings.local_idle,
+            local=True,
+            source=wish.source or "auto",
+        )
+
     def _named_target(self, provider: Provider, wish: _Wish) -> Target:
+        if provider.name == EMBEDDED:
+            return self._embedded_target(wish)
         url = wish.base_url or self._url(provider)
         if not url:
             raise ConfigError(
@@ -286,7 +315,7 @@ class _Resolver:
             strategy=self._settings.strategies.get(provider.name, Strategy.FILL_FIRST),
             window=self._settings.context_length or window_of(model, local=local),
             max_output=self._settings.max_tokens,
-            profile=able(profile_for(provider, model), mode, model),
+            profile=_profile(provider, model, mode, keeps=wish.keeps),
             api_mode=mode,
             extra=self._extra(provider),
             headers=provider.headers,
@@ -321,7 +350,7 @@ class _Resolver:
             strategy=self._settings.strategies.get(custom.name, Strategy.FILL_FIRST),
             window=window or window_of(model, local=local),
             max_output=self._settings.max_tokens,
-            profile=able(profile_for(host, model), mode, model),
+            profile=_profile(host, model, mode, keeps=custom.keeps_responses or wish.keeps),
             api_mode=mode,
             extra=custom.extra_body,
             idle=self._idle(CUSTOM, local=local),
@@ -356,8 +385,7 @@ class _Resolver:
             return structs.replace(target, window=chosen, local=True, source="found running")
         raise NothingConfigured(
             "no model provider is set up: there is no key and no local server",
-            hint="Set a key: hermes config set OPENROUTER_API_KEY <key>. "
-            "Or start a local server such as Ollama.",
+            hint="Choose one, or fetch a small model that runs here: hermes setup",
         )
 
     def _keys(self, provider: Provider, wish: _Wish, url: str = "") -> tuple[tuple[str, ...], str]:
@@ -394,6 +422,10 @@ class _Resolver:
     def _extra(self, provider: Provider) -> Mapping[str, Any]:
         size = self._settings.ollama_num_ctx
         return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
+
+
+def _profile(provider: Provider, model: str, mode: str, *, keeps: bool) -> Profile:
+    return structs.replace(able(profile_for(provider, model), mode, model), keeps=keeps)
 
 
 def _fallback_wish(one: Fallback) -> _Wish:

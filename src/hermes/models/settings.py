@@ -24,6 +24,7 @@ class CustomProvider(Struct, frozen=True, kw_only=True):
     models: Mapping[str, int | None] = {}
     context_length: int | None = None
     rate_limit_delay: float = 0.0
+    keeps_responses: bool = False
     extra_body: Mapping[str, Any] = {}
     ssl_verify: bool = True
     ssl_ca_cert: str = ""
@@ -44,7 +45,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     """The model's part of the configuration.
 
     `pools` holds further keys by provider, `strategies` how to choose among them, `logins`
-    where one can log in instead.
+    where one can log in instead. `weights` is the address of the folder of embedded models.
     """
 
     default: str = ""
@@ -54,6 +55,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     api_mode: str = ""
     context_length: int | None = None
     max_tokens: int | None = None
+    keeps_responses: bool = False
     ollama_num_ctx: int | None = None
     custom_providers: tuple[CustomProvider, ...] = ()
     fallback_providers: tuple[Fallback, ...] = ()
@@ -61,6 +63,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     pools: Mapping[str, tuple[str, ...]] = {}
     strategies: Mapping[str, Strategy] = {}
     logins: Mapping[str, DeviceLogin] = {}
+    weights: str = ""
     tries: int = 3
     local_idle: float = 900.0
     remote_idle: float | None = None

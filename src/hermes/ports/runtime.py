@@ -1,13 +1,13 @@
 """A mind that runs whole turns by itself, tools included: another gateway, a coding agent."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
 from hermes.schema.errors import ToolError
 from hermes.schema.events import Answered, Asked, Delta, Outcome, Said, ToolStarted
-from hermes.schema.messages import Message, Result, ToolCall, User
+from hermes.schema.messages import Message, Result, ToolCall, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 
@@ -78,3 +78,22 @@ class Runtime(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Shortened(Struct, frozen=True, kw_only=True):
+    """What a runtime's own memory of a session took before and takes now, in tokens."""
+
+    before: int
+    after: int
+    usage: Usage = Usage()
+    model: str = ""
+    provider: str = ""
+
+
+@runtime_checkable
+class Shortens(Protocol):
+    """A runtime that keeps its own memory of a session and can tell it in short."""
+
+    async def shorten(self, errand: Errand) -> Shortened:
+        """Because a person wants it. Raises `ModelError`."""
+        ...

@@ -42,6 +42,7 @@ class Job(Struct, frozen=True, kw_only=True):
 class Finished(Struct, frozen=True, kw_only=True):
     """`exit_code` is 124 after a timeout and negative after a signal.
 
+    `unsure`: the wall tells of a signal and of an exit code above 128 in the same way.
     Of `total` bytes the `output` may lack the middle: then `seam` is the length of its
     beginning. `left` counts processes that outlived the command; they were ended with it.
     """
@@ -52,14 +53,19 @@ class Finished(Struct, frozen=True, kw_only=True):
     seam: int | None = None
     timed_out: bool = False
     left: int = 0
+    unsure: bool = False
 
 
 class Exit(Struct, frozen=True):
-    """How a process ended: `left` others outlived it and were ended, `stuck` could not be."""
+    """How a process ended: `left` others outlived it and were ended, `stuck` could not be.
+
+    `unsure` as in `Finished`.
+    """
 
     exit_code: int
     left: int = 0
     stuck: int = 0
+    unsure: bool = False
 
 
 class Process(Protocol):

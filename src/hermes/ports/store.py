@@ -229,6 +229,10 @@ class Archive(Protocol):
         """Words in any order, `"phrases"`, beginnings with `*`; also parts of words and CJK."""
         ...
 
+    async def recall(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
+        """As `search`, and also what means much the same, where that can be told."""
+        ...
+
     async def usage(
         self, session: str | None = None, since: datetime | None = None
     ) -> Sequence[ModelUse]:

@@ -52,12 +52,17 @@ def no_sources(text: str) -> Sources:
     return Sources()
 
 
+def no_quotation(text: str) -> bool:
+    return False
+
+
 class ToolContext(Struct, frozen=True):
     """What a tool is told about its call, and whom it may turn to.
 
     `ask` is for everything that has an effect, before it; `inquire` asks a person something;
     `use` calls another tool of the same turn. `foreign`: strangers' words are in this turn.
-    `sources` says what of all that the model has seen a text may come from.
+    `sources` says what of all that the model has seen a text may come from, and `quotes` whether
+    it says again what strangers wrote. `within`: another tool asks, and reads the answer.
     """
 
     scope: Scope
@@ -68,6 +73,8 @@ class ToolContext(Struct, frozen=True):
     use: Use = no_other_tools
     foreign: bool = False
     sources: Callable[[str], Sources] = no_sources
+    quotes: Callable[[str], bool] = no_quotation
+    within: bool = False
 
 
 class Tool(Protocol):

@@ -87,8 +87,9 @@ class Bubblewrap:
 
     def ended(self, how: Exit) -> Exit:
         """A signal comes through as a shell would tell it; the first process inside is not ours."""
-        code = 128 - how.exit_code if how.exit_code in _SIGNALS else how.exit_code
-        return structs.replace(how, exit_code=code, left=max(0, how.left - 1))
+        unsure = how.exit_code in _SIGNALS
+        code = 128 - how.exit_code if unsure else how.exit_code
+        return structs.replace(how, exit_code=code, left=max(0, how.left - 1), unsure=unsure)
 
     def _calls(self) -> str:
         """The filter of calls must be an open file; nothing where the machine is not known."""

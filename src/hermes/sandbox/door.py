@@ -22,6 +22,7 @@ from typing import Self
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 from msgspec import Struct
 
 from hermes.ports.sandbox import Exit
@@ -32,7 +33,8 @@ log = logging.getLogger(__name__)
 CHUNK = 65_536
 FIRST_HELD = 10
 """The number of the first file that a child finds open, besides its three; the keeper's too."""
-GRACE = 2.0
+GRACE = 1.0
+"""Seconds between SIGTERM and SIGKILL: who stops something has it stopped within two."""
 PATIENCE = 5.0
 """Seconds beyond the grace before we stop waiting for a warden to finish its work."""
 CLOSE_PATIENCE = 1.0
@@ -217,6 +219,7 @@ class Door:
         self._grace = grace
         self._requests: socket.socket | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
+        self._starting = anyio.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -231,7 +234,7 @@ class Door:
         Raises `SandboxError`, here or from `Child.wait` when the program cannot be executed.
         """
         packed = _pack(start, self._grace)
-        with closing(self._hand_over(start)) as child:
+        with closing(await self._begin(start)) as child:
             try:
                 await child.brief(packed)
                 yield child
@@ -248,35 +251,38 @@ class Door:
             _let_go(self._keeper)
             self._keeper = None
 
-    def _hand_over(self, start: Start) -> Child:
-        """Give the keeper the child's ends of fresh pipes, or of a terminal; keep ours."""
+    async def _begin(self, start: Start) -> Child:
         try:
-            with ExitStack() as ours, ExitStack() as theirs:
-                control, their_control = socket.socketpair()
-                ours.enter_context(control)
-                theirs.enter_context(their_control)
-                opened = _terminal if start.pty else _pipes
-                into, out, reader, writer = opened(ours, theirs, talk=start.talk)
-                control.setblocking(False)
-                self._send([their_control.fileno(), reader, writer, writer])
-                ours.pop_all()
+            try:
+                return self._hand_over(start, await self._line())
+            except ConnectionError:
+                # Somebody has killed the keeper; another one does as well.
+                self.close()
+                return self._hand_over(start, await self._line())
         except OSError as error:
             raise _failure(
                 start,
                 f"no process can be started: {error.strerror}",
                 "Too many open files or processes? See `ulimit -n` and `ulimit -u`.",
             ) from error
+
+    def _hand_over(self, start: Start, line: socket.socket) -> Child:
+        """Give the keeper the child's ends of fresh pipes, or of a terminal; keep ours."""
+        with ExitStack() as ours, ExitStack() as theirs:
+            control, their_control = socket.socketpair()
+            ours.enter_context(control)
+            theirs.enter_context(their_control)
+            opened = _terminal if start.pty else _pipes
+            into, out, reader, writer = opened(ours, theirs, talk=start.talk)
+            control.setblocking(False)
+            socket.send_fds(line, [b"J"], [their_control.fileno(), reader, writer, writer])
+            ours.pop_all()
         return Child(control, out, into, start)
 
-    def _send(self, fds: list[int]) -> None:
-        if self._requests is not None:
-            try:
-                socket.send_fds(self._requests, [b"J"], fds)
-            except ConnectionError:
-                self.close()
-            else:
-                return
-        socket.send_fds(self._start_keeper(), [b"J"], fds)
+    async def _line(self) -> socket.socket:
+        """To the keeper; to start one may take a while on a busy machine, so not on the loop."""
+        async with self._starting:
+            return self._requests or await anyio.to_thread.run_sync(self._start_keeper)
 
     def _start_keeper(self) -> socket.socket:
         ours, theirs = socket.socketpair()

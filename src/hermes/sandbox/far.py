@@ -204,7 +204,8 @@ class _FarProcess:
         if mark and self._word():
             _, left, code = self._take()
             status = int(code)
-            self._exit = Exit(128 - status if status in _SIGNALS else status, int(left))
+            unsure = status in _SIGNALS
+            self._exit = Exit(128 - status if unsure else status, int(left), unsure=unsure)
             self._silent = True
             self._buffer = before if keep else b""
             return before

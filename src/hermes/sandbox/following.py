@@ -71,6 +71,7 @@ async def follow(process: Process, job: Job, keeping: Keeping, heard: Heard | No
         seam=keeping.seam,
         timed_out=deadline.cancelled_caught,
         left=ended.left,
+        unsure=ended.unsure,
     )
 
 

@@ -26,7 +26,8 @@ class Question(Struct, frozen=True, kw_only=True):
     """One question that waits. `subject` is shown exactly as it is: the command, the path.
 
     `reason` is the model's, `origin` says on whose behalf; `choices` is empty when any words
-    will do. `asked` is who may answer, besides the owner.
+    will do. `asked` is who may answer, besides the owner; `elsewhere` says that it was put to
+    the owner in a chat of theirs.
     """
 
     id: str
@@ -39,4 +40,5 @@ class Question(Struct, frozen=True, kw_only=True):
     origin: str = ""
     choices: tuple[str, ...] = ()
     asked: str = ""
+    elsewhere: bool = False
     until: datetime

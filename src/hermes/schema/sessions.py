@@ -89,7 +89,10 @@ class ModelUse(Struct, frozen=True, kw_only=True):
 
 
 class SessionFilter(Struct, frozen=True, kw_only=True):
-    """Which sessions; every given field must match."""
+    """Which sessions; every given field must match.
+
+    Those in which the agent looked back only with `reviews`, or when `source` names them.
+    """
 
     source: str | None = None
     model: str | None = None
@@ -99,3 +102,4 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     started_after: datetime | None = None
     min_messages: int | None = None
     max_messages: int | None = None
+    reviews: bool = False

@@ -5,6 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
+BRIDGE = "tool_call"
+"""The tool that calls others by their names; offered only where some are not listed."""
+
 
 class Effect(StrEnum):
     """How far a tool reaches; decides parallelism, approval and crash recovery."""
@@ -17,7 +20,8 @@ class Effect(StrEnum):
 class ToolSpec(Struct, frozen=True):
     """`schema` is the JSON schema of the arguments; `timeout` bounds one call in seconds.
 
-    `foreign` says that its results are words of strangers.
+    `foreign` says that its results are words of strangers. `refunded`: a step with nothing but
+    calls of such tools is not counted against the steps of a turn.
     """
 
     name: str
@@ -27,3 +31,4 @@ class ToolSpec(Struct, frozen=True):
     timeout: float = 300.0
     toolset: str = ""
     foreign: bool = False
+    refunded: bool = False

@@ -34,12 +34,16 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 class Pressed(Struct, frozen=True, kw_only=True):
-    """What a pass did, or would do; tokens are estimates. `plain`: no model wrote the summary."""
+    """What a pass did, or would do; tokens are estimates. `plain`: no model wrote the summary.
+
+    `by` is the runtime that shortened its own memory of the session, where one did.
+    """
 
     before: int
     after: int
     messages: int
     plain: bool = False
+    by: str = ""
     usage: Usage = Usage()
     cost: float | None = 0.0
 

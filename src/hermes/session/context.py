@@ -9,37 +9,28 @@ it is empty. A task inherits what its starter had bound, so each handler begins 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from enum import Enum, auto
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from hermes.config.env import process_value
 from hermes.schema.scope import Scope, variables
 
-
-class _Never(Enum):
-    BOUND = auto()
-
-
-_Value: TypeAlias = str | Literal[_Never.BOUND]
 Tokens: TypeAlias = Sequence[object]
 """What binding gives back. Kept for old callers: clearing does not need it."""
 
 
-def _variables(prefix: str, *names: str) -> dict[str, ContextVar[_Value]]:
-    return {
-        prefix + name: ContextVar[_Value](prefix + name, default=_Never.BOUND) for name in names
-    }
+def _names(prefix: str, *names: str) -> tuple[str, ...]:
+    return tuple(prefix + name for name in names)
 
 
-_TURN: Final[Mapping[str, ContextVar[_Value]]] = _variables(
+_TURN: Final = _names(
     "HERMES_SESSION_",
     "PLATFORM", "SOURCE", "CHAT_ID", "CHAT_NAME", "THREAD_ID", "USER_ID", "USER_NAME",
     "KEY", "ID", "MESSAGE_ID", "PROFILE", "CWD",
 )  # fmt: skip
-_CRON: Final[Mapping[str, ContextVar[_Value]]] = _variables(
-    "HERMES_CRON_AUTO_DELIVER_", "PLATFORM", "CHAT_ID", "THREAD_ID"
-)
-_ALL: Final[Mapping[str, ContextVar[_Value]]] = {**_TURN, **_CRON}
+_CRON: Final = _names("HERMES_CRON_AUTO_DELIVER_", "PLATFORM", "CHAT_ID", "THREAD_ID")
+_ALL: Final = (*_TURN, *_CRON)
+_BOUND: Final = ContextVar[Mapping[str, str]]("HERMES_SESSION", default={})  # noqa: B039
+"""All of them in one, which is never changed in place: each turn binds them all at once."""
 _LATER: Final = ContextVar[bool]("HERMES_SESSION_ASYNC_DELIVERY", default=True)
 
 
@@ -72,41 +63,36 @@ def set_session_vars(
     if unknown:
         raise TypeError(f"unknown session variables: {', '.join(sorted(unknown))}")
     _Latch.engaged = True
-    tokens: list[object] = [_LATER.set(bool(async_delivery))]
-    tokens += [variable.set(given.get(name) or "") for name, variable in _TURN.items()]
-    return tokens
+    later = _LATER.set(bool(async_delivery))
+    return [later, _bind({name: given.get(name) or "" for name in _TURN})]
 
 
 def clear_session_vars(tokens: Tokens = ()) -> None:
     """The turn is over: every variable is empty here, whatever the process was started with."""
-    for variable in _TURN.values():
-        variable.set("")
+    _bind(dict.fromkeys(_TURN, ""))
     _LATER.set(True)
 
 
 def reset_session_vars() -> None:
     """Forget what was inherited from the starter of this task, as if nothing were bound."""
-    for variable in _ALL.values():
-        variable.set(_Never.BOUND)
+    _BOUND.set({})
     _LATER.set(True)
 
 
 def set_current_session_id(session_id: str) -> None:
     """The conversation in this context moved on to another session."""
-    _TURN["HERMES_SESSION_ID"].set(session_id)
+    _bind({"HERMES_SESSION_ID": session_id})
 
 
 def set_cron_delivery(platform: str = "", chat_id: str = "", thread_id: str = "") -> None:
     """Where the result of the scheduled job in this context goes by itself."""
-    for name, value in zip(_CRON, (platform, chat_id, thread_id), strict=True):
-        _CRON[name].set(value)
+    _bind(dict(zip(_CRON, (platform, chat_id, thread_id), strict=True)))
 
 
 def get_session_env(name: str, default: str = "") -> str:
     """The value bound here; where nothing ever was, the one of the process."""
-    variable = _ALL.get(name)
-    value = variable.get() if variable is not None else _Never.BOUND
-    return process_value(name, default) if value is _Never.BOUND else value
+    value = _BOUND.get().get(name)
+    return process_value(name, default) if value is None else value
 
 
 def async_delivery_supported() -> bool:
@@ -116,23 +102,23 @@ def async_delivery_supported() -> bool:
 
 def session_env() -> dict[str, str]:
     """What is bound here, by name, for a child process of foreign code."""
-    bound = {name: variable.get() for name, variable in _ALL.items()}
-    return {name: value for name, value in bound.items() if value is not _Never.BOUND and value}
+    return {name: value for name, value in _BOUND.get().items() if value}
 
 
 @contextmanager
 def mirrored(scope: Scope) -> Generator[None]:
     """Bind this context to a turn of ours for as long as the block runs."""
-    before = tuple(variable.get() for variable in _ALL.values())
-    later = _LATER.get()
+    before, later = _BOUND.get(), _LATER.get()
     _Latch.engaged = True
     values = variables(scope)
-    for name, variable in _ALL.items():
-        variable.set(values.get(name, ""))
+    _BOUND.set({name: values.get(name, "") for name in _ALL})
     _LATER.set(scope.later)
     try:
         yield
     finally:
-        for variable, value in zip(_ALL.values(), before, strict=True):
-            variable.set(value)
+        _BOUND.set(before)
         _LATER.set(later)
+
+
+def _bind(values: Mapping[str, str]) -> object:
+    return _BOUND.set({**_BOUND.get(), **values})

@@ -9,7 +9,6 @@ import anyio
 from msgspec import UNSET, Struct, structs
 
 from hermes.agent.answers import nudge
-from hermes.agent.plan import Steer, no_steering
 from hermes.agent.repair import join_users, says_something
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
@@ -25,12 +24,13 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
-from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Media, Message, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored
 from hermes.session.recovery import close_lost_calls
 from hermes.session.runner import Runner, Turn
+from hermes.session.steering import Steering
 
 _COPIED = (
     "source", "principal", "key", "model", "provider", "system", "cwd", "effort", "personality",
@@ -81,6 +81,7 @@ class Conversation:
         self._expand = expand
         self._archive: Archive = store.seen_by(origin.principal)
         self._scope: anyio.CancelScope | None = None
+        self._steering: Steering | None = None
         self._replaces: int | None = None
         self._new = True
         self.session = self._fresh()
@@ -102,9 +103,7 @@ class Conversation:
         """Whether a turn of this very conversation is going on."""
         return self._scope is not None
 
-    async def say(
-        self, parts: Sequence[Text | Media], listen: Emit, steer: Steer = no_steering
-    ) -> Outcome:
+    async def say(self, parts: Sequence[Text | Media], listen: Emit) -> Outcome:
         """One turn. It can be ended from outside with `interrupt`.
 
         Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
@@ -114,20 +113,40 @@ class Conversation:
             raise UsageError("There is nothing to answer.", hint="Say something first.")
         self._refuse_while_running()
         asked = structs.replace(asked, parts=tuple(await self._expand(self.session, parts)))
-        return await self._say(asked, listen, steer)
+        return await self._say(asked, listen)
 
     async def attend(self, listen: Emit) -> Outcome:
         """A turn about what was brought to the session while nobody spoke."""
         return await self._say(nudge("news"), listen)
 
-    async def _say(self, asked: User, listen: Emit, steer: Steer = no_steering) -> Outcome:
+    async def steer(self, word: str, text: str) -> bool:
+        """Say something to the turn that is running, under an id of the caller's own.
+
+        False when it cannot be heard any more. It has been heard when it is told as `Said`;
+        what was not by the end of the turn is still the caller's.
+        """
+        steering = self._steering
+        if steering is None or not text.strip():
+            return False
+        parts = await self._expand(self.session, (Text(text),))
+        return await steering.add(User(word, tuple(parts), Trust.OWNER))
+
+    def bequeath(self) -> None:
+        """Whoever steered is gone: what was not heard yet is left to the next turn."""
+        if self._steering is not None:
+            self._steering.bequeath()
+
+    async def _say(self, asked: User, listen: Emit) -> Outcome:
         self._refuse_while_running()
+        steering = Steering(self._store, self.session.id)
         replaces, self._replaces = self._replaces, None
         outcome = Outcome.CANCELLED
 
         async def hear(event: Event) -> None:
             nonlocal outcome
-            if isinstance(event, RunEnded):
+            if isinstance(event, RunStarted):
+                steering.begin()
+            elif isinstance(event, RunEnded):
                 # What was told is how it ended, also for one who interrupts on hearing it.
                 outcome = event.outcome
             await listen(event)
@@ -138,17 +157,19 @@ class Conversation:
             listen=hear,
             new=self._new,
             replaces=replaces,
-            steer=steer,
+            steer=steering.heard,
+            closing=steering.closing,
             attended=self._origin.attended,
             yolo=self._origin.yolo,
         )
         with anyio.CancelScope() as scope:
-            self._scope = scope
+            self._scope, self._steering = scope, steering
             try:
                 return await self._runner.run(turn)
             finally:
-                self._scope = None
+                self._scope = self._steering = None
                 with anyio.CancelScope(shield=True):
+                    await steering.end()
                     await self._reload()
         return outcome
 
@@ -252,9 +273,9 @@ class Conversation:
         self._replaces = rows[0].seq
         return _question(rows)
 
-    async def retry(self, listen: Emit, steer: Steer = no_steering) -> Outcome:
+    async def retry(self, listen: Emit) -> Outcome:
         """Ask the last question again, as if it had not been answered."""
-        return await self.say((await self.again()).parts, listen, steer)
+        return await self.say((await self.again()).parts, listen)
 
     async def change(self, change: SessionChange) -> None:
         """Set fields of the session: at once when it is on disk, else with its first message."""

@@ -1,6 +1,9 @@
 """One runner's hold on one session: taken before the session is changed, given back once."""
 
+import asyncio
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import anyio
@@ -58,9 +61,44 @@ class Lease:
             return
         self.lost = not (kept or self.given_back)
 
-    async def beat(self, clock: Clock, scope: anyio.CancelScope) -> None:
-        """Keep it for as long as this runs; when it is lost, the scope ends."""
-        while not self.lost:
-            await clock.sleep(HEARTBEAT)
-            await self.renew()
-        scope.cancel()
+
+class Heart:
+    """Renews leases for as long as their turns go on: one task for all there are."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._turns: dict[Lease, anyio.CancelScope] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def beating(self, lease: Lease) -> Generator[None]:
+        """The block ends early when the lease is lost."""
+        with anyio.CancelScope() as scope:
+            self._turns[lease] = scope
+            if self._task is None:
+                # It belongs to all turns together, so none of them can have it in its group.
+                self._task = asyncio.create_task(self._beat())  # noqa: TID251
+            try:
+                yield
+            finally:
+                del self._turns[lease]
+                self._rest()
+
+    def _rest(self) -> None:
+        if not self._turns and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _beat(self) -> None:
+        while True:
+            await self._clock.sleep(HEARTBEAT)
+            await asyncio.gather(*map(self._renew, list(self._turns)))
+
+    async def _renew(self, lease: Lease) -> None:
+        try:
+            await lease.renew()
+        except Exception:
+            # The other turns need their leases, whatever is wrong with this one.
+            log.exception("the lease of session %s could not be renewed", lease.session)
+        if lease.lost and lease in self._turns:
+            self._turns[lease].cancel()

@@ -26,6 +26,7 @@ from hermes.agent.compression.summary import Told, framed
 from hermes.agent.compression.view import Record, left_out, place_of, seen_through, view_of
 from hermes.agent.plan import Need, Plan
 from hermes.agent.repair import History
+from hermes.agent.sources import strangers_in
 from hermes.kit.clock import Clock
 from hermes.ports.store import ChangeSession, Meter, Write
 from hermes.schema.errors import UsageError
@@ -136,7 +137,8 @@ class Press:
                 await self._views.keep(job.session, job.lease, found, record, *meters)
                 return None
             summary = framed(written.body, await self._views.kept(job.session))
-            new = view_of(messages, places, summary)
+            strange = strangers_in(messages[: places.start], job.plan.tools)
+            new = view_of(messages, places, summary, strange=strange)
             seen = seen_through(new, messages) or messages
             before, after = _tokens(job.plan, history), _tokens(job.plan, seen)
             record = structs.replace(

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hermes.agent.repair import History
 
-LIMIT = 32_000_000
+LIMIT = 8_000_000
 """How many characters are kept in all."""
 
 EACH = 1_000

@@ -11,7 +11,15 @@ from hermes.kit.failpoints import passing
 from hermes.ports.sink import Emit
 from hermes.ports.store import Append, Begin, Done, Intent, Meter, Settle, Store, Write
 from hermes.schema.errors import HermesError, LeaseLost
-from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolStarted
+from hermes.schema.events import (
+    Event,
+    Outcome,
+    ReasoningDelta,
+    RunEnded,
+    Said,
+    TextDelta,
+    ToolStarted,
+)
 from hermes.schema.messages import Assistant, Message, Result, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
@@ -24,6 +32,9 @@ Price = Callable[[str, str, Usage], float | None]
 
 Closing = Callable[[RunEnded, Sequence[Message]], Sequence[Write]]
 """What is written together with a run's last word, from that and from all the run said."""
+
+
+_WORDS = (TextDelta, ReasoningDelta)
 
 
 def nothing_more(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
@@ -125,6 +136,9 @@ class _Sink:
         self._answer: Said | None = None
 
     async def emit(self, event: Event) -> None:
+        if isinstance(event, _WORDS) and self._answer is None:
+            await self._listen(event)
+            return
         match event:
             case RunEnded():
                 await self._end(event)

@@ -1,6 +1,5 @@
 """Run one turn of a session: durable in, one runner at a time, durable out."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -42,10 +41,11 @@ from hermes.schema.sessions import Session, SessionChange, Stored
 from hermes.schema.tools import ToolSpec
 from hermes.session.compressing import Compressing, Job, Pressed, Wish
 from hermes.session.context import mirrored
-from hermes.session.lease import LEASE, Lease
+from hermes.session.lease import LEASE, Heart, Lease
 from hermes.session.recall import Recall
 from hermes.session.recorder import Accepted, Closing, Price, Recorder, nothing_more
 from hermes.session.recovery import close_lost_calls
+from hermes.session.shortening import Shortening
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,9 @@ class Runner:
         self._price = price
         self._profile = profile
         self.compressing = compressing
+        self._shortening = Shortening(store, clock, price)
         self._holder = new_holder()
+        self._heart = Heart(clock)
         self._held: set[str] = set()
         self._recall = Recall()
         self._after: list[After] = []
@@ -248,7 +250,9 @@ class Runner:
             try:
                 history, _ = await self._history(turn, lease.generation)
                 plan = await self._planner.plan(session, self._scope(turn), history)
-                if self.compressing is None or isinstance(plan, Entrusted):
+                if isinstance(plan, Entrusted):
+                    return await self._shortening.by_hand(plan, wish, preview=preview)
+                if self.compressing is None:
                     raise UsageError("This session is not compressed here.")
                 if preview:
                     return await self.compressing.preview(session, plan, wish)
@@ -330,20 +334,12 @@ class Runner:
     ) -> Outcome:
         """Run the turn while renewing the lease; a lost lease ends the turn."""
         outcome = Outcome.CANCELLED
-        failure: Exception | None = None
-        # Of these there is one for each turn: asyncio's own group takes less than anyio's.
-        with anyio.CancelScope() as scope:
-            async with asyncio.TaskGroup() as group:
-                beat = group.create_task(lease.beat(self._clock, scope))
-                try:
-                    outcome = await run_turn(plan, asked, emit)
-                except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
-                    failure = error
-                finally:
-                    beat.cancel()
-        if failure is not None:
-            log.error("the turn %s broke", plan.scope.run, exc_info=failure)
-            raise failure
+        with self._heart.beating(lease):
+            try:
+                outcome = await run_turn(plan, asked, emit)
+            except Exception:
+                log.exception("the turn %s broke", plan.scope.run)
+                raise
         if lease.lost:
             raise StoreError(
                 "Another process took over this session while the turn was running.",

@@ -9,13 +9,16 @@ from pathlib import Path
 import anyio
 from msgspec import Struct
 
-from hermes.changes.change import Author
+from hermes.changes.change import Author, Proposal
 from hermes.kit.clock import Clock
 from hermes.kit.files import read_ordinary, write_atomic
 from hermes.skills.editing import ARCHIVE, By, Editor
+from hermes.skills.merging import Pair, pairs, propose_merge
 from hermes.skills.shelf import Shelf, Skill
 from hermes.skills.usage import BY_AGENT, Record, Usage
 
+AT_ONCE = 5
+"""Merges that are proposed in one go: more at once are not read."""
 BACKUPS = ".backups"
 STALE, ACTIVE, ARCHIVED = "stale", "active", "archived"
 _STATE = ".curator_state"
@@ -93,6 +96,29 @@ class Curator:
                 await anyio.to_thread.run_sync(self._usage.mark, one.name, one.becomes)
         await anyio.to_thread.run_sync(self._note)
         return found
+
+    async def alike(self) -> list[Pair]:
+        """Skills that `propose_merges` would propose to merge."""
+
+        def look() -> list[Pair]:
+            return pairs(self._shelf.skills(), self._usage.records(), self._body)
+
+        return await anyio.to_thread.run_sync(look)
+
+    async def propose_merges(self, keep: int) -> list[Proposal]:
+        """Everything is packed first, and nothing changes before a person agrees."""
+        found = (await self.alike())[:AT_ONCE]
+        if keep and found:
+            await anyio.to_thread.run_sync(self._back_up, keep)
+        made = [await propose_merge(self._editor, pair, self._body_of(pair.drop)) for pair in found]
+        return [proposal for proposal in made if proposal is not None]
+
+    def _body_of(self, name: str) -> str:
+        skill = self._shelf.find(name)
+        return "" if skill is None else self._body(skill)
+
+    def _body(self, skill: Skill) -> str:
+        return self._shelf.read(skill).body
 
     def _note(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -67,7 +67,7 @@ def parse(text: str, file: Path) -> Document:
     found = _HEAD.match(text)
     if found is None:
         raise BadSkill(f"{file} does not begin with a head between two lines of ---.")
-    return Document(_head(_table(found[1], file), file), text[found.end() :].lstrip("\r\n"))
+    return Document(_head(table(found[1], file), file), text[found.end() :].lstrip("\r\n"))
 
 
 def check_name(name: str) -> str:
@@ -80,7 +80,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def _table(text: str, file: Path) -> dict[str, Any]:
+def table(text: str, file: Path) -> dict[str, Any]:
     """Most heads are plain enough to be read without the YAML library."""
     plain = read_plain(text)
     return _full_yaml(text, file) if plain is None else cast("dict[str, Any]", plain)
@@ -107,7 +107,7 @@ def _full_yaml(text: str, file: Path) -> dict[str, Any]:
 
 
 def _head(table: dict[str, Any], file: Path) -> Head:
-    name, description = _text(table.get("name")), _text(table.get("description"))
+    name, description = text_in(table.get("name")), text_in(table.get("description"))
     if not name or not description:
         raise BadSkill(f"{file} needs a `name` and a `description` in its head.")
     if len(name) > MAX_NAME or len(description) > MAX_DESCRIPTION:
@@ -119,21 +119,21 @@ def _head(table: dict[str, Any], file: Path) -> Head:
     return Head(
         name=name,
         description=" ".join(description.split()),
-        version=_text(table.get("version")),
-        author=_text(table.get("author")),
-        license=_text(table.get("license")),
-        platforms=_names(table.get("platforms")),
-        environments=_names(table.get("environments")),
+        version=text_in(table.get("version")),
+        author=text_in(table.get("author")),
+        license=text_in(table.get("license")),
+        platforms=names_in(table.get("platforms")),
+        environments=names_in(table.get("environments")),
         variables=_variables(table, needs),
-        commands=_names(needs.get("commands")),
-        credential_files=_names(table.get("required_credential_files")),
-        tags=_names(ours.get("tags") or table.get("tags")),
-        related=_names(ours.get("related_skills")),
-        category=_text(ours.get("category") or table.get("category")),
-        requires_toolsets=_names(ours.get("requires_toolsets")),
-        requires_tools=_names(ours.get("requires_tools")),
-        fallback_for_toolsets=_names(ours.get("fallback_for_toolsets")),
-        fallback_for_tools=_names(ours.get("fallback_for_tools")),
+        commands=names_in(needs.get("commands")),
+        credential_files=names_in(table.get("required_credential_files")),
+        tags=names_in(ours.get("tags") or table.get("tags")),
+        related=names_in(ours.get("related_skills")),
+        category=text_in(ours.get("category") or table.get("category")),
+        requires_toolsets=names_in(ours.get("requires_toolsets")),
+        requires_tools=names_in(ours.get("requires_tools")),
+        fallback_for_toolsets=names_in(ours.get("fallback_for_toolsets")),
+        fallback_for_tools=names_in(ours.get("fallback_for_tools")),
     )
 
 
@@ -142,7 +142,7 @@ def _variables(table: dict[str, Any], needs: dict[str, Any]) -> tuple[Variable, 
     found: dict[str, Variable] = {}
     given = table.get("required_environment_variables")
     listed = cast("list[object]", given) if isinstance(given, list) else []
-    for one in [*listed, *_names(needs.get("env_vars"))]:
+    for one in [*listed, *names_in(needs.get("env_vars"))]:
         try:
             variable = msgspec.convert(_dict(one) or {"name": str(one)}, Variable)
         except msgspec.ValidationError:
@@ -151,7 +151,7 @@ def _variables(table: dict[str, Any], needs: dict[str, Any]) -> tuple[Variable, 
     return tuple(found.values())
 
 
-def _text(value: object) -> str:
+def text_in(value: object) -> str:
     return "" if value is None or isinstance(value, dict | list) else str(value).strip()
 
 
@@ -159,10 +159,10 @@ def _dict(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _names(value: object) -> tuple[str, ...]:
+def names_in(value: object) -> tuple[str, ...]:
     """A list, or words parted by commas."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if not isinstance(value, list):
         return ()
-    return tuple(text for item in cast("list[object]", value) if (text := _text(item)))
+    return tuple(text for item in cast("list[object]", value) if (text := text_in(item)))

@@ -112,6 +112,18 @@ class Editor:
         await self._noted(lambda: self._usage.mark(skill.name, "archived"))
         return target
 
+    async def absorb(self, name: str, into: str, by: By) -> str:
+        """Archive one skill and keep its text with another, as one change. Where it lies now."""
+        skill, keep = await self._changeable(name, by), await self._changeable(into, by)
+        if skill.name == keep.name:
+            raise BadSkill(f"{name} cannot take in itself.")
+        target = f"skills/{ARCHIVE}/{skill.name}-{self._clock.now():%Y%m%d-%H%M%S}"
+        edits = await anyio.to_thread.run_sync(self._merged, skill, keep, target)
+        await self._apply(keep.name, f"merge {skill.name} into {keep.name}", edits, by)
+        await self._noted(lambda: self._usage.mark(skill.name, "archived"))
+        await self._noted(lambda: self._usage.patched(keep.name))
+        return target
+
     async def restore(self, name: str, by: By) -> str:
         """Bring the one that was archived last back to where skills lie. Raises `BadSkill`."""
         check_name(name)
@@ -150,6 +162,9 @@ class Editor:
         )
         await self._ledger.propose(proposal)
         return proposal
+
+    async def was_proposed(self, name: str, summary: str) -> bool:
+        return await self._ledger.was_proposed(KIND, name, summary)
 
     async def decide(self, proposal: Proposal, *, accepted: bool) -> None:
         await self._ledger.decide(proposal, accepted=accepted)
@@ -215,6 +230,16 @@ class Editor:
             edits.append(Edit(self._below_home(file), data, None))
         return edits
 
+    def _merged(self, skill: Skill, keep: Skill, target: str) -> list[Edit]:
+        path = taken_in_as(skill.name)
+        taken, main = Path(keep.folder) / path, present(keep.file) or b""
+        line = f"\n\nMore of this kind, from the skill {skill.name} that was merged: {path}\n"
+        return [
+            *self._moved(skill, target),
+            Edit(self._below_home(taken), present(taken), present(skill.file)),
+            Edit(self._below_home(keep.file), main, main.rstrip() + line.encode()),
+        ]
+
     def _archived(self, name: str) -> Path | None:
         folder = self._home / "skills" / ARCHIVE
         stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
@@ -231,6 +256,11 @@ class Editor:
 
     async def _noted(self, note: Callable[[], None]) -> None:
         await anyio.to_thread.run_sync(note)
+
+
+def taken_in_as(name: str) -> str:
+    """Where the text of a skill lies within the one that took it in."""
+    return f"references/from-{name}.md"
 
 
 def _made_by(by: By) -> str:

@@ -32,8 +32,11 @@ class SkillRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Proposed(Struct, frozen=True):
+    """`merge`: what is deleted goes along with the skill that it is absorbed into."""
+
     request: SkillRequest
     by: By
+    merge: bool = False
 
 
 async def perform(editor: Editor, asked: SkillRequest, by: By) -> str:
@@ -67,6 +70,10 @@ async def propose(editor: Editor, asked: SkillRequest, by: By) -> Proposal:
 async def accept(editor: Editor, proposal: Proposal) -> str:
     """A person wants it: done to the skill as it is by now. Raises `BadSkill`, `Drifted`."""
     proposed = msgspec.json.decode(proposal.request, type=Proposed)
-    where = await perform(editor, proposed.request, proposed.by)
+    asked, by = proposed.request, proposed.by
+    if proposed.merge:
+        where = await editor.absorb(asked.name, asked.absorbed_into, by)
+    else:
+        where = await perform(editor, asked, by)
     await editor.decide(proposal, accepted=True)
     return where

@@ -21,7 +21,7 @@ from hermes.store.rows import (
     moment,
     one_of,
 )
-from hermes.store.search import Finder, Wanted
+from hermes.store.search import Finder, Wanted, fused
 from hermes.store.statements import load, unwalled
 from hermes.store.writes import no_session
 
@@ -88,6 +88,7 @@ class SqliteArchive:
             "started_after": _maybe(where.started_after),
             "min_messages": where.min_messages,
             "max_messages": where.max_messages,
+            "reviews": where.reviews,
             "limit": max(limit, 0),
             "offset": max(offset, 0),
         }
@@ -112,6 +113,12 @@ class SqliteArchive:
         while (hits := await self._engine.read(finder.find)) is None:
             await self._engine.catch_up(finder.goal or 0)
         return hits
+
+    async def recall(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
+        by_words = await self.search(query, limit, role)
+        wanted = Wanted.parse(query, limit=limit, role=role, principal=self._who)
+        by_meaning = await self._engine.nearness.find(wanted, self._engine.read)
+        return fused(by_words, by_meaning, limit)
 
     async def usage(
         self, session: str | None = None, since: datetime | None = None
@@ -175,6 +182,7 @@ class SqliteArchive:
         if deleted:
             # Ids at the end may be given again, so the mark must not lie beyond them.
             connection.execute(self._sql["trim index"])
+            connection.execute(self._sql["trim vectors"])
             # At once for all, because most parcels are done and in no index by topic.
             gone = msgspec.json.encode(deleted).decode()
             connection.execute(self._sql["forget parcels"], {"ids": gone})

@@ -1,13 +1,13 @@
 -- name: writer
 PRAGMA synchronous = FULL;
 PRAGMA foreign_keys = ON;
-PRAGMA cache_size = -32000;
+PRAGMA cache_size = -2000;
 PRAGMA temp_store = MEMORY;
 PRAGMA journal_size_limit = 67108864;
 PRAGMA wal_autocheckpoint = 4000;
 
 -- name: reader
-PRAGMA cache_size = -16000;
+PRAGMA cache_size = -2000;
 PRAGMA mmap_size = 268435456;
 
 -- name: wal

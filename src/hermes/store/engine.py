@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
@@ -13,6 +13,9 @@ from hermes.store.connection import Connection
 from hermes.store.faults import explain
 from hermes.store.index import index_some
 from hermes.store.writer import Writer, closed
+
+if TYPE_CHECKING:
+    from hermes.store.nearness import Nearness
 
 R = TypeVar("R")
 
@@ -25,6 +28,7 @@ class Engine:
         self._path = path
         self._writer = Writer(connection, path)
         self._mailbox: Mailbox[Connection] = Mailbox(WAITING)
+        self._nearness: Nearness | None = None
         names = [f"hermes-store-reader-{number}" for number in range(READERS)]
         self._readers = [Worker(name, self._serve) for name in names]
         for worker in self._readers:
@@ -51,7 +55,18 @@ class Engine:
         while await self.alone(lambda connection: index_some(connection, goal)):
             pass
 
+    @property
+    def nearness(self) -> "Nearness":
+        """Its code is loaded with the first search that asks for it."""
+        if self._nearness is None:
+            from hermes.store.nearness import Nearness  # noqa: PLC0415 - as above
+
+            self._nearness = Nearness(self._path)
+        return self._nearness
+
     async def close(self) -> None:
+        if self._nearness is not None:
+            await self._nearness.close()
         self._mailbox.close(lambda: closed(self._path))
         for worker in self._readers:
             await worker.ended()

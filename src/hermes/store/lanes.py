@@ -126,12 +126,17 @@ def claim(connection: Connection, wanted: Claim) -> list[Parcel]:
         "limit": max(wanted.limit, 0),
     }
     # What a process held that is surely gone need not wait for its lease to lapse.
-    for (holder,) in connection.execute(_SQL[f"holders of {some}"], values).fetchall():
+    held = connection.execute(_SQL[f"holders of {some}"], values).fetchall()
+    for (holder,) in dict.fromkeys(held):
         if is_surely_dead(str(holder)):
             lapsing = {"lane": wanted.lane, "now": wanted.now, "holder": holder}
             connection.execute(_SQL["lapse"], lapsing)
-    rows = all_of(connection.execute(_SQL[f"claim {some}"], values), _ParcelRow)
-    return [row.parcel() for row in sorted(rows, key=lambda row: row.n)]
+    # Two plain statements: one that finds and changes at once sorts in tables of its own.
+    rows = all_of(connection.execute(_SQL[f"due in {some}"], values), _ParcelRow)
+    connection.executemany(
+        _SQL["claim"], [(row.attempts, wanted.holder, wanted.until, row.n) for row in rows]
+    )
+    return [row.parcel() for row in rows]
 
 
 def _settle(connection: Connection, statement: str, values: Mapping[str, str | int]) -> None:

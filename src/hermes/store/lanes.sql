@@ -2,30 +2,27 @@
 SELECT DISTINCT holder FROM parcels WHERE lane = :lane AND state = 1 AND until > :now;
 
 -- name: holders of topic
-SELECT DISTINCT holder FROM parcels
+SELECT holder FROM parcels
 WHERE lane = :lane AND topic = :topic AND state < 2 AND state = 1 AND until > :now;
 
 -- name: lapse
 UPDATE parcels SET until = :now
 WHERE lane = :lane AND holder = :holder AND state = 1 AND until > :now;
 
--- name: claim any
-UPDATE parcels
-SET attempts = attempts + (state = 1), state = 1, holder = :holder, until = :until
-WHERE n IN (
-    SELECT n FROM parcels WHERE lane = :lane AND state < 2
-        AND iif(state = 1, until <= :now, coalesce(due, :now) <= :now)
-    ORDER BY n LIMIT :limit)
-RETURNING n, key, lane, topic, body, due, attempts;
+-- name: due in any
+SELECT n, key, lane, topic, body, due, attempts + (state = 1) FROM parcels
+WHERE lane = :lane AND state < 2
+    AND iif(state = 1, until <= :now, coalesce(due, :now) <= :now)
+ORDER BY n LIMIT :limit;
 
--- name: claim topic
-UPDATE parcels
-SET attempts = attempts + (state = 1), state = 1, holder = :holder, until = :until
-WHERE n IN (
-    SELECT n FROM parcels WHERE lane = :lane AND topic = :topic AND state < 2
-        AND iif(state = 1, until <= :now, coalesce(due, :now) <= :now)
-    ORDER BY n LIMIT :limit)
-RETURNING n, key, lane, topic, body, due, attempts;
+-- name: due in topic
+SELECT n, key, lane, topic, body, due, attempts + (state = 1) FROM parcels
+WHERE lane = :lane AND topic = :topic AND state < 2
+    AND iif(state = 1, until <= :now, coalesce(due, :now) <= :now)
+ORDER BY n LIMIT :limit;
+
+-- name: claim
+UPDATE parcels SET attempts = ?, state = 1, holder = ?, until = ? WHERE n = ?;
 
 -- name: topics
 SELECT topic FROM parcels WHERE lane = :lane AND state < 2 GROUP BY topic ORDER BY min(n);

@@ -3,10 +3,12 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from hermes.schema.errors import StoreError
+from hermes.schema.messages import Message, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Hit, Session
 from hermes.store.connection import Connection
@@ -16,6 +18,9 @@ from hermes.store.query import Kind, Term, parse
 from hermes.store.rows import SessionRow, all_of, decode, moment, one_of, row_as
 from hermes.store.snippet import snippet
 from hermes.store.statements import load, unwalled
+
+if TYPE_CHECKING:
+    from hermes.store.vectors import Near
 
 _THEIRS = load("search")
 _ALL = unwalled(_THEIRS)
@@ -47,6 +52,7 @@ class _Scored(Struct, array_like=True, frozen=True):
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
+    query: str
     terms: Sequence[Term]
     limit: int
     role: str | None
@@ -54,7 +60,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, query: str, *, limit: int, role: str | None, principal: str) -> "Wanted":
-        return cls(terms=parse(query), limit=limit, role=role, principal=principal)
+        return cls(query=query, terms=parse(query), limit=limit, role=role, principal=principal)
 
 
 class Finder:
@@ -80,6 +86,24 @@ class Finder:
             self._hit(connection, found, text, sessions)
             for found, text in islice(self._all(connection), self._wanted.limit)
         ]
+
+    def near(self, connection: Connection, found: "Sequence[Near]") -> list[Hit]:
+        """What was found otherwise, behind the same wall, each with the passage that is meant."""
+        from hermes.store.embedding import passages  # noqa: PLC0415 - it loads numpy
+
+        hits: list[Hit] = []
+        sessions: dict[int, Session] = {}
+        for near in found:
+            if len(hits) >= self._wanted.limit:
+                break
+            values = {**self._values, "id": near.message}
+            row = one_of(connection.execute(self._sql["message"], values), _Found)
+            if row is None or (text := _spoken(row)) is None:
+                continue
+            shown = passages(text)[near.part : near.part + 1]
+            if shown:
+                hits.append(self._hit(connection, row, shown[0], sessions))
+        return hits
 
     def _all(self, connection: Connection) -> Iterator[tuple[_Found, str]]:
         """With the text of each; what nobody can read is not found."""
@@ -154,9 +178,31 @@ class Finder:
         )
 
 
+def fused(by_words: Sequence[Hit], by_meaning: Sequence[Hit], limit: int) -> list[Hit]:
+    """Reciprocal rank fusion: what both found comes first. Words are shown where they matched."""
+    points: dict[tuple[str, int], float] = {}
+    hits: dict[tuple[str, int], Hit] = {}
+    for ranking in (by_words, by_meaning):
+        for rank, hit in enumerate(ranking):
+            place = (hit.session.id, hit.seq)
+            points[place] = points.get(place, 0.0) + 1 / (_EVEN + rank)
+            hits.setdefault(place, hit)
+    return [hits[place] for place in sorted(points, key=lambda place: -points[place])[:limit]]
+
+
 def _text(found: _Found) -> str | None:
+    message = _message(found)
+    return message and findable(message)
+
+
+def _spoken(found: _Found) -> str | None:
+    message = _message(found)
+    return message and text_of(message)
+
+
+def _message(found: _Found) -> Message | None:
     try:
-        return findable(decode(found.body, f"Message row {found.id}"))
+        return decode(found.body, f"Message row {found.id}")
     except StoreError as error:
         log.warning("left out of a search: %s", error)
         return None

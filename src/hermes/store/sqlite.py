@@ -113,6 +113,10 @@ class SqliteStore:
         await self._lanes.forget(self._clock.now() - _SETTLED_LONG_AGO)
         await self._upkeep.optimize()
 
+    async def make_vectors(self) -> bool:
+        """For all that was said until now. False where that cannot be done, or not yet."""
+        return await self._engine.nearness.complete(self._engine.read)
+
     async def vacuum(self) -> None:
         """Give the space of deleted sessions back to the disk."""
         await self._upkeep.vacuum()

@@ -26,7 +26,7 @@ from hermes.ports.store import (
     Settle,
     Write,
 )
-from hermes.schema.errors import NotFound, StoreError
+from hermes.schema.errors import NotFound, Overtaken, StoreError
 from hermes.schema.messages import Assistant, Message, Result, Trust, User, text_of
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection
@@ -177,7 +177,7 @@ def _open(connection: Connection, session: Session) -> None:
 
 def _taken(connection: Connection, session: Session) -> StoreError:
     if number_or_none(connection.execute(_SQL["number"], {"id": session.id})) is not None:
-        return StoreError(f"There is already a session {session.id!r}.")
+        return Overtaken(f"There is already a session {session.id!r}.")
     return _title_taken(session.title)
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Raw, Struct, structs
@@ -98,10 +99,26 @@ class Delegations:
         await self._refuse_without_a_person(scope)
         empty = (None,) * len(tasks)
         work = Delegation(id=new_id("dlg"), scope=scope, tasks=tuple(tasks), reports=empty)
-        await self._parts.store.commit(PutMatter(self._matter(work, RUNNING), was=""))
+        # Whoever waits may give up; a row that is on its way to the disk must find its end.
+        with anyio.CancelScope(shield=True):
+            await self._parts.store.commit(PutMatter(self._matter(work, RUNNING), was=""))
         passing("delegation.begun")
-        self._group.start_soon(self._in_background, work)
+        await self._unless_interrupted(work)
+        scope_of_work = anyio.CancelScope()
+        # From now on it can be stopped, also before it has made its first step.
+        self._going[work.id] = (scope.session, scope_of_work)
+        self._group.start_soon(self._in_background, work, scope_of_work)
         return work.id
+
+    async def _unless_interrupted(self, work: Delegation) -> None:
+        """Nobody heard of work whose start was interrupted, so nobody is to hear of its end."""
+        try:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+        except anyio.get_cancelled_exc_class():
+            matter = structs.replace(self._matter(work, BROUGHT), open=False, holder="")
+            with anyio.CancelScope(shield=True):
+                await self._parts.store.commit(PutMatter(matter, was=RUNNING))
+            raise
 
     async def _refuse_too_much(self, scope: Scope) -> None:
         found = await self._parts.store.matters.find(KIND, only_open=True)
@@ -140,9 +157,8 @@ class Delegations:
             work = msgspec.json.decode(matter.body, type=Delegation)
             await self._bring(work)
 
-    async def _in_background(self, work: Delegation) -> None:
-        with anyio.CancelScope() as scope:
-            self._going[work.id] = (work.scope.session, scope)
+    async def _in_background(self, work: Delegation, scope: anyio.CancelScope) -> None:
+        with scope:
             work = await self._work(work)
         self._going.pop(work.id, None)
         if scope.cancelled_caught:

@@ -1,5 +1,6 @@
 """A disk that fails when it is told to, below SQLite: full, or broken, for some writes."""
 
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,11 +19,15 @@ class Failure(StrEnum):
 
 
 class BadDisk:
-    """Counts writes; from the `nth` on, `many` of them fail. Nothing fails before `fail`."""
+    """Counts writes; from the `nth` on, `many` of them fail. Nothing fails before `fail`.
+
+    Each time that something is to get to the platter takes `slow` seconds more.
+    """
 
     def __init__(self) -> None:
         self.writes = 0
         self.failed = 0
+        self.slow = 0.0
         self._failure = Failure.FULL
         self._first = 0
         self._left = 0
@@ -40,6 +45,8 @@ class BadDisk:
             self._count()
 
     def sync(self) -> None:
+        if self.slow:
+            time.sleep(self.slow)
         if self._failure is Failure.UNSYNCED:
             self._count()
 

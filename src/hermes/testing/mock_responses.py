@@ -38,9 +38,11 @@ def event(kind: str, **fields: object) -> bytes:
     return frame(encoded({"type": kind, **fields}), event=kind)
 
 
-def _response(output: list[JsonObject], status: str, model: str = "mock") -> JsonObject:
+def _response(
+    output: list[JsonObject], status: str, model: str = "mock", number: int = 0
+) -> JsonObject:
     return {
-        "id": "resp_mock",
+        "id": f"resp_mock{number}",
         "object": "response",
         "created_at": 1_767_225_600,
         "status": status,
@@ -66,7 +68,7 @@ class _Talk:
         return event(kind, sequence_number=self._sequence, **fields)
 
     def frames(self) -> Iterator[bytes]:
-        begun = _response([], "in_progress", self._model)
+        begun = _response([], "in_progress", self._model, self._number)
         before = self._event("response.created", response=begun)
         before += self._event("response.in_progress", response=begun)
         output = self._items()
@@ -80,7 +82,8 @@ class _Talk:
 
     def _last(self, output: list[JsonObject]) -> bytes:
         reason = _INCOMPLETE.get(self._reply.finish_reason)
-        whole = _response(output, "incomplete" if reason else "completed", self._model)
+        status = "incomplete" if reason else "completed"
+        whole = _response(output, status, self._model, self._number)
         if reason:
             whole["incomplete_details"] = {"reason": reason}
         if self._reply.usage is not None:

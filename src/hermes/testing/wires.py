@@ -135,6 +135,6 @@ class WireRig:
         if self._server is None:
             return False
         last = self._server.requests[-1]
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await last.ended.wait()
         return not last.completed

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from hermes.skills.usage import Usage
     from hermes.tools.aside import Aside
     from hermes.tools.files.editor import Editor
+    from hermes.tools.files.guides import Guides
     from hermes.tools.files.locks import Locks
     from hermes.tools.files.seen import Seen
+    from hermes.tools.origins import Origins
     from hermes.tools.places import Places
     from hermes.tools.processes.registry import Registry
     from hermes.tools.skills.listing import SkillParts
@@ -64,6 +66,8 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     running; `network` says whether commands have it unasked. `checkpoints` keeps files before
     they are changed; `private` are files of the user's own that are read with leave only, and
     `steering` folders of ours that are written with leave only.
+    `fetched` is the file that keeps when commands brought something from outside; `our_folders` are
+    besides the workspace where what is read counts as the person's own.
     `near` is a sandbox of this machine, for reading its files when commands run elsewhere.
     """
 
@@ -96,6 +100,8 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     poster: Poster | None = None
     own_tmp: Callable[[str], Path | None] = lambda principal: None
     temporary: Sequence[Path] | None = None
+    fetched: Path | None = None
+    our_folders: Sequence[Path] = ()
 
 
 def first_tools(deps: ToolDeps) -> dict[str, Tool]:
@@ -162,6 +168,7 @@ class _Makers:
                 timeout=deps.command_timeout,
                 processes=deps.processes,
                 network=deps.network,
+                origins=self._origins,
             )
         )
 
@@ -174,14 +181,17 @@ class _Makers:
         from hermes.tools.files.documents import Documents
         from hermes.tools.files.read import ReadFile, ReadParts
 
-        return ReadFile(
-            ReadParts(
-                places=self._places,
-                seen=self._seen,
-                blobs=self._deps.blobs,
-                redact=self._masking,
-                aside=self._aside,
-                documents=Documents(self._near),
+        return self._guided(
+            ReadFile(
+                ReadParts(
+                    places=self._places,
+                    seen=self._seen,
+                    blobs=self._deps.blobs,
+                    redact=self._masking,
+                    aside=self._aside,
+                    documents=Documents(self._near),
+                    origins=self._origins,
+                )
             )
         )
 
@@ -189,23 +199,26 @@ class _Makers:
         from hermes.tools.files.write import WriteFile
         from hermes.tools.masked import Masked
 
-        return Masked(WriteFile(self._editor), self._masking)
+        return self._guided(Masked(WriteFile(self._editor), self._masking))
 
     def patch(self) -> Tool:
         from hermes.tools.files.patch import Patch
         from hermes.tools.masked import Masked
 
-        return Masked(Patch(self._editor, self._masking), self._masking)
+        return self._guided(Masked(Patch(self._editor, self._masking), self._masking))
 
     def search_files(self) -> Tool:
         from hermes.tools.search.tool import SearchFiles, SearchParts
 
-        return SearchFiles(
-            SearchParts(
-                sandbox=self._near,
-                places=self._places,
-                rg=self._deps.rg,
-                redact=self._masking,
+        return self._guided(
+            SearchFiles(
+                SearchParts(
+                    sandbox=self._near,
+                    places=self._places,
+                    rg=self._deps.rg,
+                    redact=self._masking,
+                    origins=self._origins,
+                )
             )
         )
 
@@ -228,6 +241,7 @@ class _Makers:
                 parameters=parameters,
                 timeout=deps.code_timeout,
                 calls=deps.code_calls,
+                network=deps.network,
             )
         )
 
@@ -295,6 +309,26 @@ class _Makers:
         return Seen()
 
     @cached_property
+    def _origins(self) -> "Origins":
+        from hermes.tools.origins import Origins
+        from hermes.tools.places import TEMPORARY
+
+        deps = self._deps
+        own = (*deps.steering, deps.spill_folder, *deps.our_folders, *TEMPORARY)
+        return Origins(deps.clock, deps.fetched, own)
+
+    def _guided(self, tool: Tool) -> Tool:
+        from hermes.tools.files.guides import Guided
+
+        return Guided(tool, self._guides)
+
+    @cached_property
+    def _guides(self) -> "Guides":
+        from hermes.tools.files.guides import Guides
+
+        return Guides(self._places, self._origins, self._aside, self._masking)
+
+    @cached_property
     def _aside(self) -> "Aside":
         from hermes.tools.aside import Aside
 
@@ -307,7 +341,7 @@ class _Makers:
 
         deps, shell = self._deps, self._deps.shell
         syntax = Syntax(self._near, shell.path if shell.bash else None, deps.node)
-        return Editor(self._places, self._seen, self._aside, syntax, deps.locks)
+        return Editor(self._places, self._seen, self._aside, syntax, deps.locks, self._origins)
 
     @cached_property
     def _skills(self) -> "SkillParts":

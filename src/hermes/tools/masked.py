@@ -30,4 +30,4 @@ class Masked:
             Text(self._redact(part.text)) if isinstance(part, Text) else part
             for part in output.parts
         )
-        return Output(parts, self._redact(output.shown), output.failed)
+        return Output(parts, self._redact(output.shown), output.failed, output.foreign)

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.store import Archive, Store
 from hermes.ports.tool import Output, ToolContext
+from hermes.schema.attachments import brings_strangers
 from hermes.schema.errors import NotFound, ToolError
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
 from hermes.schema.scope import OWNER
@@ -121,7 +122,7 @@ class SessionSearch:
 
     async def _discover(self, archive: Archive, asked: SearchArgs, here: str) -> Output:
         role = None if isinstance(asked.role_filter, UnsetType) else asked.role_filter
-        hits = await archive.search(asked.query, _HITS, "result" if role == "tool" else role)
+        hits = await archive.recall(asked.query, _HITS, "result" if role == "tool" else role)
         chosen = _one_for_each([hit for hit in hits if hit.session.id != here])
         if asked.sort != "best":
             chosen.sort(key=lambda hit: hit.at, reverse=asked.sort == "newest")
@@ -202,7 +203,7 @@ def _strange(session: Session, rows: Sequence[Stored]) -> bool:
 def _is_foreign(message: Message) -> bool:
     match message:
         case User(trust=trust):
-            return trust in {Trust.GUEST, Trust.DATA}
+            return trust in {Trust.GUEST, Trust.DATA} or brings_strangers(message)
         case Result(foreign=foreign):
             return foreign
         case Assistant():

@@ -9,6 +9,7 @@ from msgspec import Struct
 from textual import on
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.worker import WorkerFailed
 
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
@@ -16,7 +17,8 @@ from hermes.tui.companion import Companion
 from hermes.tui.errands import Errands
 from hermes.tui.history import History
 from hermes.tui.look import DARK, THEMES, other
-from hermes.tui.screens.chat import Chat, Going, House
+from hermes.tui.screens.chat import Chat
+from hermes.tui.screens.house import Going, House
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -24,13 +26,15 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 class Setting(Struct, frozen=True, kw_only=True):
     """`history` is the file of what was typed; `look` is dark or light.
 
-    With `signals` the process listens to them, as a program in a terminal should.
+    With `signals` the process listens to them, as a program in a terminal should. What is
+    `headless` draws for nobody.
     """
 
     history: Path
     clock: Clock
     look: str = "dark"
     signals: bool = False
+    headless: bool = False
 
 
 class Farewell(Struct, frozen=True):
@@ -82,7 +86,7 @@ class Ui(App[int]):
         if self.chat.talk.busy:
             self._companion.interrupt()
         self.chat.part()
-        self.text = self.chat.transcript.plain()
+        self.text = self.chat.plain
         self._errands.close()
         self._aside.close()
         self.exit(code)
@@ -92,8 +96,13 @@ class Ui(App[int]):
 
     def check(self) -> None:
         """Raises what went wrong in the program itself, if anything did."""
-        if self._exception is not None:
-            raise self._exception
+        match self._exception:
+            case WorkerFailed(error=error):
+                raise error
+            case Exception() as error:
+                raise error
+            case None:
+                return
 
     def _fatal_error(self) -> None:
         """No pages of source code: whoever runs this tells of it in a sentence, and logs it."""
@@ -106,6 +115,6 @@ class Ui(App[int]):
 def show(companion: Companion, setting: Setting) -> Farewell:
     """Until the person leaves."""
     ui = Ui(companion, setting)
-    code = ui.run()
+    code = ui.run(headless=setting.headless)
     ui.check()
     return Farewell(code or 0, ui.text, ui.trouble)

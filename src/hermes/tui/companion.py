@@ -31,13 +31,17 @@ class Hello(Struct, frozen=True, kw_only=True):
 
 
 class Now(Struct, frozen=True, kw_only=True):
-    """The session as it is: its model, that model's room in tokens, what holds commands back."""
+    """The session as it is: its model, that model's room in tokens, what holds commands back.
+
+    `busy` says what words do that are said while a turn runs.
+    """
 
     session: str
     started: bool = False
     model: str = ""
     window: int = 0
     wall: str = ""
+    busy: str = ""
 
 
 class Shown(Struct, frozen=True):
@@ -86,8 +90,9 @@ class Offered(Struct, frozen=True, kw_only=True):
 class Companion(Protocol):
     """Every method waits for its end and raises a `HermesError` when it cannot be done.
 
-    One thing at a time, except `answer`, `interrupt`, `sessions` and `models`, which may be
-    called from another thread while a turn goes on.
+    `open` comes first; until it is done, `hello` and `now` say nothing yet. One thing at a time,
+    except `answer`, `steer`, `interrupt`, `sessions` and `models`, which may be called from
+    another thread while a turn goes on.
     """
 
     @property
@@ -96,11 +101,19 @@ class Companion(Protocol):
     @property
     def now(self) -> Now: ...
 
+    def open(self) -> None:
+        """Until there is somebody to talk to."""
+        ...
+
     def say(self, parts: Parts, show: Callable[[Event], None]) -> Outcome:
         """One turn; `show` is called by the thread that waits here."""
         ...
 
     def answer(self, question: str, words: str) -> None: ...
+
+    def steer(self, word: str, text: str) -> None:
+        """Words to the turn, under an id of the caller's own; told as `Said` once it heard them."""
+        ...
 
     def news(self) -> bool:
         """Whether something came in by itself; no parts at all ask about it."""

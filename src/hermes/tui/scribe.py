@@ -1,9 +1,10 @@
 """Writes down what a turn tells, as things on the screen."""
 
+from collections.abc import Callable
 from typing import assert_never
 
 from hermes.kit.clock import Clock
-from hermes.kit.plain import flat
+from hermes.kit.plain import flat, headline
 from hermes.schema.events import (
     Answered,
     Asked,
@@ -18,16 +19,24 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Result
+from hermes.schema.messages import Assistant, Message, Result, Trust, User, text_of
 from hermes.schema.questions import Question
 from hermes.tui.widgets.cards import Thinking, ToolCard
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.transcript import Transcript
 from hermes.tui.widgets.words import Answer, Note
+from hermes.tui.widgets.words import Said as Words
+
+_SHOWN = 200
+"""Characters of what was brought that are shown."""
 
 
 class Scribe:
-    def __init__(self, transcript: Transcript, clock: Clock) -> None:
+    def __init__(
+        self, transcript: Transcript, clock: Clock, heard: Callable[[str], str | None]
+    ) -> None:
+        """`heard` knows what was said to the turn under an id, if anything was."""
+        self._heard = heard
         self._transcript = transcript
         self._clock = clock
         self._answer: Answer | None = None
@@ -125,6 +134,18 @@ class Scribe:
             card, began = self._cards.pop(message.call)
             await card.end(message, self._clock.monotonic() - began)
             self.doing = "working"
+        elif isinstance(message, User):
+            await self._came_in(message)
+
+    async def _came_in(self, message: User) -> None:
+        """What was said to the turn stands where it was heard; what was brought is announced."""
+        text = self._heard(message.id)
+        if text is not None:
+            await self._pause()
+            await self._transcript.add(Words(text))
+        elif message.trust is Trust.DATA:
+            await self._pause()
+            await self._transcript.add(Note(f"● {headline(text_of(message), _SHOWN)}"))
 
     async def _check(self, message: Assistant) -> None:
         """Words on the way may get lost, the message does not."""

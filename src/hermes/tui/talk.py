@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Protocol
 
+from hermes.kit.ids import new_id
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text
 from hermes.tui.companion import (
@@ -16,6 +17,7 @@ from hermes.tui.companion import (
     Words,
 )
 from hermes.tui.errands import Errands
+from hermes.tui.meanwhile import Manner, manner_of, meant
 
 
 class Stage(Protocol):
@@ -41,68 +43,140 @@ class Stage(Protocol):
 
 
 class Talk:
-    def __init__(self, companion: Companion, errands: Errands, stage: Stage) -> None:
+    def __init__(
+        self, companion: Companion, errands: Errands, aside: Errands, stage: Stage
+    ) -> None:
+        """Turns and commands are waited for by `errands`; `aside` is free meanwhile."""
         self._companion = companion
         self._errands = errands
+        self._aside = aside
         self._stage = stage
         self._waiting: deque[str] = deque()
+        self._urgent = 0
+        """How many of those that wait are to be said before the others."""
+        self._steering: dict[str, str] = {}
+        """Words that the turn has not heard yet, by their ids."""
+        self._passed: set[str] = set()
+        self._turning = False
+        self._given_up = False
+        self.open = False
+        """Whether there is somebody to talk to; what is said before that waits."""
         self.busy = False
 
     @property
     def queued(self) -> tuple[str, ...]:
         return tuple(self._waiting)
 
-    def add(self, line: str, *, at_once: bool = False) -> None:
-        """To be said after what is going on, or instead of it."""
-        if at_once:
-            self._waiting.appendleft(line)
-            if self.busy:
-                self._companion.interrupt()
-        else:
+    @property
+    def steering(self) -> tuple[str, ...]:
+        return tuple(self._steering.values())
+
+    @property
+    def usual(self) -> Manner:
+        """What is done with words that are said meanwhile, unless they say so themselves."""
+        return manner_of(self._companion.now.busy)
+
+    def add(self, line: str, manner: Manner | None = None) -> None:
+        """To be said now; or, while something goes on, as `manner` or the usual one has it."""
+        if not self.busy:
             self._waiting.append(line)
+            self._stage.changed()
+            return
+        manner, words = meant(line, manner or self.usual)
+        match manner:
+            case Manner.INTERRUPT:
+                if words:
+                    self._hasten(words)
+                self._companion.interrupt()
+            case Manner.STEER if self._turning:
+                self._steering[new_id("msg")] = words
+            case Manner.STEER | Manner.QUEUE | Manner.COLLECT:
+                self._waiting.append(words)
         self._stage.changed()
+
+    def heard(self, word: str) -> str | None:
+        """The turn has heard this: what it was, if it was said here."""
+        return self._steering.pop(word, None)
+
+    def _hasten(self, line: str) -> None:
+        """Before all that waits, but after what was hastened before it."""
+        self._waiting.insert(self._urgent, line)
+        self._urgent += 1
 
     def take_back(self) -> str | None:
         """The last line that waits."""
         line = self._waiting.pop() if self._waiting else None
+        self._urgent = min(self._urgent, len(self._waiting))
         self._stage.changed()
         return line
 
     def interrupt(self) -> None:
         """End what is going on. What waits is given back, not said; what is added later is."""
+        self._given_up = True
         if self._waiting:
             self._stage.give_back("\n".join(self._waiting))
             self._waiting.clear()
+            self._urgent = 0
             self._stage.changed()
-        self._companion.interrupt()
+        if self.open:
+            self._companion.interrupt()
+
+    async def begin(self) -> None:
+        """Somebody is there: what was said before is heard now."""
+        self.open = True
+        await self.go_on()
 
     async def go_on(self) -> None:
         """Say what waits, one after the other, until nothing does."""
+        if not self.open:
+            return
         if self.busy:
+            await self._pass_on()
             return
         self.busy = True
         try:
             while self._waiting:
-                line = self._waiting.popleft()
-                await self._guarded(line)
+                await self._guarded(self._next())
         finally:
             self.busy = False
             self._stage.changed()
 
     async def attend(self) -> None:
         """Ask about what came in by itself, if anything did."""
-        if self.busy:
+        if self.busy or not self.open:
             return
         self.busy = True
         try:
             if await self._errands.do(self._companion.news):
-                await self._stage.run_turn(())
+                await self._turn(())
         except HermesError as error:
             await self._tell(error)
         finally:
             self.busy = False
             self._stage.changed()
         await self.go_on()
+
+    def _next(self) -> str:
+        """What is said next: one line, or all of them up to a command."""
+        lines = [self._waiting.popleft()]
+        if self.usual is Manner.COLLECT and not _is_command(lines[0]):
+            while self._waiting and not _is_command(self._waiting[0]):
+                lines.append(self._waiting.popleft())
+        self._urgent = max(self._urgent - len(lines), 0)
+        return "\n".join(lines)
+
+    async def _pass_on(self) -> None:
+        """Bring to the turn what it has not been told yet."""
+        for word, text in list(self._steering.items()):
+            if word not in self._passed:
+                self._passed.add(word)
+                try:
+                    await self._aside.do(lambda at=word, said=text: self._steer(at, said))
+                except HermesError as error:
+                    await self._tell(error)
+
+    def _steer(self, word: str, text: str) -> None:
+        self._companion.steer(word, text)
 
     async def _guarded(self, line: str) -> None:
         self._stage.changed()
@@ -122,7 +196,7 @@ class Talk:
 
     async def _obey(self, line: str) -> None:
         # Only what begins with a slash can be a command; whether it is one, others know.
-        if not line.lstrip().startswith("/"):
+        if not _is_command(line):
             await self._say((Text(line),), line)
             return
         done = await self._errands.do(lambda: self._companion.command(line))
@@ -141,4 +215,25 @@ class Talk:
 
     async def _say(self, parts: Parts, shown: str) -> None:
         await self._stage.show_said(shown)
-        await self._stage.run_turn(parts)
+        await self._turn(parts)
+
+    async def _turn(self, parts: Parts) -> None:
+        """What the turn did not hear is said after it, or given back when it was given up."""
+        self._turning, self._given_up = True, False
+        try:
+            await self._stage.run_turn(parts)
+        finally:
+            self._turning = False
+            unheard = list(self._steering.values())
+            self._steering.clear()
+            self._passed.clear()
+            if unheard and self._given_up:
+                self._stage.give_back("\n".join(unheard))
+            else:
+                self._waiting.extendleft(reversed(unheard))
+                self._urgent += len(unheard)
+            self._stage.changed()
+
+
+def _is_command(line: str) -> bool:
+    return line.lstrip().startswith("/")

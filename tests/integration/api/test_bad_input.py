@@ -172,7 +172,15 @@ async def test_what_is_told_about_the_server(tmp_path: Path) -> None:
         assert (detailed["status"], detailed["active_agents"]) == ("ok", 0)
         able = (await one.ask("GET", "/v1/capabilities")).json
         assert able["object"] == "hermes.api_server.capabilities"
-        assert (await one.ask("GET", "/v1/skills")).json == {"object": "list", "data": []}
+        own = one.app.home.skills / "house" / "dusting" / "SKILL.md"
+        own.parent.mkdir(parents=True)
+        own.write_text("---\nname: dusting\ndescription: How to dust.\n---\n\nTop first.\n")
+        skills = {
+            entry["name"]: entry for entry in (await one.ask("GET", "/v1/skills")).json["data"]
+        }
+        assert skills["dusting"] == {
+            "name": "dusting", "description": "How to dust.", "category": "house", "own": True,
+        }  # fmt: skip
         sets = (await one.ask("GET", "/v1/toolsets")).json["data"]
         assert {"file", "terminal", "todo"} <= {entry["name"] for entry in sets}
         metrics = (await one.ask("GET", "/metrics")).body.decode()

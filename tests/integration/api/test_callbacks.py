@@ -19,6 +19,7 @@ from hermes.api.callbacks import KIND
 from hermes.api.entry import SOURCE
 from hermes.api.runs_desk import end_abandoned
 from hermes.channels.webhook.signatures import Scheme, verify
+from hermes.ports.matters import PutMatter
 from hermes.schema.messages import Result, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.session.context import async_delivery_supported
@@ -27,7 +28,7 @@ from hermes.testing.mock_openai.server import serve
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 30
+PATIENCE = 60
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="
 OPEN = settings(callback_allow_private=True)
 SCRIPT = Script(
@@ -121,6 +122,30 @@ async def test_the_end_of_a_run_is_told(
         assert told["status"] == status
         assert told.get("output", "") == ("Hello." if status == "completed" else "")
         assert bool(told.get("error")) is (status == "failed")
+
+
+async def test_the_database_alone_does_not_tell_the_secret(tmp_path: Path) -> None:
+    async with receiving() as there, house(tmp_path, SCRIPT, given=OPEN) as one:
+        await post(one, "/v1/runs", {"input": "hi", **there.callback})
+        await there.heard_of("run.completed")
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
+    assert there.url.encode() in kept
+    assert SECRET.encode() not in kept
+    assert SECRET.removeprefix("whsec_").encode() not in kept
+    key = tmp_path / "callback.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.read_bytes() not in kept
+
+
+async def test_a_secret_from_before_it_was_sealed_still_signs(tmp_path: Path) -> None:
+    async with receiving() as there, house(tmp_path, SCRIPT, given=OPEN) as one:
+        await post(one, "/api/sessions", {"id": "old", **there.callback})
+        matter = await one.app.store.matters.get(KIND, "old")
+        assert matter is not None
+        plain = msgspec.Raw(msgspec.json.encode({"url": there.url, "secret": SECRET}))
+        await one.app.store.commit(PutMatter(msgspec.structs.replace(matter, body=plain)))
+        await post(one, "/v1/runs", {"input": "hi", "session_id": "old"})
+        assert (await there.heard_of("run.completed"))["session_id"] == "old"
 
 
 async def test_it_is_tried_again_under_the_same_id(tmp_path: Path) -> None:

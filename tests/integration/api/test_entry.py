@@ -25,7 +25,7 @@ from hermes.testing.mock_openai.server import serve
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 def ask(session: Session, *, new: bool = False, followed: bool = False) -> Ask:

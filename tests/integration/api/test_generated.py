@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from msgspec import Struct
@@ -250,7 +251,7 @@ class Trial:
         headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
         url = URL(f"{self._one.url}{sent.path}", encoded=True)
         url = url.with_query(sent.query) if sent.query else url
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with self._one.http.request(
                 sent.method, url, data=sent.body, headers=headers | sent.headers
             ) as response:
@@ -258,7 +259,7 @@ class Trial:
                 told = Told(response.status, given, await response.read())
         self._check(sent, told)
         if told.status < 400:
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 await self._one.server.entry.idle()
             self._counts = self._disk.counts()
         elif self._disk.is_touched():
@@ -303,6 +304,7 @@ async def try_all(folder: Path, api: dict[str, Any], corpus: list[Sent]) -> Tria
             disk.close()
 
 
+@pytest.mark.timeout(900)
 def test_no_request_breaks_the_server(tmp_path: Path) -> None:
     api = document()
     corpus = list(made(api))

@@ -60,7 +60,7 @@ async def test_a_twin_waits_for_the_first(tmp_path: Path) -> None:
         async def ask() -> None:
             heard.append(text(await one.chat(HI, Idempotency_Key="a")))
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 for _ in range(5):
                     group.start_soon(ask)

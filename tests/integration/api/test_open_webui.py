@@ -2,6 +2,7 @@
 
 For each message of a chat it streams a completion with tools of its own, runs what is called and
 asks again; then it asks three more times, without a session, for a title, tags and follow-ups.
+Those three are side calls: cheap, and no sessions.
 """
 
 from pathlib import Path
@@ -27,7 +28,7 @@ TASKS = ("title", "tags", "follow_ups")
 SCRIPT = Script(
     rules=[
         *(
-            Rule(f"### Task: {name}", [Reply(msgspec.json.encode({name: "x"}).decode())])
+            Rule(f"Generate {name}", [Reply(msgspec.json.encode({name: "x"}).decode())])
             for name in TASKS
         ),
         Rule("time", [Reply(calls=[Call("get_time", {}, id="call_t")]), Reply("It is noon.")]),
@@ -57,7 +58,7 @@ async def streamed(one: House, messages: list[dict[str, Any]]) -> tuple[str, lis
 
 async def ask_for(one: House, task: str, said: list[dict[str, Any]]) -> str:
     history = "\n".join(f"{one['role'].upper()}: {one['content']}" for one in said)
-    prompt = f"### Task: {task}\n<chat_history>\n{history}\n</chat_history>"
+    prompt = f"### Task:\nGenerate {task}.\n<chat_history>\n{history}\n</chat_history>"
     body = {
         "model": "hermes-agent",
         "messages": [{"role": "user", "content": prompt}],
@@ -87,5 +88,16 @@ async def test_a_chat_with_tools_and_its_three_extra_questions(tmp_path: Path) -
         text, _ = await streamed(one, [*said, {"role": "user", "content": "What did I ask?"}])
         assert text == "You asked for the time."
         talks = [len(await one.said(kept.session.id)) for kept in await one.sessions()]
-        assert sorted(talks) == [2, 2, 2, 6], "the chat is one session, whatever is asked between"
+        assert talks == [6], "the chat is one session, whatever is asked between"
         assert len(one.mock.requests) == 6
+        sent = [len(request.body) for request in one.mock.requests]
+        assert max(sent[2:5]) < 1000 < min(sent[0], sent[1], sent[5])
+
+
+async def test_a_chat_with_documents_is_no_side_call(tmp_path: Path) -> None:
+    """Its first message begins like one: the page puts what it found before the question."""
+    found = "### Task:\nRespond to the user query using the provided context.\n<context>"
+    async with house(tmp_path, SCRIPT) as one:
+        text, _ = await streamed(one, [{"role": "user", "content": f"{found}</context>\nWhy?"}])
+        assert text == "You asked for the time."
+        assert len(await one.sessions()) == 1

@@ -59,7 +59,7 @@ async def first_id(http: aiohttp.ClientSession, url: str) -> int:
 
 async def test_after_a_kill_a_reader_learns_the_end_and_the_session_goes_on(tmp_path: Path):
     async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with served(tmp_path, mock.url) as url:
                 body = {"input": "hang"}
                 async with http.post(f"{url}/v1/runs", json=body, headers=HEADERS) as response:
@@ -127,7 +127,7 @@ async def test_what_is_old_is_let_go(tmp_path: Path):
 
 async def test_what_steered_a_run_that_was_killed_is_heard_next(tmp_path: Path):
     async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with served(tmp_path, mock.url) as url:
                 body = {"input": "hang"}
                 async with http.post(f"{url}/v1/runs", json=body, headers=HEADERS) as response:

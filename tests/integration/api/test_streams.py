@@ -18,7 +18,7 @@ from hermes.testing.mock_openai.script import Call, Fault, Reply, Script
 pytestmark = pytest.mark.anyio
 
 HI = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
-PATIENCE = 20
+PATIENCE = 60
 
 
 def events_of(body: bytes) -> list[SseEvent]:
@@ -135,7 +135,7 @@ async def test_who_leaves_ends_the_turn(tmp_path: Path, stream: bool) -> None:
 
 
 async def test_silence_is_filled(tmp_path: Path) -> None:
-    script = Script(replies=[Reply(text="At last.", first_byte=0.3)])
+    script = Script(replies=[Reply(text="At last.", first_byte=1.5)])
     async with house(tmp_path, script, limits=Limits(keepalive=0.02)) as one:
         told = await one.chat(HI)
         assert told.body.count(b": keepalive\n\n") >= 2

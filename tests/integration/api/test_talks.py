@@ -55,11 +55,28 @@ async def test_the_same_first_words_are_different_talks(tmp_path: Path) -> None:
     async with house(tmp_path, SCRIPT) as one:
         found = {session_of(await one.chat(messages("q1"))) for _ in range(6)}
         assert len(found) == 6
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 for _ in range(6):
                     group.start_soon(one.chat, messages("q2"))
         assert len(await one.sessions()) == 12
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_talk_that_begins_like_one_before_a_restart_is_another(
+    tmp_path: Path, stream: bool
+) -> None:
+    """Nobody remembers that the place is taken: that shows when the session is written."""
+    async with house(tmp_path, SCRIPT) as one:
+        first = session_of(await one.chat(messages("q1")))
+    async with house(tmp_path, SCRIPT) as one:
+        told = await one.chat({**messages("q1"), "stream": stream})
+        assert told.status == 200
+        assert told.headers["x-hermes-session-id"] != first
+        assert len(one.mock.requests) == 1
+        assert len(await one.sessions()) == 2
+        assert await words(one, first) == ["q1", "answer 1"]
+        assert one.server.entry.active == 0
 
 
 async def test_a_talk_is_found_again_after_a_restart(tmp_path: Path) -> None:
@@ -86,7 +103,7 @@ async def test_ids_cannot_be_worked_out_from_what_was_said(tmp_path: Path) -> No
             b'{"messages":[{"role":"user","content":"q1"}]}',
             key=key,
         )
-        assert session_of(told) != first
+        assert told.headers["x-hermes-session-id"] != first
 
 
 async def test_a_named_session_wins_over_the_body(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from webhooks import SECRET, Hall, hall, signed, text_in
 pytestmark = pytest.mark.anyio
 
 MEGABYTE = 1024 * 1024
-PATIENCE = 20
+PATIENCE = 60
 
 
 def body_of(size: int) -> bytes:

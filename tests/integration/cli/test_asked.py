@@ -1,5 +1,6 @@
 """Questions at a real terminal: a letter answers, Enter alone denies, Ctrl+C ends the turn."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def asked(child: pexpect.spawn) -> str:
 
 
 @pytest.mark.parametrize(
-    ("typed", "deleted"), [("o", True), ("always", True), ("", False), ("x", False)]
+    ("typed", "deleted"), [("o", True), ("always", True), ("", False), ("n", False)]
 )
 def test_a_letter_answers(hermes: Hermes, typed: str, *, deleted: bool) -> None:
     with hermes.terminal() as child:
@@ -57,6 +58,24 @@ def test_a_letter_answers(hermes: Hermes, typed: str, *, deleted: bool) -> None:
         child.expect_exact("That was it.")
         child.expect_exact(PROMPT)
         assert (hermes.work / "build").exists() is not deleted
+
+
+def test_what_is_not_understood_is_asked_again(hermes: Hermes) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline("delete it")
+        assert re.search(r"\[d\]eny, within \d+ s $", asked(child))
+        child.sendline("yess")
+        child.expect_exact("I did not understand 'yess', so nothing is decided yet.")
+        assert "[o]nce / [s]ession / [a]lways / [d]eny, within " in asked(child)
+        assert (hermes.work / "build").exists()
+        child.sendline("alwyas")
+        child.expect_exact("I did not understand 'alwyas'")
+        asked(child)
+        child.sendline("y")
+        child.expect_exact("That was it.")
+        child.expect_exact(PROMPT)
+        assert not (hermes.work / "build").exists()
 
 
 def test_ctrl_c_denies_and_interrupts(hermes: Hermes) -> None:

@@ -10,7 +10,7 @@ import pexpect
 import pytest
 
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Fifo, Hermes, MockModel, mock_model
+from processes import Fifo, Hermes, MockModel, mock_model, untimed
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 MORE = "\x1b[1;36m… \x1b[0m"
@@ -99,7 +99,7 @@ def test_a_talk_from_the_greeting_to_the_goodbye(hermes: Hermes, model: MockMode
 def test_tools_are_seen_at_work(hermes: Hermes) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
-        shown = say(child, "write a file").splitlines()
+        shown = untimed(say(child, "write a file")).splitlines()
     assert shown[:9] == [
         "Writing.",
         "● write_file a.txt",

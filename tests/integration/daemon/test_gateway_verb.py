@@ -99,6 +99,14 @@ def test_the_life_of_a_gateway(person: Person) -> None:
 
     again = person("gateway", "start")
     assert (again.code, f"runs already (pid {record.pid})" in again.out) == (0, True)
+    assert "changed since it started" not in again.out
+    settings = person.home / "config.yaml"
+    settings.touch()
+    os.utime(settings, (2**32, 2**32))
+    told = person("gateway", "start").out
+    assert "config.yaml changed since it started; " in told
+    assert "hermes gateway restart" in told
+    settings.unlink()
     shown = person("gateway", "status")
     assert shown.code == 0
     assert f"pid {record.pid}, since " in shown.out

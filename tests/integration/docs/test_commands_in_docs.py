@@ -115,4 +115,4 @@ def test_the_python_in_the_readme_runs(place):
         timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
-    assert "RunEnded" in done.stdout
+    assert done.stdout == "Hello from the mock model.\n"

@@ -1,124 +1,131 @@
 """A disk that is full or broken for a while costs nobody a message that was acknowledged."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
 import pytest
 
+from hermes.gateway.bubble import BELOW
 from hermes.gateway.delivery import MARK
-from hermes.gateway.gateway import Gateway
-from hermes.kit.clock import SystemClock
-from hermes.ports.channel import Inbound
-from hermes.schema.errors import HermesError
-from hermes.schema.messages import Text
-from hermes.schema.scope import Address
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.gateway.telling import TAKEN_UP_BELOW
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.bad_disk import BadDisk, Failure, bad_disk
-from hermes.testing.channel import FakeChannel
-from hermes.testing.household import ActingTool, Household, patient_rules
+from hermes.testing.history import PROGRESS
+from hermes.testing.homes import CHANNEL, Furniture, furnish
+from hermes.testing.household import at_work
 from hermes.testing.loop_guard import guarded
-from hermes.testing.obliging import Obliging
+from hermes.testing.platform.server import PlatformServer, serve
 from hermes.testing.world import check_seen
 
 pytestmark = pytest.mark.anyio
 
-CHATS = ("a", "b")
-TEXTS = ("1", "2 use:act", "3")
+ACCOUNT = "main"
+PATIENCE = 60.0
+LOOK = 0.02
+PROGRESS_OVER = (BELOW, TAKEN_UP_BELOW)
+CHECKED = 20
+"""Scenarios between two looks at whether the database is whole."""
 
 
-def update(chat: str, text: str) -> Inbound:
-    said = f"q-{chat}{text}"
-    return Inbound(said, Address("fake", chat), "ann", (Text(said),), None, said)
+class Chat:
+    """Three questions in a chat of its own; the second may ask for a line in a file."""
+
+    def __init__(self, server: PlatformServer, name: str, *, acts: bool) -> None:
+        self._server = server
+        self._name = name
+        act = f' use:terminal {{"command": "echo {name}2 >> effects"}}' if acts else ""
+        self._questions = [f"q-{name}1", f"q-{name}2{act}", f"q-{name}3"]
+        self.expected = [f"re: q-{name}{number}" for number in (1, 2, 3)]
+
+    def ask(self) -> None:
+        for text in self._questions:
+            self._server.say(ACCOUNT, self._name, "ann", text)
+
+    def seen(self) -> list[str]:
+        """What each question came to: its answer, or a sentence that says why there is none.
+
+        A question that could not be answered is in the transcript still, so that the model sees
+        it together with the next one: the last one in an answer is what it answers.
+        """
+        found: list[str] = []
+        for text in self.texts():
+            if text in PROGRESS_OVER:
+                continue
+            said = [one for one in self.expected if one.removeprefix("re: ") in text]
+            told = "could not be" in text and len(found) < len(self.expected)
+            mark = MARK if text.startswith(MARK) else ""
+            found.append(self.expected[len(found)] if told else mark + (said or [text])[-1])
+        return found
+
+    def is_answered(self) -> bool:
+        """And no progress is left standing."""
+        if any(text.startswith(PROGRESS) for text in self.texts()):
+            return False
+        answers = {text.removeprefix(MARK) for text in self.seen()}
+        return not self._server.truth.waiting() and set(self.expected) <= answers
+
+    def texts(self) -> list[str]:
+        return [post.text for post in self._server.truth.seen(ACCOUNT, self._name)]
 
 
-async def insist(channel: FakeChannel, chat: str) -> int:
-    """As a platform does: what was not acknowledged is given out again."""
-    refused = 0
-    for text in TEXTS:
-        while update(chat, text).key not in channel.acknowledged:
-            try:
-                await channel.type(update(chat, text))
-            except HermesError:
-                refused += 1
-    return refused
+class World:
+    def __init__(self, server: PlatformServer, store: SqliteStore, disk: BadDisk) -> None:
+        self._server = server
+        self._store = store
+        self._disk = disk
+        self._count = 0
 
+    async def live(self, failure: Failure, nth: int, many: int) -> bool:
+        """Returns whether the disk failed at all."""
+        self._count += 1
+        chats = [Chat(self._server, f"{self._count}{one}", acts=one == "a") for one in "ab"]
+        self._disk.fail(failure, nth, many)
+        for chat in chats:
+            chat.ask()
+        try:
+            with anyio.fail_after(PATIENCE):
+                while not await self._is_over(chats):  # noqa: ASYNC110 - a database tells nobody
+                    await anyio.sleep(LOOK)
+        except TimeoutError as error:
+            error.add_note(str([chat.texts() for chat in chats]))
+            raise
+        failed = self._disk.failed > 0
+        self._disk.heal()
+        for chat in chats:
+            check_seen({"": chat.expected}, lambda _, chat=chat: chat.seen(), MARK)
+        if self._count % CHECKED == 0:
+            assert await self._store.integrity() == []
+        return failed
 
-def expected(chat: str) -> list[str]:
-    return [f"re: q-{chat}{text}" for text in TEXTS]
-
-
-def seen(channel: FakeChannel, chat: str) -> list[str]:
-    """What each question came to: its answer, or a sentence that says why there is none.
-
-    A question that could not be answered is in the transcript still, so that the model sees it
-    together with the next one: the last one in an answer is what it answers.
-    """
-    found: list[str] = []
-    for text in channel.seen_in(chat):
-        said = [one for one in expected(chat) if one.removeprefix("re: ") in text]
-        told = "could not be" in text and len(found) < len(TEXTS)
-        mark = MARK if text.startswith(MARK) else ""
-        found.append(expected(chat)[len(found)] if told else mark + (said or [text])[-1])
-    return found
-
-
-async def scenario(folder: Path, disk: BadDisk, failure: Failure, nth: int, many: int) -> bool:
-    """Returns whether the disk failed at all."""
-    clock, channel = SystemClock(), FakeChannel()
-    async with open_store(folder / "state.db", clock) as store:
-        household = Household(
-            profile="default",
-            store=store,
-            clock=clock,
-            channels={"fake": channel},
-            model=Obliging(),
-            tools=[ActingTool(folder / "effects")],
-        )
-        gateway = Gateway(household.build(), patient_rules(progress=False))
-        disk.fail(failure, nth, many)
-        async with anyio.create_task_group() as group:
-            group.start_soon(gateway.run)
-            with anyio.fail_after(30):
-                async with anyio.create_task_group() as people:
-                    for chat in CHATS:
-                        people.start_soon(insist, channel, chat)
-                while not await is_over(store, channel):
-                    await clock.sleep(0.005)
-            failed = disk.failed > 0
-            disk.heal()
-            gateway.close()
-        for chat in CHATS:
-            check_seen({chat: expected(chat)}, lambda chat: seen(channel, chat), MARK)
-        assert await store.integrity() == []
-    effects = (folder / "effects").read_text().splitlines()
-    assert len(effects) == len(set(effects))
-    return failed
-
-
-async def is_over(store: SqliteStore, channel: FakeChannel) -> bool:
-    if not all(set(expected(chat)) <= answers(channel, chat) for chat in CHATS):
-        return False
-    return not [*await store.lanes.topics("inbox"), *await store.lanes.topics("outbox:fake")]
-
-
-def answers(channel: FakeChannel, chat: str) -> set[str]:
-    return {text.removeprefix(MARK) for text in seen(channel, chat)}
+    async def _is_over(self, chats: Sequence[Chat]) -> bool:
+        if not all(chat.is_answered() for chat in chats):
+            return False
+        lanes = self._store.lanes
+        return not [*await lanes.topics("inbox"), *await lanes.topics(f"outbox:{CHANNEL}")]
 
 
 async def scenarios(folder: Path, cases: Sequence[tuple[Failure, int, int]]) -> str:
-    failed = 0
+    failed, work = 0, folder / "work"
+    work.mkdir()
     with bad_disk() as disk:
-        # This disk is made of Python, so that writing to it takes time from the loop, too.
-        async with guarded(limit=0.5):
-            for number, (failure, nth, many) in enumerate(cases):
-                try:
-                    failed += await scenario(folder / str(number), disk, failure, nth, many)
-                except BaseException as error:
-                    error.add_note(f"{failure} for {many} at write {nth}")
-                    raise
-    return f"{len(cases)} scenarios, in {failed} of them the disk failed: nothing was lost"
+        async with serve() as server:
+            env = {"MESSAGING_CWD": str(work)}
+            furnish(folder / "home", Furniture(account=ACCOUNT, url=server.url, env=env))
+            # This disk is made of Python, so that writing to it takes time from the loop, too.
+            async with at_work(folder / "home") as tenant, guarded(limit=0.5):
+                world = World(server, tenant.app.store, disk)
+                for failure, nth, many in cases:
+                    try:
+                        failed += await world.live(failure, nth, many)
+                    except BaseException as error:
+                        error.add_note(f"{failure} for {many} at write {nth}")
+                        raise
+                assert await tenant.app.store.integrity() == []
+    effects = (work / "effects").read_text().splitlines()
+    assert len(effects) == len(set(effects))
+    return f"{len(cases)} scenarios, in {failed} of them the disk failed: 0 acknowledged rows lost"
 
 
 async def test_errors_at_each_of_the_first_writes(tmp_path: Path) -> None:
@@ -131,11 +138,10 @@ async def test_errors_at_each_of_the_first_writes(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 async def test_errors_of_each_kind_at_each_write(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, prove: Callable[[str], None]
 ) -> None:
     cases = [
         (failure, nth, many) for failure in Failure for nth in range(1, 101) for many in (1, 3, 20)
     ]
     numbers = await scenarios(tmp_path, cases)
-    with capsys.disabled():
-        sys.stdout.write(f"\n{numbers}\n")
+    prove(numbers)

@@ -1,8 +1,8 @@
 """Whatever hangs, /stop ends it: the person is told at once, and the chat is free again."""
 
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from statistics import median
 
@@ -12,76 +12,29 @@ import pytest
 from msgspec import Raw
 
 from hermes.agent.plan import Plan
-from hermes.gateway.actors import ActorLimits
-from hermes.gateway.gateway import Gateway, GatewayRules
-from hermes.gateway.letters import Busy
+from hermes.app.build import App
+from hermes.gateway.gateway import Gateway
 from hermes.kit.clock import SystemClock
-from hermes.ports.model import Chunk, Request
-from hermes.ports.store import Fence, Write
-from hermes.ports.tool import Output, Tool, ToolContext
-from hermes.sandbox.child_env import EnvRules, child_env
-from hermes.sandbox.door import Door
-from hermes.sandbox.local import LocalSandbox
-from hermes.schema.events import TextDelta
+from hermes.ports.tool import Output, ToolContext
 from hermes.schema.messages import Message
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.store.blobs import FileBlobs
-from hermes.store.sqlite import SqliteStore, open_store
-from hermes.testing.household import FixedPlanner, Household, key_of, patient_rules
+from hermes.session.runner import Planner, Runner
+from hermes.testing.bad_disk import bad_disk
+from hermes.testing.homes import CHANNEL, Furniture, furnish
+from hermes.testing.household import at_work, key_of
 from hermes.testing.loop_guard import guarded
-from hermes.testing.obliging import Obliging, asked
+from hermes.testing.platform.mind import Thought
 from hermes.testing.platform.server import PlatformServer, serve
-from hermes.testing.platform_channel import open_channel
-from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.terminal.shell import find_shell
 
 pytestmark = pytest.mark.anyio
 
-PATH = "/usr/local/bin:/usr/bin:/bin"
-KEY = key_of("test", "c", "main")
+KEY = key_of(CHANNEL, "c")
 TOLD, FREE = 0.5, 2.0
 PATIENCE = 60.0
-
-
-class Unreliable(Obliging):
-    """Never answers a question that says so, or never ends its answer."""
-
-    def __init__(self, begun: Path) -> None:
-        super().__init__()
-        self._begun = begun
-
-    @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        question, _ = asked(request.messages)
-        if "hang:" in question:
-            self._begun.touch()
-        if "hang:connect" in question:
-            await anyio.sleep_forever()
-        async with super().stream(request) as chunks:
-            yield self._hangs(question) if "hang:" in question else chunks
-
-    async def _hangs(self, question: str) -> AsyncGenerator[Chunk]:
-        yield TextDelta("I begin, ")
-        while "hang:stream" in question:
-            yield TextDelta("and on, ")
-            await anyio.lowlevel.checkpoint()
-        await anyio.sleep_forever()
-
-
-class WaitingTool:
-    """Waits for somebody who never comes, as for an approval."""
-
-    spec = ToolSpec("wait", "Waits.", {"type": "object"}, Effect.OUTSIDE)
-
-    def __init__(self, begun: Path) -> None:
-        self._begun = begun
-
-    async def run(self, args: Raw, ctx: ToolContext) -> Output:
-        self._begun.touch()
-        await anyio.sleep_forever()
-        return Output.text("unreachable")
+BEGUN = "begun"
+SLOW_DISK = 0.05
 
 
 class BusyThreadTool:
@@ -105,7 +58,7 @@ class BusyThreadTool:
 class HangingPlanner:
     """Cannot make up its mind about its first turn."""
 
-    def __init__(self, plain: FixedPlanner, begun: Path) -> None:
+    def __init__(self, plain: Planner, begun: Path) -> None:
         self._plain = plain
         self._begun = begun
 
@@ -116,22 +69,14 @@ class HangingPlanner:
         return await self._plain.plan(session, scope, history)
 
 
-class SlowStore(SqliteStore):
-    """On a disk that takes its time with each commit."""
-
-    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
-        await anyio.sleep(0.05)
-        await super().commit(*writes, fence=fence)
-
-
 class Place:
     def __init__(self, server: PlatformServer, gateway: Gateway, begun: Path) -> None:
         self.server = server
         self.gateway = gateway
         self._begun = begun
 
-    def say(self, text: str) -> None:
-        self.server.say("main", "c", "ann", text)
+    def say(self, text: str, chat: str = "c") -> None:
+        self.server.say("main", chat, "ann", text)
 
     def texts(self) -> list[str]:
         return [post.text for post in self.server.truth.seen("main", "c")]
@@ -140,73 +85,57 @@ class Place:
         await self.server.until(lambda: any(text in one for one in self.texts()))
 
     async def hangs(self) -> None:
-        """The model, the tool or the child is at it."""
-        await until(self._begun.exists)
+        """The model, the tool, the child or the person asked is at it."""
+        await until(lambda: self._begun.exists() or any(ASKED in one for one in self.texts()))
         assert self.gateway.actors.activity(KEY).run is not None
 
     async def is_free(self) -> None:
         await until(lambda: self.gateway.actors.activity(KEY).run is None)
 
 
-def real_tools(folder: Path, door: Door) -> list[Tool]:
-    deps = ToolDeps(
-        sandbox=LocalSandbox(door),
-        blobs=FileBlobs(folder / "blobs"),
-        clock=SystemClock(),
-        env=lambda scope: child_env(EnvRules(process={"PATH": PATH}), scope),
-        redact=lambda text: text,
-        home=folder,
-        spill_folder=folder / "spill",
-        shell=find_shell(PATH),
-        rg=None,
-    )
-    return list(first_tools(deps).values())
-
-
 @asynccontextmanager
-async def place(
-    folder: Path, rules: GatewayRules, *, slow: bool = False, planner: bool = False
-) -> AsyncGenerator[Place]:
-    clock, begun = SystemClock(), folder / BEGUN
-    model = Unreliable(begun)
-    with Door(grace=0.2) as door:
-        tools: list[Tool] = [*real_tools(folder, door), WaitingTool(begun), BusyThreadTool(begun)]
-        plain = FixedPlanner(model, clock, tools, "")
-        async with (
-            serve() as server,
-            open_store(folder / "state.db", clock) as store,
-            open_channel(server.url, "main", clock) as channel,
-        ):
-            household = Household(
-                profile="main",
-                store=SlowStore(store._engine, clock) if slow else store,
-                clock=clock,
-                channels={"test": channel},
-                model=model,
-                tools=tools,
-                cwd=str(folder),
-                planner=HangingPlanner(plain, begun) if planner else None,
+async def place(folder: Path, kind: str) -> AsyncGenerator[Place]:
+    home, work = folder / "home", folder / "work"
+    work.mkdir(parents=True)
+    begun = work / BEGUN
+
+    def heard(thought: Thought) -> None:
+        if "hang:" in thought.question:
+            begun.touch()
+
+    def prepare(app: App) -> None:
+        app.toolbox.join([BusyThreadTool(begun)])
+        if kind == "a planner that hangs":
+            planner = HangingPlanner(app.planner, begun)
+            app.runner = Runner(app.store, app.clock, planner, app.price, app.home.profile)
+
+    with ExitStack() as stack:
+        if kind == "a slow disk":
+            stack.enter_context(bad_disk()).slow = SLOW_DISK
+        async with serve() as server:
+            server.mind.heard = heard
+            turns = 1 if kind == "no slot is free" else None
+            given = Furniture(
+                account="main",
+                url=server.url,
+                env={"MESSAGING_CWD": str(work)},
+                settings={"max_concurrent_sessions": turns},
             )
-            one = Place(server, Gateway(household.build(), rules), begun)
-            async with anyio.create_task_group() as group:
-                group.start_soon(one.gateway.run)
-                async with guarded():
-                    yield one
-                group.cancel_scope.cancel()
+            furnish(home, given)
+            async with at_work(home, prepare) as tenant, guarded():
+                yield Place(server, tenant.gateway, begun)
 
 
 def command(text: str) -> str:
     return f'use:terminal {{"command": "{text}"}}'
 
 
-BEGUN = "begun"
-
-
+ASKED = "Which of them?"
 HANGS: dict[str, str] = {
     "a model that never answers": "hang:model",
     "a model that never connects": "hang:connect",
     "a model that streams for ever": "hang:stream",
-    "a tool that waits for a person": "use:wait",
+    "a tool that waits for a person": f'use:clarify {{"question": "{ASKED}"}}',
     "a tool in a thread": "use:thread",
     "a command that runs for ever": command("touch begun; sleep 1000"),
     "a command that ignores SIGTERM": command(
@@ -215,9 +144,9 @@ HANGS: dict[str, str] = {
     "a command that floods": command("touch begun; yes and so on"),
     "a child that holds the pipe": command("setsid sleep 1000 & touch begun; sleep 1000"),
     "a planner that hangs": "q-plan",
-    "a slow store": "hang:model",
+    "a slow disk": "hang:model",
     "sending hangs": "hang:model",
-    "editing hangs": "use:wait",
+    "editing hangs": command("touch begun; sleep 1000"),
     "typing hangs": "hang:model",
     "reactions hang": "hang:model",
     "steering while it hangs": "hang:model",
@@ -234,21 +163,14 @@ HELD = {
 
 async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
     """Seconds until the person is told, and until the chat is free."""
-    folder.mkdir(exist_ok=True)
     clock = SystemClock()
-    limits = ActorLimits(turns=1) if kind == "no slot is free" else ActorLimits()
-    rules = patient_rules(Busy.QUEUE)
-    rules = GatewayRules(
-        actors=rules.actors, delivery=rules.delivery, supervisor=rules.supervisor, limits=limits
-    )
-    slow, planner = kind == "a slow store", kind == "a planner that hangs"
-    async with place(folder, rules, slow=slow, planner=planner) as one:
+    async with place(folder, kind) as one:
         held = HELD.get(kind)
         if held:
             one.server.hold(held)
         if kind == "no slot is free":
-            one.server.say("main", "other", "bob", "q-other hang:model")
-            await until((folder / BEGUN).exists)
+            one.say("q-other hang:model", "other")
+            await until((folder / "work" / BEGUN).exists)
         one.say(f"q-1 {HANGS[kind]}")
         if kind == "no slot is free":
             await until(lambda: len(one.gateway.actors.snapshot()) == 2)
@@ -269,12 +191,13 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
             await one.sees("Stopped.")
             told = free
         else:
-            await one.sees("Stopped.")
+            await one.sees("Stop")
             told = clock.monotonic() - began
             await one.is_free()
             free = clock.monotonic() - began
+            await one.sees("Stopped.")
         if kind == "no slot is free":
-            one.server.say("main", "other", "bob", "/stop")
+            one.say("/stop", "other")
         one.say("q-3")
         await one.sees("re: q-3")
         assert not any("re: q-1" in text or "re: q-2" in text for text in one.texts())
@@ -306,7 +229,7 @@ async def test_stop_ends_it(tmp_path: Path, kind: str) -> None:
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("kind", HANGS)
 async def test_stop_ends_it_in_time(
-    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, kind: str, prove: Callable[[str], None]
 ) -> None:
     took = [await stop_it(tmp_path / str(number), kind) for number in range(20)]
     told, free = (sorted(times) for times in zip(*took, strict=True))
@@ -314,7 +237,6 @@ async def test_stop_ends_it_in_time(
         f"{kind}: 20 times, told after {median(told):.3f} s ({told[-1]:.3f} s at most), "
         f"free after {median(free):.3f} s ({free[-1]:.3f} s at most)"
     )
-    with capsys.disabled():
-        sys.stdout.write(f"\n{numbers}\n")
+    prove(numbers)
     # On a busy machine a single one says more about the machine.
     assert (median(told) < TOLD, median(free) < FREE) == (True, True), numbers

@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,8 +103,7 @@ async def test_nothing_is_lost_however_often_it_is_killed(tmp_path: Path) -> Non
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", range(2))
 async def test_nothing_is_lost_in_a_hundred_kills(
-    tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, seed: int, prove: Callable[[str], None]
 ) -> None:
     numbers = await many_lives(tmp_path, updates=20_000, kills=100, seed=seed)
-    with capsys.disabled():
-        sys.stdout.write(f"\n{numbers}\n")
+    prove(numbers)

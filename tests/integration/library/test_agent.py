@@ -105,7 +105,7 @@ async def test_the_talk_goes_on_from_turn_to_turn_and_from_day_to_day(tmp_path: 
 
 async def test_leaving_early_ends_the_turn_and_keeps_its_words(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, server):
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with agent.events("hang") as events:
                 async for event in events:
                     if isinstance(event, TextDelta):
@@ -119,7 +119,7 @@ async def test_leaving_early_ends_the_turn_and_keeps_its_words(tmp_path: Path) -
 
 async def test_leaving_before_the_first_event_asks_nothing(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, server):
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with agent.events("hang"):
                 pass
             assert await agent.ask("and now") == WORDS
@@ -128,7 +128,7 @@ async def test_leaving_before_the_first_event_asks_nothing(tmp_path: Path) -> No
 
 async def test_a_slow_reader_misses_deltas_but_no_fact(tmp_path: Path) -> None:
     async with open_agent(tmp_path) as (agent, server):
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with agent.events("many") as events:
                 first = await anext(events)
                 while not server.requests:

@@ -23,7 +23,7 @@ SCRIPT = Script(
     rules=[Rule("Look back", [Reply("", [Call("memory", KEEP)]), Reply("Done.")])],
     default=Reply("Plain answer."),
 )
-PATIENCE = 30.0
+PATIENCE = 60.0
 Opener = Callable[..., AbstractContextManager[Partner]]
 
 

@@ -1,16 +1,19 @@
 """What every partner does, whether the agent runs here or behind the door."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from doors import served
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.local.here import open_here
+from hermes.local.meet import meet as meet_somebody
 from hermes.local.partner import (
     Ask,
     Leave,
@@ -22,18 +25,35 @@ from hermes.local.partner import (
 )
 from hermes.local.remote import open_remote
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, Said, TextDelta
+from hermes.schema.events import (
+    Event,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Said,
+    TextDelta,
+    ToolStarted,
+)
 from hermes.schema.messages import Text
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
 from processes import PATIENCE, Hermes, MockModel, mock_model
 
+SENT_HOME = (
+    "The running gateway is not used here. The gateway has another LANG. "
+    "To use it: hermes gateway restart"
+)
 HANG = Fault("hang", after=3)
+WAIT = "until test -e GO; do sleep 0.1; done"
 SCRIPT = Script(
     rules=[
         Rule("hang", [Reply("first words and then silence", fault=HANG, chunk=6)]),
         Rule("tool please", [
             Reply("Looking.", [Call("terminal", {"command": "pwd"})]),
             Reply("Done."),
+        ]),
+        Rule("wait for it", [
+            Reply("Waiting.", [Call("terminal", {"command": WAIT})]),
+            Reply("Waited."),
         ]),
         Rule("wrong key", [Reply(fault=Fault("status", named="unauthorized"))]),
     ],
@@ -190,6 +210,51 @@ def test_whoever_cannot_show_a_turn_ends_it(meet: Opener, model: MockModel) -> N
     assert "first words" in str(model.requests("go on UNSHOWN")[-1])
 
 
+def test_words_to_a_turn_are_heard_by_it(meet: Opener, hermes: Hermes, model: MockModel) -> None:
+    """The tool is held until they are on disk, so that its step is followed by one that hears."""
+    said_to = threading.Event()
+
+    def steer() -> None:
+        partner.steer("msg_steer", "and the STEERED one")
+        said_to.set()
+
+    class Steering(Ear):
+        def __call__(self, event: Event) -> None:
+            super().__call__(event)
+            if isinstance(event, ToolStarted):
+                helper = threading.Thread(target=steer)
+                helper.start()
+                helper.join(PATIENCE)
+                until(lambda: waits_in(hermes, "msg_steer"))
+                (hermes.work / "GO").touch()
+
+    ear = Steering()
+    with meet(person=True) as partner:
+        assert partner.state.busy == "interrupt"
+        assert {"steer", "queue", "busy"} <= set(partner.greeting.commands)
+        assert partner.say(said("wait for it"), ear) is Outcome.DONE
+    (hermes.work / "GO").unlink()
+    assert said_to.is_set()
+    heard = [one.message.id for one in ear.events if isinstance(one, Said)]
+    assert "msg_steer" in heard
+    assert model.requests("STEERED")
+    assert not waits_in(hermes, "msg_steer")
+
+
+def waits_in(hermes: Hermes, key: str) -> bool:
+    """Asked of the library that the store has, too: another one would undo its locks."""
+    with closing(apsw.Connection(str(hermes.home / "state.db"), apsw.SQLITE_OPEN_READONLY)) as db:
+        return bool(list(db.execute("SELECT 1 FROM parcels WHERE key = ? AND state < 2", [key])))
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    pause = threading.Event()
+    while not true():
+        assert time.monotonic() < end
+        pause.wait(0.02)
+
+
 def test_a_report_counts_and_names(meet: Opener) -> None:
     ear = Ear()
     with meet() as partner:
@@ -270,6 +335,20 @@ def test_a_model_that_is_asked_for_stays_with_the_session(
         partner.say(said(f"CHOSEN {kind} once more"), Ear())
     models = [one["model"] for one in model.requests(f"CHOSEN {kind}")]
     assert models == ["other", "other", "other", "other", "mock"]
+
+
+def test_whoever_is_sent_home_is_told_why(
+    kind: str, hermes: Hermes, tmp_path: Path, model: MockModel
+) -> None:
+    """A person only: a program is answered in the same way, and has no use for the reason."""
+    env = Env(hermes.env | {"LANG": "de_DE.UTF-8"})
+    home = resolve_home(env)
+    with meet_somebody(home, env, Start(cwd=str(hermes.work), person=True)) as partner:
+        notes = partner.greeting.notes
+    expected = () if kind == "here" else (SENT_HOME,)
+    assert notes == expected
+    with meet_somebody(home, env, Start(cwd=str(hermes.work))) as partner:
+        assert partner.greeting.notes == ()
 
 
 def test_a_folder_that_is_gone_is_told_of(meet: Opener, tmp_path: Path, hermes: Hermes) -> None:

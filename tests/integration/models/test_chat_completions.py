@@ -105,7 +105,7 @@ async def test_silence_before_the_first_byte_has_an_end():
 
 
 async def test_slow_tokens_are_no_silence():
-    async with talking(Reply(text="x" * 30, chunk=1, pace=0.02), idle=0.5) as (model, _):
+    async with talking(Reply(text="x" * 30, chunk=1, pace=0.1), idle=2.0) as (model, _):
         assert (await listen(model)).text == "x" * 30
 
 

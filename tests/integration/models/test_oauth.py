@@ -4,7 +4,7 @@ import base64
 import hashlib
 import io
 from argparse import Namespace
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from hermes.cli.context import CliContext
 from hermes.cli.keys import perform
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.kit.clock import SystemClock
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.logins import DeviceLogin
 from hermes.models.oauth import Broker
@@ -31,6 +32,7 @@ from hermes.testing.contracts.model import listen
 from hermes.testing.mock_anthropic import AnthropicDialect
 from hermes.testing.mock_openai import Script
 from hermes.testing.mock_wire import serve_wire
+from processes import PATIENCE, Hermes, Ran, mock_model
 
 pytestmark = pytest.mark.anyio
 
@@ -44,6 +46,7 @@ class Portal:
         self.renewals = 0
         self.challenge = ""
         self.url = ""
+        self.held: Callable[[], bool] = lambda: False
 
     @property
     def login(self) -> DeviceLogin:
@@ -66,6 +69,10 @@ class Portal:
         self.forms.append(form)
         if form["grant_type"] == "refresh_token":
             await anyio.sleep(0.01)
+            # Whoever asks waits half a minute at most.
+            with anyio.move_on_after(20):
+                while self.held():
+                    await SystemClock().sleep(0.02)
             if form["refresh_token"] != f"r{self.renewals}":
                 return web.json_response({"error": "invalid_grant"}, status=400)
             self.renewals += 1
@@ -161,7 +168,7 @@ async def test_many_who_renew_at_once_do_it_once(file: AuthFile):
             found = await Broker(AuthFile(file.path), clock, patience=500).fresh("nous", old, login)
             fresh.append(found.access_token)
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as many:
                 for _ in range(6):
                     many.start_soon(renew)
@@ -169,6 +176,60 @@ async def test_many_who_renew_at_once_do_it_once(file: AuthFile):
     assert fresh == ["a1"] * 6
     assert one.renewals == 1
     assert [found.access_token for found in file.credentials("nous")] == ["a1"]
+
+
+def holders(path: Path) -> set[str]:
+    """The processes that have a file open."""
+    found: set[str] = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if link.readlink() == path:
+                found.add(link.parts[2])
+        except OSError:
+            continue
+    return found
+
+
+async def test_two_processes_renew_once(tmp_path: Path):
+    """The portal does not answer before both want the same thing."""
+    now = SystemClock().now()
+    with mock_model(tmp_path / "mock", Script()) as model:
+        hermes = Hermes(tmp_path, model.url)
+        hermes.home.mkdir()
+        for name in ("OPENAI_API_KEY", "HERMES_INFERENCE_PROVIDER", "HERMES_INFERENCE_MODEL"):
+            del hermes.env[name]
+        soon = Credential(
+            auth_type=OAUTH,
+            access_token="old",
+            refresh_token="r0",
+            expires_at=now.timestamp() + 30,
+        )
+        file = AuthFile(hermes.home / "auth.json")
+        file.add("nous", soon, now)
+        async with portal() as one:
+            login = one.login
+            hermes.configure(
+                "model:\n  provider: nous\n  default: mock\n"
+                "providers:\n  nous:\n"
+                f"    base_url: {model.url}\n    oauth:\n"
+                f"      device_url: {login.device_url}\n      token_url: {login.token_url}\n"
+                "      client_id: hermes\n"
+            )
+            lock = hermes.home / "auth-renewal.lock"
+            one.held = lambda: len(holders(lock)) < 2
+            ran: list[Ran] = []
+
+            async def ask() -> None:
+                ran.append(await run_sync(hermes, "-z", "hello"))
+
+            with anyio.fail_after(PATIENCE * 2):
+                async with anyio.create_task_group() as both:
+                    both.start_soon(ask)
+                    both.start_soon(ask)
+        assert [done.code for done in ran] == [0, 0], ran
+        assert len(model.requests()) == 2
+    assert [form["grant_type"] for form in one.forms] == ["refresh_token"]
+    assert [kept.access_token for kept in file.credentials("nous")] == ["a1"]
 
 
 async def test_a_refused_renewal_says_what_to_do(file: AuthFile):
@@ -235,7 +296,7 @@ async def test_logging_in_by_command(tmp_path: Path):
         env = Env({"HERMES_HOME": str(home), "HOME": str(tmp_path)})
         context = CliContext(env, None, (io.StringIO(), out, err))
         args = Namespace(action="add", provider="nous", key=None, label="me", oauth=True)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             code = await run_sync(perform, args, context, FakeClock(auto=True))
     assert (code, out.getvalue()) == (0, "Logged in at nous as me\n")
     assert err.getvalue() == "Open https://portal.example/go\nand type the code ABCD-EFGH\n"

@@ -7,6 +7,7 @@ import pytest
 
 from hermes.kit.sse import frame
 from hermes.models.anthropic_messages import AnthropicWire
+from hermes.models.chat_completions import ChatWire
 from hermes.models.driver import Served
 from hermes.models.gemini_native import GeminiWire
 from hermes.models.openai_responses import ResponsesWire
@@ -25,6 +26,7 @@ from hermes.schema.errors import (
 from hermes.schema.messages import Result, Stop, Text
 from hermes.testing.contracts.model import ASKED, Heard, listen
 from hermes.testing.mock_anthropic import AnthropicDialect
+from hermes.testing.mock_chat import ChatDialect
 from hermes.testing.mock_gemini import GeminiDialect
 from hermes.testing.mock_openai import Call, Fault, Reply, Script, serve
 from hermes.testing.mock_openai.server import Exchange
@@ -39,6 +41,7 @@ WIRES = {
     "responses": (ResponsesDialect(), ResponsesWire),
     "gemini": (GeminiDialect(), GeminiWire),
 }
+EVERY = {**WIRES, "chat": (ChatDialect(), ChatWire)}
 SAID = "Hello there, you"
 
 
@@ -47,16 +50,22 @@ def wire(request: pytest.FixtureRequest) -> tuple[Dialect, MakeWire]:
     return WIRES[request.param]
 
 
+@pytest.fixture(params=EVERY)
+def any_wire(request: pytest.FixtureRequest) -> tuple[Dialect, MakeWire]:
+    return EVERY[request.param]
+
+
 @pytest.mark.parametrize(
     ("fault", "error", "said"),
     [
         (Fault("cut", after=2), Unreachable, "broke off"),
-        (Fault("hang", after=2), Unreachable, "silent for 0.05 s"),
+        (Fault("hang", after=2), Unreachable, "silent for 0.5 s"),
         (Fault("garbage", after=2), Unreachable, "broken stream"),
         (Fault("bad_json", after=2), Unreachable, "broken stream"),
         (Fault("no_end", after=2), Unreachable, "stopped in mid-answer"),
         (Fault("error_event", after=2, named="overloaded"), Overloaded, "overloaded|Overloaded"),
         (Fault("status", named="overloaded"), Overloaded, r"\(5(29|03)\)"),
+        (Fault("status", status=529, body="{}"), Overloaded, r"\(529\)"),
         (Fault("status", named="server_error"), Overloaded, r"\(500\)"),
         (Fault("status", named="unauthorized"), Unauthorized, "refused the key"),
         (Fault("status", named="context_too_long"), ContextTooLong, "too long"),
@@ -64,11 +73,11 @@ def wire(request: pytest.FixtureRequest) -> tuple[Dialect, MakeWire]:
     ids=lambda value: value.named or value.kind if isinstance(value, Fault) else None,
 )
 async def test_faults(
-    wire: tuple[Dialect, MakeWire], fault: Fault, error: type[ModelError], said: str
+    any_wire: tuple[Dialect, MakeWire], fault: Fault, error: type[ModelError], said: str
 ):
     heard = Heard()
-    idle = 0.05 if fault.kind == "hang" else 5.0
-    async with talking(*wire, Reply(text=SAID, chunk=4, fault=fault), idle=idle) as (model, _):
+    idle = 0.5 if fault.kind == "hang" else 5.0
+    async with talking(*any_wire, Reply(text=SAID, chunk=4, fault=fault), idle=idle) as (model, _):
         with pytest.raises(error, match=said):
             await listen(model, heard=heard)
     assert SAID.startswith(heard.text)
@@ -76,9 +85,9 @@ async def test_faults(
         assert heard.text
 
 
-async def test_a_limit_tells_how_long_to_wait(wire: tuple[Dialect, MakeWire]):
+async def test_a_limit_tells_how_long_to_wait(any_wire: tuple[Dialect, MakeWire]):
     limited = Fault("status", named="rate_limited", headers={"retry-after": "17"})
-    async with talking(*wire, Reply(fault=limited)) as (model, _):
+    async with talking(*any_wire, Reply(fault=limited)) as (model, _):
         with pytest.raises(RateLimited) as caught:
             await listen(model)
     assert caught.value.wait == 17.0
@@ -101,14 +110,14 @@ RICH = Reply(
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
 @pytest.mark.parametrize("crlf", [False, True], ids=["lf", "crlf"])
 async def test_pieces_of_any_size_and_line_ends(
-    wire: tuple[Dialect, MakeWire], size: int, *, crlf: bool
+    any_wire: tuple[Dialect, MakeWire], size: int, *, crlf: bool
 ):
-    body = recorded(wire, RICH)
+    body = recorded(any_wire, RICH)
     if crlf:
         body = body.replace(b"\n", b"\r\n")
     pieces = [body[at : at + size] for at in range(0, len(body), size)]
     played = [Recorded([body]), Recorded(pieces if size > 2 else _joined(pieces))]
-    async with talking(*wire, recorded=played) as (model, _):
+    async with talking(*any_wire, recorded=played) as (model, _):
         at_once = (await listen(model)).answer
         in_pieces = await listen(model)
     assert in_pieces.answer.parts == at_once.parts
@@ -127,24 +136,45 @@ def _joined(pieces: list[bytes]) -> list[bytes]:
     return [b"".join(pieces[:third]), *pieces[third:middle], b"".join(pieces[middle:])]
 
 
-async def test_what_nobody_knows_is_passed_over(wire: tuple[Dialect, MakeWire]):
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
+async def test_cut_in_the_midst_of_a_token(any_wire: tuple[Dialect, MakeWire], share: float):
+    """Inside of an event, and inside of a character where there is one."""
+    body = recorded(any_wire, Reply(text="Grüße 世界 😀 " * 8, chunk=3))
+    place = body.index("ü".encode(), int(len(body) * share)) + 1
+    heard = Heard()
+    async with talking(*any_wire, recorded=[Recorded([body[:place]])]) as (model, _):
+        with pytest.raises(Unreachable):
+            await listen(model, heard=heard)
+    assert heard.text
+    assert ("Grüße 世界 😀 " * 8).startswith(heard.text)
+
+
+async def test_an_id_used_twice(any_wire: tuple[Dialect, MakeWire]):
+    calls = [Call("look", '{"at":"a"}', "call_1"), Call("look", '{"at":"b"}', "call_1")]
+    async with talking(*any_wire, Reply(calls=calls)) as (model, _):
+        answer = (await listen(model)).answer
+    assert [bytes(call.args) for call in answer.calls] == [b'{"at":"a"}', b'{"at":"b"}']
+    assert len({call.id for call in answer.calls}) == 2
+
+
+async def test_what_nobody_knows_is_passed_over(any_wire: tuple[Dialect, MakeWire]):
     strange = (
         b": a comment\n\n"
         + frame(b'{"type":"response.from_the_future","delta":"x","index":9}', event="future")
         + frame(b'{"type":"ping"}', event="ping")
     )
-    body = recorded(wire, RICH)
+    body = recorded(any_wire, RICH)
     events = [event + b"\n\n" for event in body.split(b"\n\n") if event]
     noisy = strange + strange.join(events)
-    async with talking(*wire, recorded=[Recorded([body]), Recorded([noisy])]) as (model, _):
+    async with talking(*any_wire, recorded=[Recorded([body]), Recorded([noisy])]) as (model, _):
         plain = (await listen(model)).answer
         heard = await listen(model)
     assert heard.answer.parts == plain.parts
     assert heard.answer.stop is plain.stop is Stop.TOOLS
 
 
-async def test_a_connection_serves_again(wire: tuple[Dialect, MakeWire]):
-    async with talking(*wire, Reply(text="one"), Reply(text="two")) as (model, server):
+async def test_a_connection_serves_again(any_wire: tuple[Dialect, MakeWire]):
+    async with talking(*any_wire, Reply(text="one"), Reply(text="two")) as (model, server):
         assert [(await listen(model)).text for _ in range(2)] == ["one", "two"]
     assert len(server.requests) == 2
 

@@ -21,7 +21,7 @@ from hermes.sandbox.walled import Wall, WalledSandbox
 from hermes.schema.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 20.0
+PATIENCE = 60.0
 AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@b")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from hermes.sandbox import keeper
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 @pytest.fixture

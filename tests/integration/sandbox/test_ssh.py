@@ -21,7 +21,7 @@ from hermes.schema.errors import SandboxError
 from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, SandboxContract, Witness
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 20.0
+PATIENCE = 60.0
 INSTALL = ["apt-get", "install", "-y", "--no-install-recommends", "openssh-server"]
 CLIENT = {"PATH": "/usr/bin:/bin"}
 

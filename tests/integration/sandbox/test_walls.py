@@ -21,7 +21,7 @@ from hermes.sandbox.view import GUARDED, OPEN_OF_RUN, View, hidden_from, starts_
 from hermes.sandbox.walled import Wall, WalledSandbox
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 20.0
+PATIENCE = 60.0
 NOBODY = 65534
 
 
@@ -170,6 +170,16 @@ def _reachable(program: Path, base: Path) -> Path:
     return copied if copied.exists() else program
 
 
+def _reached(argv: tuple[str, ...]) -> list[str]:
+    """Without sockets in our own home, as other tests open them: nobody else would see those."""
+    own = f"{Path.home()}/"
+    left, words = list(argv), range(len(argv) - 2)
+    for at in reversed(words):
+        if argv[at : at + 2] == ("--ro-bind", "/dev/null") and argv[at + 2].startswith(own):
+            del left[at : at + 3]
+    return left
+
+
 @pytest.mark.parametrize("network", [False, True])
 def test_an_ordinary_user_has_the_same_wall(place: Place, network: bool):
     """The command line of the wall, started as somebody without any privilege."""
@@ -191,7 +201,7 @@ def test_an_ordinary_user_has_the_same_wall(place: Place, network: bool):
         held = ['exec "$@"', *(f'{FIRST_HELD + n}<"{path}"' for n, path in enumerate(
             (*start.files, *start.places)))]  # fmt: skip
         shell = ["bash", "-c", " ".join(held), "bash"]
-        argv = [*(as_nobody if os.geteuid() == 0 else []), *shell, *start.argv]
+        argv = [*(as_nobody if os.geteuid() == 0 else []), *shell, *_reached(start.argv)]
         done = subprocess.run(
             argv, env=dict(start.env), cwd=start.cwd, capture_output=True, timeout=PATIENCE,
             check=False,

@@ -127,7 +127,7 @@ async def test_no_path_leads_out(world: World, attempt: Try, ways: list[str]):
     for number, path in enumerate(paths):
         (world.work / "mine.txt").write_text("mine\n")
         name, args = calls(path)[ways[number % len(ways)]]
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             said = await attempt(name, **args)
         assert SECRET not in said, path
         if number % 50 == 0:

@@ -28,7 +28,7 @@ from hermes.tools.terminal.shell import find_shell
 pytestmark = pytest.mark.anyio
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
-PATIENCE = 30.0
+PATIENCE = 60.0
 ACCEPT = (
     "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "
     "open('begun', 'w').close(); s.accept()"

@@ -14,9 +14,11 @@ from processes import HERMES, PATIENCE, Hermes, MockModel, mock_model
 
 READY = "sk anything"
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
+WAIT = "until test -e GO; do sleep 0.1; done"
 SCRIPT = Script(
     rules=[
         Rule("delete", [Reply("", [Call("terminal", DELETE)]), Reply("That was it.")]),
+        Rule("wait for it", [Reply("", [Call("terminal", {"command": WAIT})]), Reply("So.")]),
         Rule("hang", [Reply("first words, then none", fault=Fault("hang", after=3), chunk=6)]),
     ],
     default=Reply("Plain answer."),
@@ -89,6 +91,22 @@ def test_a_talk_with_a_question_and_back_to_it(hermes: Hermes) -> None:
         assert ended(child) == 0
 
 
+def test_words_steer_the_turn_that_runs(hermes: Hermes, model: MockModel) -> None:
+    hermes.configure("display:\n  interface: cli\n")
+    with full_screen(hermes, "--tui") as child:
+        child.send("wait for it\r")
+        child.expect_exact("running")
+        child.send("and the STEERED one\x07")
+        child.expect_exact("↳ and the STEERED one")
+        child.send("hang\x0e")
+        child.expect_exact("1 queued")
+        (hermes.work / "GO").touch()
+        child.expect_exact("first")
+        child.send("\x03\x03")
+        assert ended(child) == 130
+    assert model.requests("STEERED")
+
+
 def test_what_hangs_is_interrupted_and_left(hermes: Hermes) -> None:
     with full_screen(hermes) as child:
         child.send("hang\r")
@@ -112,11 +130,19 @@ def test_it_ends_in_order_when_it_is_told_to(hermes: Hermes) -> None:
     assert "hang" in hermes("sessions", "list").out
 
 
-@pytest.mark.parametrize(("words", "env"), [(["--plain"], {}), ([], {"TERM": "dumb"})])
+@pytest.mark.parametrize(
+    ("words", "env", "settings"),
+    [
+        (["--plain"], {}, ""),
+        ([], {"TERM": "dumb"}, ""),
+        ([], {}, "display:\n  interface: cli\n"),
+    ],
+)
 def test_who_wants_no_screen_gets_lines(
-    tmp_path: Path, model: MockModel, words: list[str], env: dict[str, str]
+    tmp_path: Path, model: MockModel, words: list[str], env: dict[str, str], settings: str
 ) -> None:
     hermes = Hermes(tmp_path, model.url)
+    hermes.configure(settings)
     child = pexpect.spawn(
         HERMES,
         words,

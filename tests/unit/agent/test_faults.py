@@ -195,7 +195,7 @@ async def play(case: Case) -> tuple[Listener, ScriptedModel, list[FakeTool], str
             done.set()
 
     done = anyio.Event()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             for _ in range(PATIENCE):
@@ -266,6 +266,7 @@ def check_story(ear: Listener) -> None:
     check_history(valid_history(ear.said))
 
 
+@pytest.mark.slow
 @given(cases)
 @settings(max_examples=150, deadline=None)
 def test_every_turn_ends_once_and_whole(case: Case) -> None:

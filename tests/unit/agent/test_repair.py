@@ -109,6 +109,7 @@ def check_repair(history: Sequence[Message]) -> None:
     assert all(new is old for new, old in zip(again, repaired, strict=True))
 
 
+@pytest.mark.slow
 @given(rubble)
 @settings(max_examples=150, deadline=None)
 def test_rubble_becomes_valid_and_stays_so(history: list[Message]) -> None:

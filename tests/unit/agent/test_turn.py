@@ -220,6 +220,38 @@ async def test_a_used_up_budget_ends_in_one_call_without_tools() -> None:
     assert final_text(ear.said) == "Half of it is done."
 
 
+async def test_steps_of_nothing_but_programs_are_given_back() -> None:
+    program, look = FakeTool("program", refunded=True), FakeTool("look")
+    model, ear = await run_script(
+        [answer(call("program", at=1))],
+        [answer(call("program", at=2), call("program", at=3))],
+        [answer(call("look", at=4))],
+        says("Done."),
+        tools=[program, look],
+        steps=2,
+    )
+    assert ear.ended.outcome is Outcome.DONE
+    assert len(model.requests) == ear.ended.steps == 4
+
+
+async def test_a_program_beside_another_call_is_a_step_like_any_other() -> None:
+    tools = [FakeTool("program", refunded=True), FakeTool("look")]
+    _, ear = await run_script(
+        [answer(call("program"), call("look"))], says("Half."), tools=tools, steps=1
+    )
+    assert ear.ended.outcome is Outcome.EXHAUSTED
+
+
+async def test_programs_without_end_come_to_one() -> None:
+    steps = 3
+    busy = [[answer(call("program", at=n))] for n in range(2 * steps)]
+    model, ear = await run_script(
+        *busy, says("Enough."), tools=[FakeTool("program", refunded=True)], steps=steps
+    )
+    assert ear.ended.outcome is Outcome.EXHAUSTED
+    assert len(model.requests) == 2 * steps + 1
+
+
 async def test_a_summary_that_calls_tools_runs_none() -> None:
     look = FakeTool("look")
     asked = call("look", at=2)

@@ -189,8 +189,11 @@ async def test_a_disk_that_fails_once_loses_nothing(tmp_path: Path):
         group.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(st.sampled_from("dfs"), max_size=60), st.integers(0, 70))
 def test_memory_and_disk_tell_the_same_from_any_point(

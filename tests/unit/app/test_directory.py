@@ -28,7 +28,7 @@ async def written(file: Path, clock: FakeClock, known: Directory, count: int) ->
     chats: list[dict] = []
     async with anyio.create_task_group() as group:
         group.start_soon(known.run)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while len(chats) != count:
                 await clock.advance(PACE)
                 await anyio.lowlevel.checkpoint()
@@ -74,7 +74,7 @@ async def test_it_goes_on_after_it_could_not_be_written(
     known.meet(met("1", "group", name="a"))
     async with anyio.create_task_group() as group:
         group.start_soon(known.run)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while "cannot be written" not in caplog.text:
                 await anyio.lowlevel.checkpoint()
             folder.unlink()
@@ -92,7 +92,7 @@ async def test_no_kind_of_error_ends_it(tmp_path: Path, caplog: pytest.LogCaptur
     known = Directory(tmp_path / "a\0b", clock)
     async with anyio.create_task_group() as group:
         group.start_soon(known.run)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             for count in (1, 2):
                 known.meet(met(str(count), "group"))
                 while caplog.text.count("cannot be written") < count:

@@ -72,12 +72,12 @@ async def test_what_is_closed_missing_or_no_text_says_why(tmp_path: Path) -> Non
     said = await expanded(
         tmp_path,
         "@file:closed.db @file:.ssh/id_rsa @file:link.md @file:none.md @file:picture.png "
-        "@folder:picture.png @url:https://example.org/ @git:0",
+        "@folder:picture.png @url:ftp://example.org/ @git:0",
     )
     assert "secret rows" not in said
     assert "secret key" not in said
     assert said.count("not attached") == 8
-    assert "@url:https://example.org/: not attached: there is no tool here" in said
+    assert "@url:ftp://example.org/: not attached: it is no address of a web page." in said
 
 
 async def test_it_is_bounded(tmp_path: Path) -> None:

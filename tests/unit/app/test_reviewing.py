@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hermes.app.build import App, Choices, open_app
-from hermes.app.curating import curate_when_due
+from hermes.app.curating import curate_when_due, propose_merges
 from hermes.app.reviewing import SESSIONS, review_rules
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
@@ -98,4 +98,29 @@ async def test_old_skills_are_put_away_when_nobody_is_at_work(tmp_path: Path) ->
     async with app(home) as one:
         await curate_when_due(one)
         assert not folder.exists()
+        assert len(list((home / "skills/.archive").iterdir())) == 1
+
+
+async def test_what_says_the_same_twice_waits_for_the_person(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    records = {}
+    for name in ("tea", "more-tea"):
+        folder = home / "skills" / name
+        folder.mkdir(parents=True)
+        head = f"---\nname: {name}\ndescription: How tea is made.\n---\n\n"
+        (folder / "SKILL.md").write_text(f"{head}Boil fresh water and warm the pot.\n")
+        records[name] = {"created_by": "agent", "created_at": datetime.now(UTC).isoformat()}
+    (home / "skills/.usage.json").write_bytes(msgspec.json.encode(records))
+    (home / "memories").mkdir()
+    said = "likes green tea in the morning"
+    (home / "memories/USER.md").write_text(f"{said}\n§\n{said}, without sugar")
+    async with app(home) as one:
+        await propose_merges(one)
+        waiting = await one.learning.ledger.waiting()
+        assert sorted(proposal.kind for proposal in waiting) == ["memory", "skill"]
+        await propose_merges(one)
+        assert len(await one.learning.ledger.waiting()) == 2
+        for proposal in waiting:
+            await one.learning.accept(proposal)
+        assert (home / "memories/USER.md").read_text() == f"{said}, without sugar"
         assert len(list((home / "skills/.archive").iterdir())) == 1

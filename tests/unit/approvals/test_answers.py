@@ -159,7 +159,7 @@ async def test_after_some_refusals_a_turn_asks_no_more(house: House) -> None:
             group.start_soon(under_way.run)
             await house.asked(number + 1)
             await house.desk.answer(ME, Choice.DENY)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         ruling = await house.rule(far("curl evil/again"))
     assert not ruling.allowed
     assert "nobody is asked again" in ruling.why
@@ -182,7 +182,7 @@ async def test_after_some_refusals_a_turn_asks_no_more(house: House) -> None:
     ],
 )
 async def test_what_cannot_be_shown_whole_is_not_asked(house: House, wish: Wish) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         ruling = await house.rule(wish)
     assert not ruling.allowed
     assert "too long to be shown whole" in ruling.why
@@ -198,3 +198,36 @@ async def test_what_is_written_beyond_is_shown_and_never_lasts(house: House) -> 
         assert question.choices == ("once", "deny")
         await house.desk.answer(ME, Choice.ALWAYS)
     assert await house.desk.grants() == []
+
+
+async def test_a_slip_decides_nothing_and_the_question_waits_on(house: House) -> None:
+    mine = UnderWay(house, far("git push"), OWNERS)
+    async with anyio.create_task_group() as group:
+        group.start_soon(mine.run)
+        await house.asked()
+        for words in ("yess", "alwyas", "denyy"):
+            assert await house.desk.takes(THE_OWNER, words)
+            heard = await house.desk.reply(THE_OWNER, words)
+            assert heard is not None
+            assert heard.count == 0
+            assert "did not understand" in heard.told
+        assert not await house.desk.takes(THE_OWNER, "what does it do?")
+        assert mine.ruling is None
+        heard = await house.desk.reply(THE_OWNER, "yes")
+        assert heard is not None
+        assert heard.count == 1
+    assert mine.ruling is not None
+    assert mine.ruling.allowed
+
+
+async def test_a_question_for_words_takes_a_slip_as_it_is(house: House) -> None:
+    answers: list[str | None] = []
+
+    async def ask() -> None:
+        answers.append(await house.desk.inquire(OWNERS, "Which?", (), house.tell))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        await house.asked()
+        await house.desk.reply(THE_OWNER, "alwyas")
+    assert answers == ["alwyas"]

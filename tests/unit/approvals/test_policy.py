@@ -100,7 +100,7 @@ def test_without_a_wall_what_looks_dangerous_is_asked_for(action: str) -> None:
 
 @pytest.mark.parametrize(
     "action",
-    ["ls", "npm test", "git status", "git push", "echo x > y", "make -j4 2>&1 | tail", "cp a b",
+    ["ls", "npm test", "git status", "echo x > y", "make -j4 2>&1 | tail", "cp a b",
      "pytest -q", "python3 -c 'print(1)'", "rm x",
      "mkdir -p a/b", "curl https://x", "find . -name x", "kill 5"],
 )  # fmt: skip
@@ -240,10 +240,10 @@ def test_more_that_ruins(action: str) -> None:
 @pytest.mark.parametrize(
     "action",
     [
-        "git -C x status", "tar xf a.tgz", "vim a.py", "make -f other.mk", "ssh host ls",
+        "git -C x status", "tar xf a.tgz", "vim a.py", "make -f other.mk",
         "nc -z a 1",
-        "crontab -l", "curl https://x -o a.json; cat a.json", "ssh -i ~/.ssh/id_rsa host ls",
-        "scp -i ~/.ssh/id_rsa a host:", "git clean -n", "curl https://x/a.tgz -O; tar xf a.tgz",
+        "crontab -l", "curl https://x -o a.json; cat a.json", "git clean -n",
+        "curl https://x/a.tgz -O; tar xf a.tgz",
     ],
 )  # fmt: skip
 def test_what_only_resembles_it_is_ordinary(action: str) -> None:

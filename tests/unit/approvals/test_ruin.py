@@ -188,6 +188,7 @@ def test_the_table_is_large_and_has_no_doubles() -> None:
     assert len(set(HOSTILE)) == len(HOSTILE) >= 250
 
 
+@pytest.mark.slow
 def test_a_text_without_end_is_read_in_bounded_time() -> None:
     assert every_command("echo a; " * 20_000, HERE).overlong
     assert ruins("$(" * 3000 + "rm -rf /") in {"", "it would delete /"}

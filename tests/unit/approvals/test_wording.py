@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.approvals.wording import as_post, asks_for, reason_of, subject_of
+from hermes.approvals.wording import (
+    as_post,
+    asks_for,
+    choice_in,
+    nearly_a_choice,
+    reason_of,
+    subject_of,
+    unclear,
+)
 from hermes.kit.plain import visible, visible_line
 from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.questions import Asking, Choice, Question
@@ -74,3 +82,26 @@ def test_a_command_is_never_cut() -> None:
     assert hidden in as_post(question(subject_of(wish)), 60)
     ticks = as_post(question("echo ```\nls\n```"), 60).splitlines()[1]
     assert ticks == "````"
+
+
+@pytest.mark.parametrize(
+    "word", ["yess", "yse", "alwyas", "allways", "sesion", "sesssion", "onec", "aprove", "denyy",
+             "Yess!", "denny", "okey"],
+)  # fmt: skip
+def test_a_slip_is_seen_as_one(word: str) -> None:
+    assert choice_in(word) is None
+    assert nearly_a_choice(word)
+
+
+@pytest.mark.parametrize(
+    "words", ["yes", "no", "always", "go", "so", "stop", "wait", "hello", "what", "yesterday",
+              "please do", "", "42", "now", "nothing", "on", "next", "also"],
+)  # fmt: skip
+def test_other_words_are_not(words: str) -> None:
+    assert not nearly_a_choice(words)
+
+
+def test_who_is_not_understood_is_told_what_would_be() -> None:
+    told = unclear(question("ls"), "yess\u202e")
+    assert "yess⟦U+202E⟧" in told
+    assert "yes, session, always or no" in told

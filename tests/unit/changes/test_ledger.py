@@ -1,8 +1,10 @@
 """Every change is in the book before it is on the disk, and can be taken back byte for byte."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,6 +57,29 @@ async def test_applied_undone_and_done_again(ledger: Ledger, home: Path) -> None
     assert file.read_bytes() == b"new"
     states = [entry.state for entry in await ledger.log()]
     assert states == [State.UNDONE, State.UNDONE, State.APPLIED]
+
+
+@pytest.mark.parametrize("place", ["ledger.noted", "ledger.one_file_written", "ledger.carried_out"])
+async def test_whoever_gives_up_waiting_leaves_nothing_half_done(
+    ledger: Ledger, home: Path, place: str
+) -> None:
+    """It would be brought to its end by the next start, long after it was given up."""
+    loop = asyncio.get_running_loop()
+    with anyio.CancelScope() as waiting:
+
+        def gives_up(name: str) -> None:
+            if name == place:
+                # From whatever thread it is called.
+                loop.call_soon_threadsafe(waiting.cancel)
+
+        with watching(gives_up):
+            done = await ledger.apply(change(Edit("a", None, b"1"), Edit("b", None, b"2")))
+            await ledger.undo(done.id)
+        await anyio.sleep_forever()
+    assert waiting.cancelled_caught
+    entries = await ledger.log()
+    assert [one.state for one in entries] in ([State.APPLIED], [State.UNDONE, State.APPLIED])
+    assert (home / "a").exists() == (home / "b").exists() == (len(entries) == 1)
 
 
 async def test_new_files_go_with_their_folders_when_undone(ledger: Ledger, home: Path) -> None:

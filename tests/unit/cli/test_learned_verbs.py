@@ -79,7 +79,7 @@ class House:
 
         anyio.run(learn)
 
-    def propose_skill(self) -> None:
+    def propose_skill(self, name: str = "tea") -> None:
         async def suggest() -> None:
             clock, folder = SystemClock(), self.home / "skills"
             async with open_store(self.home / "state.db", clock) as store:
@@ -87,7 +87,8 @@ class House:
                 shelf, usage = Shelf(folder), Usage(folder, clock)
                 editor = Editor(self.home, shelf, usage, ledger, clock)
                 origin = Origin(words=("read_file notes.md",))
-                wish = SkillRequest(action="create", name="tea", content=TEXT)
+                content = TEXT.replace("name: tea", f"name: {name}")
+                wish = SkillRequest(action="create", name=name, content=content)
                 await propose(editor, wish, By(author=Author.REVIEW, origin=origin))
 
         anyio.run(suggest)
@@ -126,6 +127,31 @@ def test_memory_is_shown_followed_and_undone(house: House) -> None:
     assert not (house.home / "memories/USER.md").exists()
     house.memory("undo", last_id(house.memory("log")))
     assert (house.home / "memories/USER.md").read_bytes() == b"likes tea"
+
+
+def test_what_is_said_twice_is_proposed_to_go(house: House) -> None:
+    assert "No two entries" in house.memory("curate")
+    house.learn("likes green tea in the morning")
+    house.learn("likes green tea in the morning, without sugar")
+    assert "says nearly the same" in house.memory("curate", "--dry-run")
+    assert "Nothing waits" in house.memory("pending")
+    assert "proposed: remove" in house.memory("curate")
+    assert "proposed" not in house.memory("curate").splitlines()[0]
+    house.memory("approve", "all")
+    assert house.memory("show", "user").count("green tea") == 1
+
+
+def test_skills_that_say_the_same_are_proposed_to_merge(house: House) -> None:
+    house.propose_skill("tea")
+    house.propose_skill("more-tea")
+    house.skills("approve", "all")
+    assert "merge" not in house.skills("curate")
+    dry = house.skills("curate", "--consolidate", "--dry-run")
+    assert "would propose: merge" in dry
+    assert "proposed: merge" in house.skills("curate", "--consolidate")
+    house.skills("approve", "all")
+    assert "No two say the same" in house.skills("curate", "--consolidate")
+    assert "merge" in house.skills("log")
 
 
 def test_what_waits_is_decided(house: House) -> None:

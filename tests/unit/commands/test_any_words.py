@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ async def _type(lines: list[str], role: Role, in_chat: bool) -> None:
                 assert isinstance(reply, Told | Ask | Leave)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=12), st.sampled_from(Role), st.booleans())
 def test_it_is_always_answered(lines: list[str], role: Role, in_chat: bool) -> None:

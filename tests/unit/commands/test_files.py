@@ -60,6 +60,18 @@ async def test_a_snapshot_takes_back_what_was_said_after_it(tmp_path: Path) -> N
         assert "Took back" not in await at.read("/rollback 1")
 
 
+async def test_every_line_of_the_list_says_what_it_is(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with typist(tmp_path, says("1"), clock=clock) as at:
+        shelf = furnish(at, clock)
+        await at.one.say("one")
+        await shelf.take("/work", "elsewhere")
+        await shelf.before(Scope("default", "elsewhere", "run_of_another", "/work"))
+        listed = await at.read("/rollback")
+        assert "as it was then" in listed
+        assert "before a turn of another session" in listed
+
+
 async def test_another_sessions_checkpoint_leaves_this_talk_alone(tmp_path: Path) -> None:
     clock = FakeClock()
     async with typist(tmp_path, says("1"), clock=clock) as at:
@@ -78,7 +90,7 @@ async def test_not_while_a_turn_is_running(tmp_path: Path) -> None:
     async with typist(tmp_path, HANGS, clock=clock) as at:
         shelf = furnish(at, clock)
         await shelf.take("/work", "elsewhere")
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(at.one.say, "one")
                 await at.one.until_it_hangs()

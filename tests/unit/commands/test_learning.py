@@ -131,6 +131,40 @@ async def test_a_skill_is_a_command(tmp_path: Path, typed: str) -> None:
             await at.type(typed)
 
 
+async def test_a_bundle_is_a_command_for_several_skills(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "skill-bundles"
+    async with typist(tmp_path) as at:
+        for name in ("make-tea", "bake"):
+            text = TEXT.replace("make-tea", name)
+            await at.learning.skill_editor.create(name, text, "", By(author=Author.PERSON))
+        folder.mkdir()
+        (folder / "tea-time.yaml").write_text(
+            "description: All of it\nskills:\n  - make-tea\n  - bake\n  - gone\n"
+            "instruction: |\n  Warm the plates.\n"
+        )
+        (folder / "empty.yaml").write_text("skills: []\n")
+        (folder / "broken.yaml").write_text("skills: [\n")
+        (folder / "lost.yaml").write_text("skills: gone\n")
+        (folder / "bake.yaml").write_text("skills: make-tea\n")
+        for typed in ("/tea-time", "/tea_time"):
+            reply = await at.type(f"{typed} at four")
+            assert isinstance(reply, Ask)
+            text = text_of(User("m", reply.parts))
+            assert "follow the skill make-tea" in text
+            assert "follow the skill bake" in text
+            assert "[Not here, of the same bundle: gone.]" in text
+            assert text.endswith("Warm the plates.\n\nat four")
+        assert at.learning.usage.of("bake").use_count == 2
+        own = await at.type("/bake")
+        assert isinstance(own, Ask)
+        assert "make-tea" not in text_of(User("m", own.parts))
+        with pytest.raises(UsageError, match="None of the skills of lost"):
+            await at.type("/lost")
+        for typed in ("/empty", "/broken", "/../config"):
+            with pytest.raises(UsageError, match="no command"):
+                await at.type(typed)
+
+
 async def test_a_command_wins_over_a_skill_of_its_name(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
         text = TEXT.replace("make-tea", "help")

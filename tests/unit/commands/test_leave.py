@@ -40,7 +40,7 @@ async def asked(at: Typist, line: str, command: str = "rm -rf build") -> tuple[b
         allowed.append((await desk.rule(scope, wish, tell)).allowed)
 
     told = ""
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(rule)
             await heard.wait()

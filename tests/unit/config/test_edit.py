@@ -397,6 +397,7 @@ def paths_in(value: object, path: tuple[str | int, ...] = ()):
             yield from paths_in(inner, (*path, index))
 
 
+@pytest.mark.slow
 @given(yaml_texts(), st.data(), trees)
 @settings(max_examples=60, deadline=None)
 def test_a_cut_says_what_was_meant_and_keeps_every_other_line(text, data, value):
@@ -415,6 +416,7 @@ def test_a_cut_says_what_was_meant_and_keeps_every_other_line(text, data, value)
     ) - "".join(gone).count("# a comment")
 
 
+@pytest.mark.slow
 @given(yaml_texts(), st.lists(keys, min_size=1, max_size=3), scalars)
 @settings(max_examples=60, deadline=None)
 def test_an_added_setting_only_adds(text, names, value):
@@ -431,6 +433,7 @@ def test_an_added_setting_only_adds(text, names, value):
         assert all(character in added for character in text)
 
 
+@pytest.mark.slow
 @given(yaml_texts(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_removal_says_what_was_meant_and_only_takes_away(text, data):
@@ -445,6 +448,7 @@ def test_a_removal_says_what_was_meant_and_only_takes_away(text, data):
     assert all(character in kept for character in new)
 
 
+@pytest.mark.slow
 @given(yaml_texts(), st.data(), scalars)
 @settings(max_examples=40, deadline=None)
 def test_a_change_is_made_as_meant_or_not_at_all(tmp_path_factory, text, data, value):

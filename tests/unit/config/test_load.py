@@ -488,6 +488,7 @@ def test_references_that_never_end_take_no_time():
     assert read(f"timezone: '${{B}}{text}'\n", B="}").config.timezone == "}" + text
 
 
+@pytest.mark.slow
 def test_of_very_many_unknown_keys_only_the_first_are_guessed_at():
     found = warnings("".join(f"agent{number}: 1\n" for number in range(20_000)))
     assert len(found) == 20_000

@@ -131,7 +131,7 @@ JSON = st.recursive(
 NAMES = st.sampled_from(["pid", "kind", "argv", "gateway_state", "platforms", "updated_at"])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(NAMES, JSON) | JSON)
 def test_reading_never_fails(home: Home, value: object) -> None:
     home.gateway_state.write_text(json.dumps(value))

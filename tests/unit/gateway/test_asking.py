@@ -8,9 +8,10 @@ import pytest
 from msgspec import structs
 
 from gateways import Lobby, key_of, lobby, until, update
+from hermes.approvals.desk import ApprovalDesk
 from hermes.approvals.policy import Rules
 from hermes.gateway.hooks import Decision
-from hermes.gateway.letters import TurnedAway, Welcome
+from hermes.gateway.letters import Reply, TurnedAway, Welcome, post_reply
 from hermes.gateway.occasions import Occasion, RunTeller
 from hermes.ports.channel import Inbound
 from hermes.ports.counsel import Reaching, Wish
@@ -18,7 +19,7 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.events import Answered, Asked
 from hermes.schema.messages import Result, text_of
 from hermes.schema.questions import Asking, Question
-from hermes.schema.scope import Role
+from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import says
@@ -134,6 +135,71 @@ async def test_only_the_owner_answers_for_a_member(tmp_path: Path) -> None:
         await say(at, "ok", "4", "ann")
         await until(lambda: at.channel.seen_in("1")[-1] == "the end")
         assert at.channel.seen_in("1")[-2] == "Allowed, this once: rm -rf build"
+
+
+class Messenger:
+    """Brings questions to the owner's own chat, as the house does."""
+
+    def __init__(self, at: Lobby, home: Address | None) -> None:
+        self._at, self._home = at, home
+
+    def home_of(self, scope: Scope) -> Address | None:
+        return self._home
+
+    async def carry(self, key: str, address: Address, text: str) -> None:
+        reply = Reply(address=address, text=text, at=self._at.clock.now())
+        await self._at.store.commit(post_reply(key, reply))
+        self._at.gateway.posted(address)
+
+
+async def apart(inbound: Inbound) -> Welcome | TurnedAway:
+    """Ann owns the agent and has a chat of her own; whoever else writes does so alone."""
+    if inbound.sender == "ann":
+        return Welcome(key=key_of(inbound))
+    role = Role.GUEST if inbound.sender == "guest" else Role.MEMBER
+    return Welcome(key=key_of(inbound), principal=inbound.sender, role=role)
+
+
+def carried_in(at: Lobby, home: Address | None) -> None:
+    counsel = at.planner.counsel
+    assert isinstance(counsel, ApprovalDesk)
+    counsel.carried_by(Messenger(at, home))
+
+
+@pytest.mark.parametrize(
+    ("line", "result"), [("yes", "done"), ("/approve", "done"), ("no", "refused")]
+)
+async def test_a_members_question_goes_to_the_owners_own_chat(
+    tmp_path: Path, line: str, result: str
+) -> None:
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES, door=apart) as at:
+        carried_in(at, Address("fake", "9"))
+        await say(at, "clean up", "1", "bob")
+        there = await asked(at)
+        assert "Only the owner can allow this, and was asked." in there
+        assert "/approve" not in there
+        await until(lambda: bool(at.channel.seen_in("9")))
+        (question,) = at.channel.seen_in("9")
+        assert "```\nrm -rf build\n```" in question
+        assert "Asked by: bob" in question
+        await say(at, "/approve", "2", "bob")
+        await until(lambda: "Only the owner, or" in at.channel.seen_in("1")[-1])
+        own = structs.replace(update(line, "3", chat="9"), sender="ann")
+        await at.gateway.intake.deliver(own)
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert result in (await results(at))[0]
+
+
+@pytest.mark.parametrize(("sender", "home"), [("bob", None), ("guest", Address("fake", "9"))])
+async def test_without_such_a_chat_and_for_guests_it_is_refused(
+    tmp_path: Path, sender: str, home: Address | None
+) -> None:
+    async with lobby(tmp_path, *script(), tools=[shell()], leave=RULES, door=apart) as at:
+        carried_in(at, home)
+        await say(at, "clean up", "1", sender)
+        await until(lambda: at.channel.seen_in("1")[-1:] == ["the end"])
+        assert "the owner is not in this chat" in (await results(at))[0]
+        assert at.channel.seen_in("9") == []
 
 
 async def test_nobody_answers(tmp_path: Path) -> None:

@@ -41,6 +41,18 @@ class CountingChannel(RoughChannel):
         await super().edit(receipt, post)
 
 
+class SlowToPost(RoughChannel):
+    """A post is under way until `posting` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.posting = anyio.Event()
+
+    async def send(self, to: Address, post: Outgoing) -> Receipt:
+        await self.posting.wait()
+        return await super().send(to, post)
+
+
 def started(name: str) -> Event:
     return ToolStarted(call(name, path="a"), Effect.READ)
 
@@ -113,6 +125,42 @@ async def test_an_edit_under_way_cannot_cover_the_answer() -> None:
         await channel.send(HOME, Outgoing((Text("the answer"),)))
         channel.gate.set()
     assert channel.seen_in("1") == [BELOW, "the answer"]
+
+
+async def test_what_was_not_given_for_the_answer_is_not_given_later() -> None:
+    channel, noted = SlowToPost(), anyio.Event()
+
+    async def note(post: str) -> None:
+        await noted.wait()
+
+    async def forget() -> None:
+        assert channel.seen_in("1") == [BELOW]
+
+    bubble = Bubble(channel, HOME, FakeClock(), PACE)
+    bubble.is_watched_by(note, forget)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bubble.run)
+        bubble.hear(started("look"))
+        await rest()
+        assert bubble.freeze() is None
+        channel.posting.set()
+        await rest()
+        assert channel.seen_in("1") == ['· look {"path":"a"}']
+        assert bubble.freeze() is None
+        noted.set()
+    assert channel.seen_in("1") == [BELOW]
+
+
+async def test_a_post_that_was_given_is_taken_back_when_there_is_no_answer() -> None:
+    channel = CountingChannel()
+    bubble = Bubble(channel, HOME, FakeClock(), PACE)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bubble.run)
+        bubble.hear(started("look"))
+        await rest()
+        assert bubble.freeze() == "post-1"
+    await bubble.take_back("Again, below.")
+    assert channel.seen_in("1") == ["Again, below."]
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.BREAKS, Fault.HANGS, Fault.THROTTLED])

@@ -36,7 +36,7 @@ from workbench import answer, call
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def source(name: str, handle: Handle, *events: str) -> HookSource:

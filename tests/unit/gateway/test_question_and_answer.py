@@ -103,6 +103,7 @@ class Story:
         return [text.split()[-1] for text in first if "re: " in text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", list(Busy))
 @settings(max_examples=15, deadline=None)
 @given(acts=st.lists(st.sampled_from(ACTS), max_size=12))

@@ -5,10 +5,10 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec import structs
 
-from gateways import lobby
+from gateways import RARELY, lobby
 from hermes.config.sections.chats import SessionReset
-from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.resets import ResetPolicy, ResetReason
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
@@ -63,9 +63,8 @@ def test_the_nearest_rule_wins() -> None:
 @pytest.mark.anyio
 async def test_a_chat_that_slept_begins_anew_and_says_so(tmp_path: Path) -> None:
     clock = FakeClock()
-    rules = GatewayRules(
-        progress=False, resets=ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
-    )
+    policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
+    rules = structs.replace(RARELY, resets=policy)
     async with lobby(tmp_path, rules=rules, clock=clock) as one:
         await one.channel.say("one")
         await one.sees("re: one")

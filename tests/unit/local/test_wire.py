@@ -86,7 +86,7 @@ def test_what_it_looks_like() -> None:
     assert msgspec.json.decode(pack(hello)[4:]) == snapshot(
         {
             "type": "hello",
-            "protocol": 2,
+            "protocol": 3,
             "version": "1",
             "marks": {"PATH": "ab"},
             "start": {

@@ -76,6 +76,7 @@ async def taken_back(ledger: Ledger, home: Path, seen: list[dict[str, bytes]]) -
         assert files(home) == before
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(start=STARTS, wanted=st.lists(changes(), max_size=8))
 def test_memory(
@@ -105,6 +106,7 @@ def test_memory(
     anyio.run(run)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(wanted=st.lists(requests(), max_size=10))
 def test_skills(tmp_path_factory: pytest.TempPathFactory, wanted: list[SkillRequest]) -> None:

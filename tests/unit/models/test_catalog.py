@@ -4,7 +4,7 @@ import pytest
 
 from hermes.models.catalog import DEFAULT_WINDOW, LOCAL_WINDOW, known, price, window_of
 from hermes.models.profile import EFFORTS, EffortForm
-from hermes.models.providers import CUSTOM, PROVIDERS, profile_for, provider_named
+from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, profile_for, provider_named
 from hermes.schema.messages import Usage
 
 MILLION = Usage(input=1_000_000, output=1_000_000)
@@ -62,9 +62,9 @@ def test_the_table_of_providers_is_sound():
     names = [name for one in (*PROVIDERS, CUSTOM) for name in (one.name, *one.aliases)]
     assert len(names) == len(set(names))
     for provider in PROVIDERS:
-        assert re.match(r"https://|http://127\.0\.0\.1:", provider.base_url)
+        assert re.match(r"https://|http://127\.0\.0\.1:|embedded://", provider.base_url)
         assert not provider.base_url.endswith("/")
-        assert provider.key_env
+        assert provider.key_env or provider.name == EMBEDDED
         assert provider.local or provider.default_model
         assert set(provider.profile.efforts) <= set(EFFORTS)
         re.compile(provider.thinks)

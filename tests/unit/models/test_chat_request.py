@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from hermes.models.profile import EFFORTS, EffortForm, Profile, Replay, nearest_effort
 from hermes.models.wire.chat_request import ChatRequestCodec
-from hermes.ports.model import Request
+from hermes.ports.model import Calling, Request
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -304,3 +304,23 @@ def test_tools_that_change_between_requests_are_written_anew():
             (tool["function"]["name"], tool["function"]["description"]) for tool in sent["tools"]
         ]
         assert told == [(spec.name, spec.description) for spec in tools]
+
+
+def test_what_requests_have_in_common_is_one_piece():
+    one, system = codec(extra={"tools": [], "tool_choice": "none", "seed": 1}), "Be brief." * 9
+    asked = [Request(system, [User(name, (Text(name),))], [LOOK]) for name in ("a", "b")]
+    asked[1] = msgspec.structs.replace(asked[1], calling=Calling(must=True))
+    first, second = (one.pieces(request) for request in asked)
+    shared = {id(piece) for piece in first} & {id(piece) for piece in second}
+    large = [piece for piece in first if len(piece) > 50]
+    assert [id(piece) in shared for piece in large] == [False, True, True]
+    for request, pieces in zip(asked, (first, second), strict=True):
+        assert b"".join(pieces) == one.body(request)
+    whole = json.loads(b"".join(second), object_pairs_hook=no_name_twice)
+    assert whole["tool_choice"] == "required"
+    assert [tool["function"]["name"] for tool in whole["tools"]] == ["look"]
+
+
+def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    assert len({name for name, _ in pairs}) == len(pairs)
+    return dict(pairs)

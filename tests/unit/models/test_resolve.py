@@ -123,8 +123,8 @@ def test_who_is_asked(settings, env, flags, expected: tuple[str, str]):
 def test_nothing_at_all_says_what_to_do():
     with pytest.raises(NothingConfigured) as caught:
         chosen()
-    assert "hermes config set OPENROUTER_API_KEY" in caught.value.hint
-    assert "hermes config set OPENROUTER_API_KEY" in caught.value.hint
+    assert "hermes setup" in caught.value.hint
+    assert "hermes setup" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ def test_emptiness_between_words_is_kept():
     assert "".join(piece.text for piece in pieces) == "a\n" + " " * 10_000 + "b"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "spoken", "thought"),
     [

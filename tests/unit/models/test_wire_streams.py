@@ -338,6 +338,18 @@ class TestGemini:
         assert (done, dot) == (Text("Done"), Text("."))
         assert last_seal == Reasoning("", '{"thought_signature":"T"}')
 
+    def test_the_end_is_told_before_the_last_words(self):
+        """Nothing here has a place of its own: what comes later stands later."""
+        stream = fed(
+            gemini(),
+            {"usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 1}},
+            said({"text": "Do"}, finish="STOP"),
+            said({"text": "ne"}),
+            {"usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 2}},
+        )
+        whole = answer(stream)
+        assert (whole.text, whole.stop, whole.usage) == ("Done", Stop.END, Usage(7, 2))
+
     def test_a_blocked_prompt(self):
         stream = fed(gemini(), {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}})
         assert answer(stream).stop is Stop.REFUSED

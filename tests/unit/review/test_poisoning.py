@@ -163,6 +163,7 @@ async def attempt(one: Learner, carrier: Carrier, route: str, call: ToolCall) ->
     return " ".join(word for one in findings.changes for word in one.origin.words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("name", CARRIERS)
 async def test_nothing_is_kept_unnoticed(tmp_path: Path, name: str, route: str) -> None:

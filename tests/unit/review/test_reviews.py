@@ -153,7 +153,7 @@ async def test_the_next_turn_does_not_wait_and_no_second_review_begins(tmp_path:
 
 
 async def test_leaving_ends_it(tmp_path: Path) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with learner(tmp_path, says("One."), HANGS, rules=EACH) as one:
             await one.talk.say("first")
             await until(lambda: len(one.talk.model.requests) == 2)

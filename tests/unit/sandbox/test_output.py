@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from hermes.sandbox.output import Keeping
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.binary(max_size=30), max_size=20), st.integers(0, 60))
 def test_both_ends_stay_and_the_file_has_everything(tmp_path: Path, pieces: list[bytes], keep: int):
     spill = tmp_path / "all"

@@ -131,15 +131,14 @@ async def test_undoing_nothing_is_refused(tmp_path: Path, turns: int) -> None:
 
 
 async def test_what_was_said_into_a_turn_is_undone_with_it(tmp_path: Path) -> None:
-    said = [user("rather left")]
-
-    async def steer() -> list[User]:
-        return [said.pop()] if said else []
+    async def look(args: object, context: object) -> str:
+        assert await one.conversation.steer("msg_steered", "rather left")
+        return "seen"
 
     scripts = (says("1"), [answer(call("look"))], says("2"))
-    async with talk(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
+    async with talk(tmp_path, *scripts, tools=[FakeTool("look", look)]) as one:
         await one.say("one")
-        await one.conversation.say([Text("two")], Ear(), steer)
+        await one.say("two", Ear())
         (taken,) = await one.conversation.undo()
         assert text_of(taken) == "two\n\nrather left"
         assert await texts(one) == ["one", "1"]

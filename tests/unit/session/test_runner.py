@@ -28,9 +28,9 @@ from hermes.schema.messages import Message, Trust, User, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.conversation import Conversation, Origin
-from hermes.session.lease import HEARTBEAT, LEASE
+from hermes.session.lease import HEARTBEAT, LEASE, Heart, Lease
 from hermes.session.runner import Runner
-from hermes.store.sqlite import SqliteStore
+from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import ScriptedModel, says
 from hermes.testing.validators import check_request
@@ -55,7 +55,7 @@ async def waiting(one: Talk) -> list[str]:
 
 async def beat(clock: FakeClock) -> None:
     """Let a heartbeat's time pass, once whoever beats is asleep again."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not clock.sleepers:
             await anyio.lowlevel.checkpoint()
     await clock.advance(HEARTBEAT)
@@ -166,6 +166,42 @@ async def test_a_long_turn_keeps_its_lease(tmp_path: Path) -> None:
                 await one.store.leases.hold(session, ELSEWHERE, LEASE)
             one.conversation.interrupt()
         await one.store.leases.hold(session, ELSEWHERE, LEASE)
+
+
+async def test_many_turns_have_one_heart(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_store(tmp_path / "state.db", clock) as store:
+        heart = Heart(clock)
+        leases = [Lease(store, f"s{number}", "we/boot/1/1") for number in range(3)]
+        for lease in leases:
+            await lease.take()
+        lost = leases[1]
+        async with anyio.create_task_group() as group:
+            for lease in leases:
+                group.start_soon(_hang, heart, lease)
+            await beat(clock)
+            assert clock.sleepers == 1
+            await store.leases.release(lost.session, lost.generation)
+            await store.leases.hold(lost.session, ELSEWHERE, LEASE)
+            for _ in range(4):
+                await beat(clock)
+            for lease in (leases[0], leases[2]):
+                with pytest.raises(SessionBusy):
+                    await store.leases.hold(lease.session, ELSEWHERE, LEASE)
+            assert [lease.lost for lease in leases] == [False, True, False]
+            group.cancel_scope.cancel()
+        assert await settled(clock) == 0
+
+
+async def _hang(heart: Heart, lease: Lease) -> None:
+    with heart.beating(lease):
+        await anyio.sleep_forever()
+
+
+async def settled(clock: FakeClock) -> int:
+    """How many are asleep once those who were woken have gone."""
+    await anyio.wait_all_tasks_blocked()
+    return clock.sleepers
 
 
 async def test_a_lost_lease_ends_the_turn(tmp_path: Path) -> None:
@@ -377,13 +413,13 @@ async def test_a_question_that_could_not_be_written_down_is_asked_again(tmp_path
 
 
 async def test_steering_is_written_into_the_same_turn(tmp_path: Path) -> None:
-    said = [user("rather left")]
+    async def look(args: object, context: object) -> str:
+        assert await one.conversation.steer("msg_steered", "rather left")
+        return "seen"
 
-    async def steer() -> list[User]:
-        return [said.pop()] if said else []
-
-    async with talk(tmp_path, [answer(call("look"))], says("ok"), tools=[FakeTool("look")]) as one:
-        await one.conversation.say(user("go").parts, one.ear, steer)
+    tools = [FakeTool("look", look)]
+    async with talk(tmp_path, [answer(call("look"))], says("ok"), tools=tools) as one:
+        await one.say("go")
         rows = await one.rows()
     assert [text_of(row.message) for row in rows][-2:] == ["rather left", "ok"]
     assert len({row.run for row in rows}) == 1

@@ -182,6 +182,7 @@ def play(script: Sequence[Move]) -> None:
         anyio.run(Person().play, Path(folder), script)
 
 
+@pytest.mark.slow
 @given(st.lists(moves, max_size=8))
 @settings(max_examples=25, deadline=None)
 def test_answers_belong_to_their_questions(script: list[Move]) -> None:

@@ -119,6 +119,7 @@ def test_bombs_are_refused(pack: Pack) -> None:
         read_archive(pack(many))
 
 
+@pytest.mark.slow
 def test_a_small_archive_of_nothing_but_zeros_is_not_unpacked_whole() -> None:
     packing = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = b"".join(packing.compress(b"\0" * LARGEST_FILE) for _ in range(300)) + packing.flush()

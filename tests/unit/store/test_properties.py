@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -136,6 +137,7 @@ def run(body: Callable[[SqliteStore, FakeClock], Awaitable[None]]) -> None:
     anyio.run(main)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(steps=st.lists(step, max_size=40))
 def test_the_store_agrees_with_the_model_for_everybody(steps: list):

@@ -51,6 +51,7 @@ def test_no_query_raises(connection: Connection, query: str):
     find(connection, query, limit=5)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(text=words, data=st.data())
 def test_every_word_and_every_part_of_one_finds_its_message(
@@ -69,6 +70,7 @@ def test_every_word_and_every_part_of_one_finds_its_message(
             assert len(find(connection, f"{part} {mark}")) == 1, part
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(text=st.one_of(words, st.text(max_size=300)), query=words)
 def test_a_snippet_is_the_text_with_marks(text: str, query: str):

@@ -143,6 +143,7 @@ async def test_nobody_claims_for_somebody_who_left(store: SqliteStore, engine: E
     assert await store.leases.hold("s", "here", minute) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("patient", "kept"), [(True, WAITING + 50), (False, WAITING)])
 async def test_a_full_queue_makes_askers_wait(
     patient: bool, kept: int, engine: Engine, store: SqliteStore, clock: FakeClock

@@ -4,25 +4,30 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
 import pytest
 from msgspec import Raw, structs
 
+from hermes.app.subagents import delegation_parts
+from hermes.config.schema import Config
+from hermes.config.sections.models import Delegation
 from hermes.kit.failpoints import watching
 from hermes.kit.ids import new_id
 from hermes.ports.delegation import Fate, Task
 from hermes.ports.matters import PutMatter
 from hermes.ports.model import Request
-from hermes.ports.store import Append, OpenSession, Parcel, Post, Write
+from hermes.ports.store import Append, Fence, OpenSession, Parcel, Post, Write
+from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ModelError, StoreError, UsageError
 from hermes.schema.messages import Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.store.sqlite import SqliteStore
 from hermes.subagents.child import Budget, Patience
-from hermes.subagents.desk import Delegations, Parts, Rules, open_delegations
+from hermes.subagents.desk import KIND, Delegations, Parts, Rules, open_delegations
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import Script, Step, says
 from talks import HANGS, Talk, talk
@@ -61,7 +66,7 @@ class House:
         return [msgspec.json.decode(one.body) for one in found]
 
     async def brought(self) -> str:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while not self.mail.rung:
                 await anyio.wait_all_tasks_blocked()
         (letter,) = await self.letters()
@@ -110,6 +115,44 @@ async def test_each_task_gets_a_session_below_the_one_that_asked(tmp_path: Path)
         assert {session.id for session in found} == {report.session for report in reports}
 
 
+@pytest.mark.parametrize(
+    ("leave", "yolo", "foreign", "free"),
+    [
+        (False, False, False, False),
+        (True, False, False, True),
+        (True, False, True, False),
+        (False, True, False, True),
+    ],
+)
+async def test_what_needs_leave_is_done_only_where_the_settings_say_so(
+    tmp_path: Path, *, leave: bool, yolo: bool, foreign: bool, free: bool
+) -> None:
+    heard: list[Scope] = []
+
+    async def act(args: dict[str, object], context: ToolContext) -> str:
+        heard.append(context.scope)
+        return "ok"
+
+    async with house(
+        tmp_path,
+        [answer(call("act"))],
+        says("done"),
+        tools=[FakeTool("act", act)],
+        rules=Rules(budget=Budget(leave=leave)),
+    ) as (_, delegations):
+        scope = structs.replace(SCOPE, yolo=yolo)
+        await delegations.run(scope, [Task(goal="act", foreign=foreign)], silent)
+    assert [(one.yolo, one.attended) for one in heard] == [(free, False)]
+
+
+def test_the_setting_reaches_them() -> None:
+    config = Config(delegation=Delegation(subagent_auto_approve=True))
+    nothing: Any = None
+    parts = delegation_parts(config, nothing, nothing, FakeClock(), nothing)
+    assert parts.rules.budget.leave
+    assert not delegation_parts(Config(), nothing, nothing, FakeClock(), nothing).rules.budget.leave
+
+
 async def test_no_more_at_once_than_the_rules_say(tmp_path: Path) -> None:
     gate = anyio.Event()
 
@@ -132,7 +175,7 @@ async def test_no_more_at_once_than_the_rules_say(tmp_path: Path) -> None:
     ):
         group.start_soon(delegations.run, SCOPE, [Task(goal=f"{n}") for n in range(5)], silent)
         await anyio.wait_all_tasks_blocked()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while tool.now < 2:
                 await anyio.wait_all_tasks_blocked()
         gate.set()
@@ -177,7 +220,7 @@ async def test_one_that_does_not_move_is_ended(tmp_path: Path) -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(run)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 while not built.model.requests:
                     await anyio.wait_all_tasks_blocked()
             await built.clock.advance(201)
@@ -198,13 +241,44 @@ async def test_work_in_the_background_comes_home_once(tmp_path: Path) -> None:
 async def test_what_is_stopped_says_so(tmp_path: Path) -> None:
     async with house(tmp_path, HANGS) as (built, delegations):
         await delegations.dispatch(SCOPE, [Task(goal="long work")])
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while not built.model.requests:
                 await anyio.wait_all_tasks_blocked()
         assert delegations.stop("another session") == 0
         assert delegations.stop("parent") == 1
         letter = await built.brought()
         assert "interrupted" in letter
+
+
+async def test_what_is_stopped_before_its_first_step_says_so_too(tmp_path: Path) -> None:
+    async with house(tmp_path, HANGS) as (built, delegations):
+        await delegations.dispatch(SCOPE, [Task(goal="long work")])
+        assert delegations.stop("parent") == 1
+        assert "interrupted" in await built.brought()
+        assert built.model.requests == []
+
+
+class Interrupting(SqliteStore):
+    """Somebody gives up waiting while a commit is on its way to the disk."""
+
+    scope: anyio.CancelScope
+
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        self.scope.cancel()
+        await super().commit(*writes, fence=fence)
+
+
+async def test_a_start_that_is_interrupted_leaves_nothing_under_way(tmp_path: Path) -> None:
+    async with house(tmp_path, HANGS) as (built, _):
+        store = Interrupting(built.store._engine, built.clock)
+        async with open_delegations(structs.replace(built.parts, store=store)) as delegations:
+            with anyio.CancelScope() as store.scope:
+                await delegations.dispatch(SCOPE, [Task(goal="long work")])
+            assert store.scope.cancelled_caught
+            # What is on its way to the disk has arrived when something else has.
+            await store.leases.hold("s-1", "me", timedelta(minutes=1))
+            assert list(await store.matters.find(KIND, only_open=True)) == []
+        assert await built.letters() == [], "nobody has ever heard of it"
 
 
 class Killed(BaseException):
@@ -273,7 +347,7 @@ async def test_nobody_has_too_much_under_way(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="under way already"):
             await delegations.dispatch(SCOPE, [Task(goal="x")])
         await delegations.dispatch(structs.replace(SCOPE, principal="else"), [Task(goal="x")])
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while len(built.model.requests) < 2:
                 await anyio.wait_all_tasks_blocked()
         await anyio.wait_all_tasks_blocked()

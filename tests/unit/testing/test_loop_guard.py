@@ -27,6 +27,7 @@ async def blocked_by(block: Callable[[float], None]) -> None:
         block(0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [idle_for, busy_for])
 async def test_who_blocks_the_loop_is_named(block: Callable[[float], None]):
     with pytest.raises(LoopBlocked, match=block.__name__):

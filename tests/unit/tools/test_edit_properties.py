@@ -85,6 +85,7 @@ def as_patch(before: list[str], after: list[str], context: int) -> str:
     return "\n".join(["*** Begin Patch", "*** Update File: f", *body, "*** End Patch"])
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(VERSIONS, st.integers(1, 3), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_a_generated_patch_reproduces_its_target(

@@ -289,18 +289,20 @@ async def test_a_file_of_too_many_lines_is_refused(call, workspace: Path):
     assert "lines became 600,000" in answer.output.shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", ["a\n" * 100_000 + "b\n", "a\n" * 2_000 + " a\n"])
 async def test_equal_lines_are_searched_in_reasonable_time(call, workspace: Path, old: str):
     """Line by line, this took the square of the file's length."""
     (workspace / "f").write_text("a\n" * 120_000)
-    with anyio.fail_after(30), pytest.raises(ToolError, match=r"is not in|places"):
+    with anyio.fail_after(60), pytest.raises(ToolError, match=r"is not in|places"):
         await call("patch", path="f", old_string=old, new_string="y")
     body = "".join(f" {line}\n" for line in old.splitlines())
     envelope = f"*** Begin Patch\n*** Update File: f\n{body}+x\n*** End Patch"
-    with anyio.fail_after(30), pytest.raises(ToolError, match=r"not in the file|places"):
+    with anyio.fail_after(60), pytest.raises(ToolError, match=r"not in the file|places"):
         await call("patch", mode="patch", patch=envelope)
 
 
+@pytest.mark.slow
 async def test_a_search_that_compares_without_end_gives_up(call, workspace: Path):
     """Each of many blocks begins and ends as asked, and is almost, but not quite, alike."""
     blocks = (f"begin\n{'ab' * 180}\n{'a' * (n % 20)}b\nend\n" for n in range(800))
@@ -310,9 +312,10 @@ async def test_a_search_that_compares_without_end_gives_up(call, workspace: Path
         await call("patch", path="f", old_string=asked, new_string="y")
 
 
+@pytest.mark.slow
 async def test_a_line_of_many_megabytes_has_no_nearest(call, workspace: Path):
     (workspace / "f").write_text("ab" * 5_000_000)
-    with anyio.fail_after(30), pytest.raises(ToolError, match="is not in"):
+    with anyio.fail_after(60), pytest.raises(ToolError, match="is not in"):
         await call("patch", path="f", old_string="ba" * 200_000 + "c", new_string="y")
 
 

@@ -167,7 +167,9 @@ async def test_reading_twice_gives_the_text_twice(call, workspace: Path):
     assert (await call("read_file", path="f")).json == first.json
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(
     text=st.text(st.sampled_from("ab\n\r"), max_size=60),
     offset=st.integers(1, 20),

@@ -269,6 +269,7 @@ async def test_a_second_name_that_is_no_text_opens_no_secret(call, workspace: Pa
     assert (await call("search_files", pattern="cop*", target="files"))["files"] == []
 
 
+@pytest.mark.slow
 async def test_a_line_of_80_megabytes_takes_little_memory(call, workspace: Path):
     with (workspace / "huge").open("wb") as file:
         for _ in range(80):

@@ -11,7 +11,7 @@ from msgspec import Raw
 from hermes.app.posting import Outgoing
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.gateway.letters import read_reply
+from hermes.gateway.letters import Reply, read_reply
 from hermes.ports.counsel import Ruling, Wish
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
@@ -53,9 +53,11 @@ class Bench:
         return answer
 
     async def outbox(self) -> list[tuple[str, str]]:
+        return [(one.address.chat, one.text) for one in await self.replies()]
+
+    async def replies(self) -> list[Reply]:
         rows = await self.store.lanes.claim("outbox:telegram", None, "me", timedelta(0), 100)
-        replies = [read_reply(row) for row in rows]
-        return [(one.address.chat, one.text) for one in replies]
+        return [read_reply(row) for row in rows]
 
 
 @pytest.fixture
@@ -75,6 +77,13 @@ async def test_the_owners_own_places_need_no_leave(bench: Bench, target: str, ch
     assert await bench.outbox() == [(chat, "hi")]
     assert bench.announced == [Address("telegram", chat)]
     assert bench.wishes == []
+
+
+async def test_the_session_of_another_place_is_told_and_the_own_one_is_not(bench: Bench) -> None:
+    await bench.send("telegram")
+    await bench.send("origin")
+    told = {one.address.chat: one.brought for one in await bench.replies()}
+    assert told == {"42": True, "7": False}
 
 
 async def test_somebody_else_is_asked_about_with_the_exact_words(bench: Bench) -> None:

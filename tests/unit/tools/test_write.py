@@ -168,7 +168,7 @@ async def test_writers_of_one_file_take_turns(tmp_path: Path):
             await anyio.wait_all_tasks_blocked()
             order.append(f"{name} out")
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(write, "first", a, b)
             group.start_soon(write, "second", b, a)

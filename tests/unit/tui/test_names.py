@@ -53,6 +53,7 @@ MEANT = {"cursor_blink", "highlighted", "theme"}
 """What the library wants to be set."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_no_attribute_hides_one_of_the_library(kind: type) -> None:
     assert own_attributes(kind) & attributes_of_library(kind) <= MEANT

@@ -171,7 +171,7 @@ async def test_a_question_for_leave(tmp_path: Path) -> None:
 ▌  d  Deny
 
 ────────────────────────────────────────────────────────────────────────────────
- Ask anything. / for commands, @ for files
+ Enter interrupts and says this; Ctrl+G steers, Ctrl+N queues
  waiting for you 0 s · gpt-5-mini · bubblewrap · F1 help
 """)
         companion.interrupt()
@@ -195,7 +195,7 @@ async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> No
 ▌ or type an answer below
 
 ────────────────────────────────────────
- Ask anything. / for commands, @ for
+ Enter answers the question above
  waiting for you 0 s · gpt-5-mini
 """)
         companion.interrupt()
@@ -258,9 +258,9 @@ async def test_the_keys(tmp_path: Path) -> None:
         await screen.shows("Ctrl+Y")
         assert screen.text == snapshot("""\
     ╭─ Keys ───────────────────────────────────────────────────────────────╮
-    │ Enter                         send; while it works: queue            │
+    │ Enter                         send; while it works: as /busy says    │
     │ Ctrl+J, Shift+Enter, \\ Enter  new line                               │
-    │ Ctrl+S                        interrupt, and send this now           │
+    │ Ctrl+S, Ctrl+G, Ctrl+N        meanwhile: interrupt, steer, queue     │
     │ Esc, Ctrl+C                   interrupt; Ctrl+C twice leaves         │
     │ Up, Down                      what was typed before; what waits      │
     │ / and @                       commands and files; Tab takes one      │

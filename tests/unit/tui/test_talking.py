@@ -70,6 +70,7 @@ async def test_what_was_pasted_is_sent_whole(tmp_path: Path) -> None:
 async def test_what_is_sent_meanwhile_waits_its_turn(tmp_path: Path) -> None:
     companion = Scripted()
     companion.turns = [[TextDelta("Well"), companion.until_stopped], answered("Second.")]
+    companion.usually("queue")
     async with drawn(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,7 @@ def test_long_texts_become_a_mark_and_come_back_whole() -> None:
     assert pastes.whole("the mark was deleted") == "the mark was deleted"
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(min_size=2001, max_size=2100), min_size=1, max_size=3))
 def test_what_was_pasted_is_never_read_as_a_mark(texts: list[str]) -> None:
     pastes = Pastes()

@@ -16,11 +16,14 @@ from hermes.schema.messages import Assistant, Message, Result, Text, Trust, Usag
 
 SUMMARY = "msg_summary_"
 """How the id of a summary begins; the first message after it follows."""
+STRANGE_SUMMARY = f"{SUMMARY}strange_"
+"""The same, where others than the person spoke in what it tells of."""
 
 
 class View(Struct, frozen=True, kw_only=True):
     """Ids of messages: `head`, then the summary, `states` (results with their calls), `carried`,
-    then everything from `first` on. Before `whole`, results are one line each.
+    then everything from `first` on. Before `whole`, results are one line each. `strange` when
+    strangers spoke in what the summary tells of: whoever retells their words, they stay theirs.
     """
 
     first: str
@@ -29,6 +32,7 @@ class View(Struct, frozen=True, kw_only=True):
     states: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
     whole: str = ""
+    strange: bool = False
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -52,7 +56,9 @@ class Record(Struct, frozen=True, kw_only=True):
     after: int = 0
 
 
-def view_of(messages: Sequence[Message], places: Cut, summary: str) -> View:
+def view_of(
+    messages: Sequence[Message], places: Cut, summary: str, *, strange: bool = False
+) -> View:
     def ids(numbers: Sequence[int]) -> tuple[str, ...]:
         return tuple(messages[number].id for number in numbers)
 
@@ -64,6 +70,7 @@ def view_of(messages: Sequence[Message], places: Cut, summary: str) -> View:
         states=ids(places.states),
         carried=ids(places.carried),
         whole=whole,
+        strange=strange,
     )
 
 
@@ -78,7 +85,8 @@ def seen_through(view: View, messages: Sequence[Message]) -> list[Message] | Non
     earlier = messages[:start]
     lead = pruned([messages[places[one]] for one in view.head if places.get(one, start) < start])
     kept = [messages[places[one]] for one in view.carried if places.get(one, start) < start]
-    summary = User(f"{SUMMARY}{view.first}", (Text(view.summary),), Trust.HOUSE)
+    mark = STRANGE_SUMMARY if view.strange else SUMMARY
+    summary = User(f"{mark}{view.first}", (Text(view.summary),), Trust.HOUSE)
     return [
         *lead,
         summary,

@@ -10,6 +10,10 @@ from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
 from hermes.kit.text import did_you_mean
 from hermes.models.address import shown_url
 from hermes.models.discover import list_models
+from hermes.models.embedded.catalogue import catalogue, weights_named
+from hermes.models.embedded.fetching import in_megabytes
+from hermes.models.embedded.place import Place, free_memory, place_at
+from hermes.models.providers import EMBEDDED
 from hermes.models.resolve import Target
 from hermes.models.settings import Flags
 from hermes.schema.errors import BadRequest, ConfigError, ModelError
@@ -28,6 +32,8 @@ async def check_model(patient: Patient) -> list[Finding]:
     try:
         with anyio.fail_after(PATIENCE):
             target = (await desk.resolve(Flags())).primary
+            if target.provider == EMBEDDED:
+                return list(check_embedded(place_at(target.base_url), target.model))
             where = f"{target.provider} at {shown_url(target.base_url)}"
             models = await list_models(target, PATIENCE)
     except TimeoutError:
@@ -42,6 +48,29 @@ async def check_model(patient: Patient) -> list[Finding]:
     finally:
         await desk.aclose()
     return list(_listed(target, list(models)))
+
+
+def check_embedded(place: Place, name: str) -> Iterator[Finding]:
+    """The model that runs inside Hermes: whether it is here whole, and has the room to run."""
+    weights = weights_named(name)
+    fetch = f"hermes setup --local --model {name}"
+    if not place.has(weights):
+        yield wrong("model", f"{name} is chosen, but it is not on this machine.", fetch)
+        return
+    if not place.has_engine:
+        yield wrong("model", "The engine of the embedded model is not installed.", fetch)
+        return
+    free = free_memory()
+    if free < weights.memory:
+        yield odd(
+            "model",
+            f"{name} takes {in_megabytes(weights.memory)} of memory, of which "
+            f"{in_megabytes(free)} are free.",
+            "Close other programs, or take the smaller one: "
+            f"hermes setup --local --model {catalogue()[1].name}",
+        )
+        return
+    yield well("model", f"embedded/{name} is here ({in_megabytes(weights.size)})")
 
 
 def _listed(target: Target, models: list[str]) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     out.add_argument(
         "--plain", "--cli", action="store_true", help="chat line by line, no full screen"
     )
+    out.add_argument("--tui", action="store_true", help="chat on the whole screen")
     out.add_argument("--json", action="store_true", help="every event as a line of JSON")
     out.add_argument("--usage-file", metavar="PATH", help="write tokens and cost there as JSON")
     parser.epilog = (
@@ -47,7 +48,10 @@ def run(args: Namespace, context: CliContext) -> int:
     _check(args)
     prompt = _prompt(args, context)
     if prompt is None:
-        if not args.plain and _fills_a_screen(context):
+        from hermes.cli.first_model import choose_if_new
+
+        choose_if_new(args, context)
+        if _is_screen_wanted(args, context):
             from hermes.cli.full_screen import talk
         else:
             from hermes.cli.interactive import talk
@@ -55,6 +59,19 @@ def run(args: Namespace, context: CliContext) -> int:
     from hermes.cli.oneshot import answer
 
     return answer(args, prompt, context)
+
+
+def _is_screen_wanted(args: Namespace, context: CliContext) -> bool:
+    if args.plain or not _fills_a_screen(context):
+        return False
+    if args.tui:
+        return True
+    from hermes.config.dotenv import env_of
+    from hermes.config.load import load_config
+
+    home = context.home()
+    display = load_config(home, env_of(home.dotenv, context.env)).config.display
+    return display.interface not in {"cli", "plain"}
 
 
 def _fills_a_screen(context: CliContext) -> bool:
@@ -78,6 +95,8 @@ def _count(text: str) -> int:
 def _check(args: Namespace) -> None:
     if args.oneshot is not None and args.query is not None:
         raise UsageError("Use either -z or -q, not both.")
+    if args.plain and args.tui:
+        raise UsageError("Use either --plain or --tui, not both.")
     if args.resume and args.go_on is not None:
         raise UsageError("Use either -c or -r, not both.")
 

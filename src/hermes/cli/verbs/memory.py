@@ -16,6 +16,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     diff.add_argument("change", help="the id that `hermes memory log` shows")
     undo = add_action(verbs, "undo", "put the files back as they were before a change")
     undo.add_argument("change", help="the id that `hermes memory log` shows")
+    curate = add_action(verbs, "curate", "propose to drop entries that say nearly the same")
+    curate.add_argument("--dry-run", action="store_true", help="only say what would be proposed")
     add_action(verbs, "pending", "list proposals that wait for your decision")
     approve = add_action(verbs, "approve", "remember what was proposed")
     approve.add_argument("proposal", help="the id that `hermes memory pending` shows, or `all`")

@@ -99,12 +99,33 @@ def _show(context: CliContext, name: str | None) -> int:
         "model": _model(context, home),
         "soul": _file(home.soul),
         "skills": str(_count(home.skills, "SKILL.md")),
-        "sessions": _file(home.state_db),
+        "sessions": _sessions(home),
     }
     width = max(map(len, rows))
     for label, text in rows.items():
         context.stdout.write(f"{label:<{width}}  {_plain(text)}\n")
     return 0
+
+
+def _sessions(home: Home) -> str:
+    """How many there are: their file alone says little."""
+    if not home.state_db.exists():
+        return "none yet"
+    import anyio
+
+    from hermes.app.archive import open_archive
+    from hermes.kit.clock import SystemClock
+    from hermes.kit.text import plural
+
+    async def count() -> str:
+        async with open_archive(home, SystemClock()) as store:
+            stats = await store.stats()
+        return f"{plural(stats.sessions, 'session')}, {plural(stats.messages, 'message')}"
+
+    try:
+        return anyio.run(count)
+    except HermesError as error:
+        return f"unknown: {error}"
 
 
 def _model(context: CliContext, home: Home) -> str:

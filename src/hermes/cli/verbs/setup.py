@@ -9,6 +9,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--provider", metavar="NAME", help="such as openrouter, ollama or custom")
     parser.add_argument("--model", metavar="NAME", help="one of its models")
     parser.add_argument("--base-url", metavar="URL", help="the address of a server of your own")
+    parser.add_argument(
+        "--local", action="store_true", help="fetch a small model that runs inside Hermes"
+    )
     key = parser.add_mutually_exclusive_group()
     key.add_argument("--key-env", metavar="NAME", help="take the key from this variable")
     key.add_argument("--key-stdin", action="store_true", help="read the key from standard input")

@@ -41,6 +41,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     _named(add_action(verbs, "restore", "bring back the one that was archived last"))
     curate = add_action(verbs, "curate", "put away what the agent wrote and nobody uses")
     curate.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    curate.add_argument(
+        "--consolidate",
+        action="store_true",
+        help="also propose to merge what says nearly the same; you decide",
+    )
 
 
 def run(args: Namespace, context: CliContext) -> int:

@@ -26,7 +26,8 @@ PLATFORM_STREAMING: Mapping[str, bool] = {"telegram": True, "discord": False}
 
 class Display(Struct, Open, frozen=True, kw_only=True):
     busy_input_mode: Literal["interrupt", "queue", "steer", "collect"] = "interrupt"
-    interface: str = "cli"
+    interface: Literal["auto", "tui", "cli", "plain"] = "auto"
+    """The whole screen, or line by line; `auto` takes the whole screen where it can be had."""
     streaming: bool = False
     show_reasoning: bool = True
     reasoning_full: bool = False

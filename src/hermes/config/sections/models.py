@@ -44,6 +44,7 @@ class Model(Struct, Open, frozen=True, kw_only=True):
     api_mode: str = ""
     context_length: Count | None = None
     max_tokens: Count | None = None
+    keeps_responses: bool = False
     openai_runtime: Literal["auto", "codex_app_server"] = "auto"
     ollama_num_ctx: Count | None = None
     auth_mode: str = ""
@@ -72,6 +73,7 @@ class Provider(Struct, Open, frozen=True, kw_only=True):
     models: object = None
     context_length: Count | None = None
     rate_limit_delay: Seconds | None = None
+    keeps_responses: bool = False
     extra_body: Table = {}
     ssl_verify: bool = True
     ssl_ca_cert: str = ""
@@ -154,14 +156,18 @@ class Compression(Struct, frozen=True, kw_only=True):
     abort_on_summary_failure: bool = False
     in_place: bool = True
     codex_gpt55_autoraise: bool = True
-    codex_app_server_auto: str = "native"
+    codex_app_server_auto: Literal["native", "hermes", "off"] = "native"
     summary_model: str = ""
     summary_provider: str = ""
     summary_base_url: str = ""
 
 
 class Delegation(Struct, frozen=True, kw_only=True):
-    """Subagents: their model and their limits."""
+    """Subagents: their model and their limits.
+
+    Nobody can be asked while one works, so what needs leave is refused; with
+    `subagent_auto_approve` it is done, for the owner's own work.
+    """
 
     model: str = ""
     provider: str = ""

@@ -44,11 +44,14 @@ class Terminal(Struct, Open, frozen=True, kw_only=True):
     """Where commands run. `ssh_*` and the images matter only to the backend they name.
 
     `auto` is the strongest wall this machine can put up; `backend_by_platform` names
-    another backend for some channels, such as `docker` for `telegram`.
+    another backend for some channels, such as `docker` for `telegram`. `network` says whether
+    commands have it unasked, `network_by_platform` the same for some channels.
     """
 
     backend: str = "auto"
     backend_by_platform: Mapping[str, str] = {}
+    network: bool = False
+    network_by_platform: Mapping[str, bool] = {}
     cwd: str = "."
     timeout: Seconds = 180
     home_mode: str = "auto"
@@ -138,10 +141,17 @@ class ToolLoopGuardrails(Struct, frozen=True, kw_only=True):
 
 
 class ToolSearch(Struct, frozen=True, kw_only=True):
+    """When tools of servers and plugins are looked for instead of told of in every request.
+
+    `auto`: when they would take more than `threshold_pct` of the window, or all tools together
+    more than `max_bytes` of a request.
+    """
+
     enabled: Auto = "auto"
     threshold_pct: float = 10
     search_default_limit: Count = 5
     max_search_limit: Count = 20
+    max_bytes: Count = 24000
 
 
 class Tools(Struct, Open, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """A request in the words of Anthropic's messages API."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, assert_never
+from typing import Any, ClassVar, TypeAlias, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -9,9 +9,8 @@ from msgspec import Struct
 from hermes.models.profile import EffortForm, Profile, nearest_effort
 from hermes.models.wire.anthropic_stream import REDACTED, THINKING, Sealed
 from hermes.models.wire.call_ids import plain_call_id
-from hermes.models.wire.offered import Offered
-from hermes.models.wire.optional import Optional
-from hermes.models.wire.pictures import Inline, Link, as_text, is_image, picture
+from hermes.models.wire.codec import RequestCodec
+from hermes.models.wire.pictures import Inline, Link, as_text, picture
 from hermes.models.wire.stream import Urls
 from hermes.ports.model import Calling, Request
 from hermes.schema.messages import (
@@ -41,8 +40,15 @@ class Turn(Struct):
     content: list[Block]
 
 
-class AnthropicRequestCodec:
+class AnthropicRequestCodec(RequestCodec):
     """Writes the bodies for one model of one provider."""
+
+    complaints: ClassVar[Mapping[str, str]] = {
+        "display": r"display",
+        "output_config": r"output_config|effort",
+        "thinking": r"(?:not support|unsupported|not permitted).{0,60}thinking"
+        r"|thinking.{0,60}(?:not support|unsupported|not permitted)",
+    }
 
     def __init__(
         self,
@@ -53,39 +59,15 @@ class AnthropicRequestCodec:
         extra: Mapping[str, Any] | None = None,
         cache_ttl: str = "5m",
     ) -> None:
-        self._model = model
-        self._provider = provider
-        self._profile = profile
-        self._max_output = max_output
-        self._extra = dict(extra or {})
+        super().__init__(model, provider, profile, max_output, extra)
         self._mark: Block = {"type": "ephemeral"}
         if cache_ttl != "5m":
             self._mark["ttl"] = cache_ttl
-        self._offered = Offered(_tool)
-        self._optional = Optional(
-            display=r"display",
-            output_config=r"output_config|effort",
-            thinking=r"(?:not support|unsupported|not permitted).{0,60}thinking"
-            r"|thinking.{0,60}(?:not support|unsupported|not permitted)",
-        )
-        self._encoder = msgspec.json.Encoder()
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
         return self._encoder.encode(
             self._head(request) | {"messages": self._turns(request, images)}
         )
-
-    def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        return [
-            part
-            for message in messages
-            if not isinstance(message, Assistant)
-            for part in message.parts
-            if isinstance(part, Media) and self._shows(part)
-        ]
-
-    def _shows(self, media: Media) -> bool:
-        return self._profile.images and is_image(media)
 
     def _head(self, request: Request) -> Block:
         limit = request.max_output or self._max_output or self._profile.most_output
@@ -99,8 +81,9 @@ class AnthropicRequestCodec:
             head |= _calling(request.calling)
         return head | self._extra
 
-    def learn(self, refusal: str) -> bool:
-        return self._optional.learn(refusal)
+    @staticmethod
+    def _tool(spec: ToolSpec) -> dict[str, Any]:
+        return {"name": spec.name, "description": spec.description, "input_schema": spec.schema}
 
     def _effort(self, wanted: str, limit: int) -> Block:
         profile = self._profile
@@ -205,7 +188,7 @@ class AnthropicRequestCodec:
 
     def _thought(self, part: Reasoning, message: Assistant) -> Block | None:
         """Only the very model that sealed a thought can read it again."""
-        if (message.provider, message.model) != (self._provider, self._model):
+        if not self._owns(message):
             return None
         sealed = _sealed(part.signature)
         if sealed is None:
@@ -246,10 +229,6 @@ def _sealed(signature: str | None) -> Sealed | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return sealed if sealed.type in _UNMARKED and (sealed.signature or sealed.data) else None
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {"name": spec.name, "description": spec.description, "input_schema": spec.schema}
 
 
 def _calling(wanted: Calling) -> Block:

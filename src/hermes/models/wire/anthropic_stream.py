@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.models.wire.chat_usage import sane
-from hermes.models.wire.parts import Block, Kind, Parts, whole
+from hermes.models.wire.parts import Block, BlockStream, Kind, whole
 from hermes.models.wire.stream import ErrorInStream, NotAChunk, is_foreign
 from hermes.models.wire.told import StreamDelta
 from hermes.schema.messages import Assistant, Stop, Usage
@@ -97,25 +97,15 @@ class Sealed(Struct, omit_defaults=True):
     data: str = ""
 
 
-class AnthropicStream:
+class AnthropicStream(BlockStream):
     """Implements `wire.stream.AnswerStream`."""
 
     def __init__(self, decoder: msgspec.json.Decoder[Event]) -> None:
+        super().__init__()
         self._decoder = decoder
-        self._parts = Parts()
         self._open: dict[int, Block] = {}
         self._signatures: dict[int, str] = {}
         self._usage = WireUsage()
-        self.finish_reason = ""
-        self.ended = False
-
-    @property
-    def size(self) -> int:
-        return self._parts.size
-
-    @property
-    def runaway(self) -> str:
-        return self._parts.runaway
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
         for data in batch:
@@ -217,7 +207,7 @@ class AnthropicStream:
     def close(self) -> list[StreamDelta]:
         for index in list(self._open):
             self._seal(index)
-        return self._parts.take()
+        return super().close()
 
     def answer(self, model: str, provider: str) -> Assistant:
         told = _STOPS.get(self.finish_reason, Stop.END)

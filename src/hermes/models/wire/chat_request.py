@@ -7,14 +7,13 @@ requests of one conversation share their bytes up to the first new message.
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from operator import is_
-from typing import Any, TypeAlias, assert_never
+from typing import Any, ClassVar, TypeAlias, assert_never
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.models.profile import EffortForm, Profile, Replay, nearest_effort
-from hermes.models.wire.optional import Optional
+from hermes.models.wire.codec import RequestCodec
 from hermes.models.wire.pictures import as_text, is_image, missing
 from hermes.models.wire.stream import Urls
 from hermes.ports.model import Calling, Request
@@ -87,8 +86,13 @@ CONVERSATIONS = 8
 """How many conversations are kept in their written form."""
 
 
-class ChatRequestCodec:
+class ChatRequestCodec(RequestCodec):
     """Writes the bodies for one model of one provider."""
+
+    complaints: ClassVar[Mapping[str, str]] = {
+        "stream_options": r"stream_options",
+        "effort": r"reasoning_effort|enable_thinking|chat_template_kwargs",
+    }
 
     def __init__(
         self,
@@ -98,31 +102,44 @@ class ChatRequestCodec:
         max_output: int | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        self._model = model
-        self._provider = provider
-        self._profile = profile
-        self._max_output = max_output
-        self._extra = dict(extra or {})
-        self._optional = Optional(
-            stream_options=r"stream_options",
-            effort=r"reasoning_effort|enable_thinking|chat_template_kwargs",
-        )
-        self._encoder = msgspec.json.Encoder()
+        super().__init__(model, provider, profile, max_output, extra)
+        self._last_system = ("", b"")
         self._written: OrderedDict[str, _Written] = OrderedDict()
-        self._offered: tuple[Sequence[ToolSpec], Raw] = ((), Raw(b"[]"))
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
         """The whole body. `images` holds what `images_in` names, as far as it could be found.
 
         None says that it names nothing.
         """
-        encode = self._encoder.encode
-        head = encode(self._head(request))[:-1]
+        return b"".join(self.pieces(request, images))
+
+    def pieces(self, request: Request, images: Urls | None = None) -> list[bytes]:
+        """The body, with what requests have in common as the very same bytes."""
+        head = self._beginning(request)
         if images is not None:
-            return b'%b,"messages":%b}' % (head, encode(self.messages(request, images)))
-        pieces = [encode(SystemMessage(request.system))] if request.system else []
-        pieces += filter(None, self._rewritten(request.messages))
-        return b'%b,"messages":[%b]}' % (head, b",".join(pieces))
+            said = self._encoder.encode(self.messages(request, images))
+            return [*head, b',"messages":', said, b"}"]
+        system = self._system(request.system) if request.system else b""
+        said = b",".join(filter(None, self._rewritten(request.messages)))
+        between = b"," if system and said else b""
+        return [*head, b',"messages":[', system, between, said, b"]}"]
+
+    def _beginning(self, request: Request) -> list[bytes]:
+        """What comes before the messages, the tools apart from the rest."""
+        encode, head = self._encoder.encode, self._head(request)
+        if not request.tools:
+            return [encode(head)[:-1]]
+        calling = _calling(request.calling)
+        for name in ("tools", *calling):
+            head.pop(name, None)
+        wanted = [b",", encode(calling)[1:-1]] if calling else []
+        return [encode(head)[:-1], b',"tools":', self._offered.written(request.tools), *wanted]
+
+    def _system(self, system: str) -> bytes:
+        """In its written form, which is kept while it is the very same."""
+        if self._last_system[0] is not system:
+            self._last_system = system, self._encoder.encode(SystemMessage(system))
+        return self._last_system[1]
 
     def _rewritten(self, messages: Sequence[Message]) -> list[bytes]:
         """Each message as JSON; what the conversation's last request began with is kept."""
@@ -177,12 +194,7 @@ class ChatRequestCodec:
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
         """The images whose bytes `body` will need; what is kept as written had none."""
         _, same = self._last(messages)
-        return [
-            image
-            for message in messages[same:]
-            if not isinstance(message, Assistant)
-            for image in self._images(message.parts)
-        ]
+        return super().images_in(messages[same:])
 
     def _head(self, request: Request) -> dict[str, Any]:
         head: dict[str, Any] = {"model": self._model, "stream": True}
@@ -193,19 +205,12 @@ class ChatRequestCodec:
             head[self._profile.max_tokens_field] = limit
         if request.effort and self._optional.takes("effort"):
             head |= _effort(request.effort, self._profile)
-        head |= self._extra
-        if request.tools:
-            head["tools"] = self._tools(request.tools)
-            head |= _calling(request.calling)
-        return head
+        return head | self._extra
 
-    def _tools(self, specs: Sequence[ToolSpec]) -> Raw:
-        """The last ones in their written form again, when they are the very same."""
-        last, written = self._offered
-        if len(last) != len(specs) or not all(map(is_, last, specs)):
-            written = Raw(self._encoder.encode([_tool(spec) for spec in specs]))
-            self._offered = tuple(specs), written
-        return written
+    @staticmethod
+    def _tool(spec: ToolSpec) -> dict[str, Any]:
+        function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
+        return {"type": "function", "function": function}
 
     def _images(self, parts: Sequence[Text | Media]) -> list[Media]:
         if not self._profile.images:
@@ -291,11 +296,6 @@ def _part(part: Text | Media, images: Urls) -> TextPart | ImagePart:
     if not url:
         return TextPart(missing(part, url))
     return ImagePart(ImageUrl(url))
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
-    return {"type": "function", "function": function}
 
 
 def _calling(wanted: Calling) -> dict[str, Any]:

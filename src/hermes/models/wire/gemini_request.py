@@ -1,16 +1,15 @@
 """A request in the words of Gemini's generateContent."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, assert_never
+from typing import Any, ClassVar, TypeAlias, assert_never
 
 import msgspec
 from msgspec import Struct
 
 from hermes.models.profile import EffortForm, Profile, nearest_effort
+from hermes.models.wire.codec import RequestCodec
 from hermes.models.wire.gemini_stream import Sealed
-from hermes.models.wire.offered import Offered
-from hermes.models.wire.optional import Optional
-from hermes.models.wire.pictures import Inline, Link, as_text, is_image, picture
+from hermes.models.wire.pictures import Inline, Link, as_text, picture
 from hermes.models.wire.stream import Urls
 from hermes.ports.model import Calling, Request
 from hermes.schema.messages import (
@@ -36,25 +35,10 @@ class Content(Struct):
     parts: list[Part]
 
 
-class GeminiRequestCodec:
+class GeminiRequestCodec(RequestCodec):
     """Writes the bodies for one model of one provider."""
 
-    def __init__(
-        self,
-        model: str,
-        provider: str,
-        profile: Profile,
-        max_output: int | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._model = model
-        self._provider = provider
-        self._profile = profile
-        self._max_output = max_output
-        self._extra = dict(extra or {})
-        self._offered = Offered(_tool)
-        self._optional = Optional(thinking=r"thinking")
-        self._encoder = msgspec.json.Encoder()
+    complaints: ClassVar[Mapping[str, str]] = {"thinking": r"thinking"}
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
         head: Part = {"contents": self._contents(request.messages, images or {})}
@@ -67,20 +51,13 @@ class GeminiRequestCodec:
             head["generationConfig"] = generation
         return self._encoder.encode(head | self._extra)
 
-    def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        return [
-            part
-            for message in messages
-            if not isinstance(message, Assistant)
-            for part in message.parts
-            if isinstance(part, Media) and self._shows(part)
-        ]
-
-    def _shows(self, media: Media) -> bool:
-        return self._profile.images and is_image(media)
-
-    def learn(self, refusal: str) -> bool:
-        return self._optional.learn(refusal)
+    @staticmethod
+    def _tool(spec: ToolSpec) -> dict[str, Any]:
+        return {
+            "name": spec.name,
+            "description": spec.description,
+            "parametersJsonSchema": spec.schema,
+        }
 
     def _generation(self, request: Request) -> Part:
         generation: Part = {}
@@ -146,7 +123,7 @@ class GeminiRequestCodec:
     def _answer(self, message: Assistant) -> list[Part]:
         parts: list[Part] = []
         seal = ""
-        own = (message.provider, message.model) == (self._provider, self._model)
+        own = self._owns(message)
         for part in message.parts:
             match part:
                 case Reasoning():
@@ -198,14 +175,6 @@ def _unsealed(signature: str | None) -> str:
         return msgspec.json.decode(signature or "", type=Sealed).thought_signature
     except (msgspec.DecodeError, RecursionError):
         return ""
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "description": spec.description,
-        "parametersJsonSchema": spec.schema,
-    }
 
 
 def _calling(wanted: Calling) -> Part:

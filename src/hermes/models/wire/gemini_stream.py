@@ -8,7 +8,7 @@ from msgspec import Raw, Struct, field
 
 from hermes.kit.ids import new_id
 from hermes.models.wire.chat_usage import sane
-from hermes.models.wire.parts import Block, Kind, Parts, whole
+from hermes.models.wire.parts import Block, BlockStream, Kind, whole
 from hermes.models.wire.stream import ErrorInStream, NotAChunk
 from hermes.models.wire.told import StreamDelta
 from hermes.schema.messages import Assistant, Stop, Usage
@@ -77,7 +77,7 @@ class Sealed(Struct):
     thought_signature: str
 
 
-class GeminiStream:
+class GeminiStream(BlockStream):
     """Implements `wire.stream.AnswerStream`.
 
     A seal on words or a call becomes an empty thought before them, so that it can go back to
@@ -85,19 +85,9 @@ class GeminiStream:
     """
 
     def __init__(self, decoder: msgspec.json.Decoder[Event]) -> None:
+        super().__init__()
         self._decoder = decoder
-        self._parts = Parts()
         self._usage = Usage()
-        self.finish_reason = ""
-        self.ended = False
-
-    @property
-    def size(self) -> int:
-        return self._parts.size
-
-    @property
-    def runaway(self) -> str:
-        return self._parts.runaway
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
         for data in batch:
@@ -148,9 +138,6 @@ class GeminiStream:
     def _seal(self, seal: str | None) -> None:
         if seal:
             self._parts.seal(self._parts.begin(Kind.THOUGHT), _json(seal))
-
-    def close(self) -> list[StreamDelta]:
-        return self._parts.take()
 
     def answer(self, model: str, provider: str) -> Assistant:
         told = _STOPS.get(self.finish_reason, Stop.END)

@@ -136,6 +136,26 @@ class Parts:
         return parts
 
 
+class BlockStream:
+    """What the readers of streams of blocks have in common."""
+
+    def __init__(self) -> None:
+        self._parts = Parts()
+        self.finish_reason = ""
+        self.ended = False
+
+    @property
+    def size(self) -> int:
+        return self._parts.size
+
+    @property
+    def runaway(self) -> str:
+        return self._parts.runaway
+
+    def close(self) -> list[StreamDelta]:
+        return self._parts.take()
+
+
 def _call(block: Block, text: str, taken: set[str], *, cut: bool) -> ToolCall:
     identity = block.id if block.id and block.id not in taken else new_id("call")
     taken.add(identity)

@@ -1,20 +1,21 @@
 """A request in the words of OpenAI's responses API.
 
-Nothing is kept on the server: the whole conversation goes along every time, with the
-encrypted thoughts of the model in it.
+The whole conversation goes along every time, with the encrypted thoughts of the model in it, and
+nothing is kept on the server; unless its profile says so: then only what is new goes along.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, assert_never
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias, assert_never
 
 import msgspec
 from msgspec import Raw
 
-from hermes.models.profile import EffortForm, Profile, nearest_effort
+from hermes.models.profile import EffortForm, nearest_effort
 from hermes.models.wire.call_ids import plain_call_id
-from hermes.models.wire.offered import Offered
-from hermes.models.wire.optional import Optional
-from hermes.models.wire.pictures import as_text, is_image, missing
+from hermes.models.wire.codec import RequestCodec
+from hermes.models.wire.kept_responses import KeptResponses
+from hermes.models.wire.pictures import as_text, missing
 from hermes.models.wire.responses_stream import SealedItem
 from hermes.models.wire.stream import Urls
 from hermes.ports.model import Calling, Request
@@ -33,47 +34,32 @@ from hermes.schema.tools import ToolSpec
 Item: TypeAlias = dict[str, Any]
 
 
-class ResponsesRequestCodec:
+class ResponsesRequestCodec(RequestCodec):
     """Writes the bodies for one model of one provider."""
 
-    def __init__(
-        self,
-        model: str,
-        provider: str,
-        profile: Profile,
-        max_output: int | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._model = model
-        self._provider = provider
-        self._profile = profile
-        self._max_output = max_output
-        self._extra = dict(extra or {})
-        self._offered = Offered(_tool)
-        self._optional = Optional(
-            summary=r"reasoning[.\s_']*summar",
-            cache_key=r"prompt_cache_key",
-            reasoning=r"reasoning[._]effort|parameter:? '?reasoning|encrypted_content. is not",
-        )
-        self._encoder = msgspec.json.Encoder()
+    complaints: ClassVar[Mapping[str, str]] = {
+        "summary": r"reasoning[.\s_']*summar",
+        "cache_key": r"prompt_cache_key",
+        "reasoning": r"reasoning[._]effort|parameter:? '?reasoning|encrypted_content. is not",
+    }
+
+    @cached_property
+    def kept(self) -> KeptResponses:
+        return KeptResponses(on=self._profile.keeps)
 
     def body(self, request: Request, images: Urls | None = None) -> bytes:
-        items = [
-            item for message in request.messages for item in self._items(message, images or {})
-        ]
-        return self._encoder.encode(self._head(request) | {"input": items})
+        head, messages = self._head(request), request.messages
+        if self.kept.on:
+            head["store"] = True
+            response, first = self.kept.place(messages)
+            if response:
+                head["previous_response_id"] = response
+                messages = messages[first:]
+        items = [item for message in messages for item in self._items(message, images or {})]
+        return self._encoder.encode(head | {"input": items})
 
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        return [
-            part
-            for message in messages
-            if not isinstance(message, Assistant)
-            for part in message.parts
-            if isinstance(part, Media) and self._shows(part)
-        ]
-
-    def _shows(self, media: Media) -> bool:
-        return self._profile.images and is_image(media)
+        return super().images_in(messages[self.kept.place(messages)[1] :])
 
     def _head(self, request: Request) -> Item:
         head: Item = {"model": self._model, "stream": True, "store": False}
@@ -92,7 +78,17 @@ class ResponsesRequestCodec:
         return head | self._extra
 
     def learn(self, refusal: str) -> bool:
-        return self._optional.learn(refusal)
+        return self.kept.learn(refusal) or super().learn(refusal)
+
+    @staticmethod
+    def _tool(spec: ToolSpec) -> dict[str, Any]:
+        return {
+            "type": "function",
+            "name": spec.name,
+            "description": spec.description,
+            "parameters": spec.schema,
+            "strict": False,
+        }
 
     def _effort(self, wanted: str | None) -> Item:
         nearest = nearest_effort(wanted, self._profile.efforts) if wanted else None
@@ -150,7 +146,7 @@ class ResponsesRequestCodec:
         return items
 
     def _thought(self, part: Reasoning, message: Assistant) -> Raw | None:
-        if (message.provider, message.model) != (self._provider, self._model):
+        if not self._owns(message):
             return None
         seal = part.signature or ""
         try:
@@ -170,16 +166,6 @@ def _call(call: ToolCall) -> Item:
         "call_id": plain_call_id(call.id),
         "name": call.name,
         "arguments": bytes(call.args).decode(),
-    }
-
-
-def _tool(spec: ToolSpec) -> Item:
-    return {
-        "type": "function",
-        "name": spec.name,
-        "description": spec.description,
-        "parameters": spec.schema,
-        "strict": False,
     }
 
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.models.wire.chat_usage import sane
-from hermes.models.wire.parts import Block, Kind, Parts, whole
+from hermes.models.wire.parts import Block, BlockStream, Kind, whole
 from hermes.models.wire.stream import ErrorInStream, NotAChunk, is_foreign
 from hermes.models.wire.told import StreamDelta
 from hermes.schema.messages import Assistant, Stop, Usage
@@ -83,6 +83,7 @@ class Incomplete(Struct):
 
 
 class WireResponse(Struct):
+    id: str | None = None
     object: str = ""
     status: str | None = None
     output: list[WireItem] | None = None
@@ -113,26 +114,18 @@ class SealedItem(Struct, tag="reasoning"):
     encrypted_content: str
 
 
-class ResponsesStream:
+class ResponsesStream(BlockStream):
     """Implements `wire.stream.AnswerStream`."""
 
     def __init__(self, decoder: msgspec.json.Decoder[Event]) -> None:
+        super().__init__()
         self._decoder = decoder
-        self._parts = Parts()
         self._items: dict[int | str, Block] = {}
         self._places: dict[int, int] = {}
         self._usage = Usage()
         self._refused = False
-        self.finish_reason = ""
-        self.ended = False
-
-    @property
-    def size(self) -> int:
-        return self._parts.size
-
-    @property
-    def runaway(self) -> str:
-        return self._parts.runaway
+        self.response = ""
+        """What the server calls the whole of it, once it is whole."""
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
         for data in batch:
@@ -211,6 +204,7 @@ class ResponsesStream:
                 self._done(self._block(event, _KINDS[item.type]), item)
         if response.usage is not None:
             self._usage = usage_of(response.usage)
+        self.response = response.id or ""
         reason = response.incomplete_details and response.incomplete_details.reason
         self.finish_reason = reason or "completed"
         self.ended = True
@@ -226,9 +220,6 @@ class ResponsesStream:
             raise ErrorInStream(_failure(response))
         if response.object == "response":
             self._finish(response)
-
-    def close(self) -> list[StreamDelta]:
-        return self._parts.take()
 
     def answer(self, model: str, provider: str) -> Assistant:
         self._parts.reorder(self._places)

@@ -94,8 +94,16 @@ class Wire(Protocol):
         """The whole body. `images` holds what `images_in` names, as far as it could be found."""
         ...
 
+    def pieces(self, request: Request, images: Urls | None = None) -> Sequence[bytes]:
+        """The body in pieces; what requests have in common may be the very same bytes."""
+        ...
+
     def learn(self, refusal: str) -> bool:
         """Whether what was refused can be left out; the next body is without it."""
         ...
 
     def stream(self) -> AnswerStream: ...
+
+    def heard(self, request: Request, stream: AnswerStream, answer: Assistant) -> None:
+        """The answer came whole; what it is good for later may be remembered."""
+        ...

@@ -12,6 +12,7 @@ from hermes.ports.runtime import Heard
 from hermes.runtimes.codex import names
 from hermes.runtimes.codex.errors import Told
 from hermes.runtimes.codex.items import Came, Item, Work, came_of, thoughts_of, work_of
+from hermes.runtimes.codex.spending import Spending
 from hermes.runtimes.codex.wire import Incoming
 from hermes.schema.events import (
     Notice,
@@ -29,7 +30,6 @@ from hermes.schema.messages import (
     Stop,
     Text,
     ToolCall,
-    Usage,
     User,
 )
 
@@ -48,32 +48,6 @@ class _DeltaNote(Struct, rename="camel"):
     item_id: str = ""
     delta: str = ""
     message: str = ""
-    turn_id: str = ""
-
-
-class _Tokens(Struct, rename="camel"):
-    input_tokens: int = 0
-    cached_input_tokens: int = 0
-    cache_write_input_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_output_tokens: int = 0
-
-    def usage(self) -> Usage:
-        return Usage(
-            self.input_tokens,
-            self.output_tokens,
-            self.cached_input_tokens,
-            self.cache_write_input_tokens,
-            self.reasoning_output_tokens,
-        )
-
-
-class _TokenUsage(Struct):
-    last: _Tokens = msgspec.field(default_factory=_Tokens)
-
-
-class _UsageNote(Struct, rename="camel"):
-    token_usage: _TokenUsage = msgspec.field(default_factory=_TokenUsage)
     turn_id: str = ""
 
 
@@ -128,7 +102,7 @@ class Hearing:
         self._thoughts: list[str] = []
         self._text = ""
         self._partial: dict[str, str] = {}
-        self._usage = Usage()
+        self.spending = Spending()
         self._steered: dict[str, User] = {}
         self._shown_diff = ""
         self._trouble = Told()
@@ -152,6 +126,7 @@ class Hearing:
             names.DIFF_UPDATED: self._diff,
             names.ERROR: self._hear_trouble,
             names.WARNING: self._hear_trouble,
+            names.TURN_STARTED: self._start,
             names.TURN_COMPLETED: self._finish,
         }
 
@@ -274,9 +249,7 @@ class Hearing:
         return heard
 
     def _spend(self, params: Raw) -> list[Heard]:
-        note = msgspec.json.decode(params, type=_UsageNote)
-        if not self.turn or note.turn_id == self.turn:
-            self._usage += note.token_usage.last.usage()
+        self.spending.feed(params, self.turn)
         return []
 
     def _diff(self, params: Raw) -> list[Heard]:
@@ -296,6 +269,11 @@ class Hearing:
         if note.error.message:
             self._trouble = note.error
         return [Notice(f"Codex: {one_line(words, 300)}")] if words else []
+
+    def _start(self, params: Raw) -> list[Heard]:
+        """A turn that nobody asked for by name has its name from here."""
+        self.turn = self.turn or msgspec.json.decode(params, type=_EndNote).turn.id
+        return []
 
     def _finish(self, params: Raw) -> list[Heard]:
         end = msgspec.json.decode(params, type=_EndNote).turn
@@ -339,11 +317,11 @@ class Hearing:
             new_id("msg"),
             (*thoughts, *words, *calls),
             stop,
-            self._usage,
+            self.spending.take(),
             self._model,
             self._provider,
         )
-        self._thoughts, self._text, self._usage = [], "", Usage()
+        self._thoughts, self._text = [], ""
         self.last = message.id
         return Said(message)
 

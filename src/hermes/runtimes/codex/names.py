@@ -4,6 +4,8 @@ INITIALIZE = "initialize"
 CONFIG_READ = "config/read"
 THREAD_START = "thread/start"
 THREAD_RESUME = "thread/resume"
+THREAD_FORK = "thread/fork"
+THREAD_COMPACT = "thread/compact/start"
 THREAD_UNSUBSCRIBE = "thread/unsubscribe"
 THREAD_INJECT = "thread/inject_items"
 TERMINALS_CLEAN = "thread/backgroundTerminals/clean"
@@ -17,6 +19,8 @@ REQUESTS = frozenset(
         CONFIG_READ,
         THREAD_START,
         THREAD_RESUME,
+        THREAD_FORK,
+        THREAD_COMPACT,
         THREAD_UNSUBSCRIBE,
         THREAD_INJECT,
         TERMINALS_CLEAN,
@@ -30,6 +34,7 @@ REQUESTS = frozenset(
 INITIALIZED = "initialized"
 """The one thing that we tell without waiting for an answer."""
 
+TURN_STARTED = "turn/started"
 TURN_COMPLETED = "turn/completed"
 ITEM_STARTED = "item/started"
 ITEM_COMPLETED = "item/completed"
@@ -48,6 +53,7 @@ WARNING = "warning"
 
 NOTES = frozenset(
     {
+        TURN_STARTED,
         TURN_COMPLETED,
         ITEM_STARTED,
         ITEM_COMPLETED,

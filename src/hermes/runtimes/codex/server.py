@@ -12,6 +12,7 @@ from msgspec import Raw, Struct
 from hermes.ports.sandbox import Process
 from hermes.runtimes.codex import names
 from hermes.runtimes.codex.errors import died, refused, silent
+from hermes.runtimes.codex.spending import total_of
 from hermes.runtimes.codex.wire import (
     Id,
     Incoming,
@@ -38,6 +39,13 @@ WRITING = 30.0
 
 class _Window(Struct, rename="camel"):
     used_percent: float = 0.0
+    window_duration_mins: int | None = None
+
+    @property
+    def words(self) -> str:
+        hours, minutes = divmod(self.window_duration_mins or 0, 60)
+        span = f"{hours // 24} d" if hours >= 48 else f"{hours} h" if hours else f"{minutes} min"
+        return f"{self.used_percent:g} %" + (f" of {span}" if hours or minutes else "")
 
 
 class Limits(Struct):
@@ -50,6 +58,12 @@ class Limits(Struct):
     def used(self) -> float:
         windows = (self.primary, self.secondary)
         return max((one.used_percent for one in windows if one is not None), default=0.0)
+
+    @property
+    def words(self) -> str:
+        """For people; empty when nothing was told of it."""
+        windows = (self.primary, self.secondary)
+        return ", ".join(one.words for one in windows if one is not None)
 
 
 class _LimitsNote(Struct, rename="camel"):
@@ -84,6 +98,8 @@ class AppServer:
         self.retired = False
         self.threads: dict[str, tuple[str, str]] = {}
         """The threads that are open in this process, with the model and the provider of each."""
+        self.spent: dict[str, int] = {}
+        """Tokens that each of them took so far, as it was told last."""
         self.limits = Limits()
         """What was told last of how much of the account is used up."""
         self._users = 0
@@ -209,6 +225,11 @@ class AppServer:
         else:
             await self._give(message)
 
+    def _hear_usage(self, message: Incoming) -> None:
+        """A thread that was opened again says what it has taken."""
+        if (total := total_of(message.params)) is not None:
+            self.spent[message.thread] = total
+
     def _hear_noise(self, line: bytes) -> None:
         self._noise += 1
         if self._noise <= NOISE:
@@ -219,6 +240,8 @@ class AppServer:
         if ear is None:
             if message.id is not None:
                 await self.refuse(message.id, f"{message.method}: no turn of this thread runs")
+            elif message.method == names.USAGE_UPDATED:
+                self._hear_usage(message)
             return
         try:
             ear.send_nowait(message)

@@ -17,7 +17,7 @@ from hermes.kit.tasks import beside
 from hermes.ports.sandbox import Process
 from hermes.runtimes.codex import names
 from hermes.runtimes.codex.errors import no_start
-from hermes.runtimes.codex.server import AppServer
+from hermes.runtimes.codex.server import AppServer, Limits
 from hermes.runtimes.codex.wire import Json
 from hermes.schema.errors import ModelError, SandboxError
 
@@ -83,6 +83,11 @@ class Service:
     def patience(self) -> Patience:
         return self._parts.patience
 
+    @property
+    def limits(self) -> Limits:
+        """What the process told last of how much of the account is used up."""
+        return self._server.limits if self._server is not None else Limits()
+
     @asynccontextmanager
     async def server(self) -> AsyncGenerator[AppServer]:
         """The running one, or a new one. Raises `ModelError` when there can be none."""
@@ -135,8 +140,11 @@ class Service:
             ready.failure = no_start(str(error)) if server.dead else error
             server.retire()
         else:
-            await server.initialized()
+            # Its time without a turn begins now, however long its start took.
+            with server.used():
+                await server.initialized()
             # Whoever wanted it may have gone meanwhile: then it is there for the next.
+            server.limits = self.limits
             ready.server = self._server = server
         ready.done.set()
 

@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from hermes.kit.clock import Clock
 from hermes.kit.pictures import picture_kind
 from hermes.ports.blobs import Blobs
-from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.runtime import Errand
-from hermes.ports.store import Store
 from hermes.runtimes.codex import names
 from hermes.runtimes.codex.errors import refused
+from hermes.runtimes.codex.kept import Filled, Kept, KeptThreads, Mark
 from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.service import Patience
 from hermes.runtimes.codex.wire import Json
@@ -24,7 +22,6 @@ from hermes.schema.tools import ToolSpec
 
 log = logging.getLogger(__name__)
 
-KIND = "codex_thread"
 ON_REQUEST = "on-request"
 MOST = 32
 """Threads that are open at once, those with the newest turns."""
@@ -35,6 +32,8 @@ PROFILE = "hermes"
 class Settings(Struct, frozen=True, kw_only=True):
     """`model` and `effort` are codex's own when they are empty.
 
+    `parent` is the session that this one is a branch of. From the share `compact_at` of its window
+    on, a thread is shortened before its next turn; with 0 that is left to codex.
     `closed` are paths that its commands may not even read; unless the person chose a sandbox in
     codex's own settings. `config` is given to each thread, MCP servers among it, and nothing
     is written to files of codex.
@@ -42,15 +41,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     model: str = ""
     effort: str = ""
+    parent: str | None = None
+    compact_at: float = 0.0
     closed: Sequence[str] = ()
     config: Mapping[str, object] = {}
-
-
-class Kept(Struct, frozen=True):
-    """`seen` is the last message of the session that the thread knows."""
-
-    thread: str
-    seen: str = ""
 
 
 class Opened(Struct, frozen=True):
@@ -61,6 +55,13 @@ class Opened(Struct, frozen=True):
     provider: str = ""
     asked: Sequence[User] = ()
     known: str = ""
+    marks: Sequence[Mark] = ()
+    filled: Filled = Filled()
+
+    def kept(self, seen: str, filled: Filled, turn: str = "") -> Kept:
+        """What is to be remembered of it; `turn` is one that has ended."""
+        kept = Kept(self.id, seen, self.marks, filled)
+        return structs.replace(kept, marks=kept.marked(turn))
 
 
 class _Named(Struct, rename="camel"):
@@ -95,83 +96,89 @@ class _ConfigRead(Struct):
 class Threads:
     """Remembers on disk, so that a thread outlives our process and codex's."""
 
-    def __init__(
-        self, store: Store | None, clock: Clock, settings: Settings, patience: Patience
-    ) -> None:
-        """Without a store it remembers for as long as it lives."""
-        self._store = store
-        self._known: dict[str, Kept] = {}
-        self._clock = clock
+    def __init__(self, kept: KeptThreads, settings: Settings, patience: Patience) -> None:
+        self._kept = kept
         self._settings = settings
         self._patience = patience
 
     async def open(self, server: AppServer, errand: Errand) -> Opened:
-        """The session's own thread, or a new one that is told what was said so far."""
-        kept = await self._kept(errand.scope.session)
-        unknown = since(errand.messages, kept.seen) if kept is not None else None
-        opened = None
-        if kept is not None and unknown is not None:
-            opened = await self._go_on(server, errand, kept.thread)
-        if opened is None or unknown is None:
-            opened, unknown = await self._begin(server, errand), apart(errand.messages)
-        behind, asked = unknown
+        """The session's own thread, one forked from it or from its parent's, or a new one.
+
+        It is told what was said and it has not heard.
+        """
+        opened, (behind, asked) = await self._found(server, errand)
         await self._tell_the_rest(server, opened.id, behind)
         await self._let_go(server)
         before = len(errand.messages) - len(asked)
         known = errand.messages[before - 1].id if before else ""
         return structs.replace(opened, asked=asked, known=known)
 
+    async def _found(
+        self, server: AppServer, errand: Errand
+    ) -> tuple[Opened, tuple[Sequence[Message], Sequence[User]]]:
+        """With what it has not heard."""
+        messages = errand.messages
+        kept = await self._kept.of(errand.scope.session)
+        unknown = since(messages, kept.seen) if kept is not None else None
+        if kept is not None and unknown is not None:
+            if (opened := await self._go_on(server, errand, kept)) is not None:
+                return opened, unknown
+        else:
+            kept = kept or await self._kept.before(self._settings.parent)
+            marks = kept.shared(messages) if kept is not None else ()
+            unknown = since(messages, marks[-1].message) if marks else None
+            if kept is not None and unknown is not None:
+                opened = await self._fork(server, errand, kept.thread, marks)
+                if opened is not None:
+                    return opened, unknown
+        return await self._begin(server, errand), apart(messages)
+
     async def _let_go(self, server: AppServer) -> None:
         """Codex keeps every thread in memory that somebody may still listen to."""
         quiet = [thread for thread in server.threads if not server.is_heard(thread)]
         for thread in quiet[: max(0, len(server.threads) - MOST)]:
             del server.threads[thread]
+            server.spent.pop(thread, None)
             try:
                 params: Json = {"threadId": thread}
                 await server.call(names.THREAD_UNSUBSCRIBE, params, self._patience.thread)
             except ModelError as error:
                 log.info("codex did not let go of thread %s: %s", thread, error)
 
-    async def keep(self, session: str, thread: str, seen: str) -> None:
-        kept = Kept(thread, seen)
-        if self._store is None:
-            self._known[session] = kept
-            return
-        body = Raw(msgspec.json.encode(kept))
-        now = self._clock.now()
-        matter = Matter(
-            kind=KIND, id=session, session=session, state="kept", at=now, body=body, open=False
-        )
-        try:
-            await self._store.commit(PutMatter(matter))
-        except StoreError as error:
-            log.warning("which thread of codex belongs to %s was not kept: %s", session, error)
-
-    async def _kept(self, session: str) -> Kept | None:
-        if self._store is None:
-            return self._known.get(session)
-        try:
-            matter = await self._store.matters.get(KIND, session)
-            return None if matter is None else msgspec.json.decode(matter.body, type=Kept)
-        except (StoreError, msgspec.DecodeError) as error:
-            log.warning("which thread of codex belongs to %s is not known: %s", session, error)
-            return None
-
-    async def _go_on(self, server: AppServer, errand: Errand, thread: str) -> Opened | None:
+    async def _go_on(self, server: AppServer, errand: Errand, kept: Kept) -> Opened | None:
         """None when codex no longer has it."""
+        thread = kept.thread
         if (known := server.threads.pop(thread, None)) is not None:
             server.threads[thread] = known
-            return Opened(thread, *known)
+            opened = Opened(thread, *known)
+        else:
+            given = await self._ask_for(server, errand, names.THREAD_RESUME, {"threadId": thread})
+            if given is None:
+                return None
+            opened = _opened(given, server, thread)
+        return structs.replace(opened, marks=kept.marks, filled=kept.filled)
+
+    async def _fork(
+        self, server: AppServer, errand: Errand, thread: str, marks: Sequence[Mark]
+    ) -> Opened | None:
+        """A thread of its own that knows what the other one knew then; None when it cannot be."""
+        place: Json = {"threadId": thread, "lastTurnId": marks[-1].turn}
+        given = await self._ask_for(server, errand, names.THREAD_FORK, place)
+        return None if given is None else structs.replace(_opened(given, server), marks=marks)
+
+    async def _ask_for(
+        self, server: AppServer, errand: Errand, method: str, place: Json
+    ) -> Raw | None:
+        """A thread that codex has on its disk; None when it has not."""
         params = await self._params(server, errand)
-        params |= {"threadId": thread, "excludeTurns": True}
+        params |= {**place, "excludeTurns": True}
         try:
-            given = await server.call(names.THREAD_RESUME, params, self._patience.thread)
+            return await server.call(method, params, self._patience.thread)
         except ModelError as error:
             if server.dead:
                 raise
-            log.info("codex has no thread %s any more: %s", thread, error)
+            log.info("codex has no thread for %s %s: %s", method, place, error)
             return None
-        return _opened(given, server, thread)
 
     async def _begin(self, server: AppServer, errand: Errand) -> Opened:
         params = await self._params(server, errand)

@@ -17,8 +17,10 @@ from hermes.runtimes.codex import names
 from hermes.runtimes.codex.answers import Answers, Unknown
 from hermes.runtimes.codex.errors import AGAIN, Told, died, failed, refused, shown
 from hermes.runtimes.codex.hearing import Hearing
+from hermes.runtimes.codex.kept import Kept
 from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.service import Patience
+from hermes.runtimes.codex.spending import Spending
 from hermes.runtimes.codex.threads import Opened, input_of
 from hermes.runtimes.codex.wire import Id, Incoming, Json
 from hermes.schema.errors import ModelError, Overloaded
@@ -45,7 +47,7 @@ class TooLong(Exception):
 
 class TurnParts(Struct, frozen=True, kw_only=True):
     clock: Clock
-    keep: Callable[[str, str, str], Awaitable[None]]
+    keep: Callable[[str, Kept], Awaitable[None]]
     patience: Patience
     model: str = ""
     effort: str = ""
@@ -79,6 +81,7 @@ class CodexTurn:
         self._tell = tell
         self.hearing = Hearing(parts.model or thread.model, thread.provider)
         self.hearing.last = thread.known
+        self.hearing.spending = Spending(server.spent.get(thread.id), thread.filled)
         self._answers = Answers(parts.counsel, parts.clock, errand, tell, self.hearing)
         self._asking: dict[Id, anyio.CancelScope] = {}
         self._deadline = anyio.current_time() + parts.patience.deadline
@@ -132,7 +135,12 @@ class CodexTurn:
 
     async def keep(self) -> None:
         """Write down what the thread knows."""
-        await self._parts.keep(self._errand.scope.session, self._thread.id, self.hearing.last)
+        ended = self.id if self.hearing.end is not None else ""
+        spending = self.hearing.spending
+        if spending.total is not None:
+            self._server.spent[self._thread.id] = spending.total
+        kept = self._thread.kept(self.hearing.last, spending.filled, ended)
+        await self._parts.keep(self._errand.scope.session, kept)
 
     async def _accompany(self, incoming: MemoryObjectReceiveStream[Incoming]) -> None:
         """Listen to the end, and pass on meanwhile what people say."""

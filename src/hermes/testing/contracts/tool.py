@@ -21,7 +21,7 @@ from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 MAX_BYTES = 2_000
 KEYWORDS = {
     "type",

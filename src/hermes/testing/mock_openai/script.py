@@ -55,7 +55,10 @@ class Fault(Struct, forbid_unknown_fields=True):
 
 
 class Reply(Struct, forbid_unknown_fields=True):
-    """One answer. `chunk` is how many characters a delta carries, 0 for all of them at once."""
+    """One answer. `chunk` is how many characters a delta carries, 0 for all of them at once.
+
+    `headers` come with its stream.
+    """
 
     text: str = ""
     calls: list[Call] = []
@@ -68,6 +71,7 @@ class Reply(Struct, forbid_unknown_fields=True):
     first_byte: float = 0.0
     pace: float = 0.0
     chunk: int = 8
+    headers: dict[str, str] = {}
     fault: Fault | None = None
 
     @property

@@ -177,7 +177,8 @@ class MockServer:
 async def _stream(
     request: web.BaseRequest, reply: Reply, frames: Iterable[bytes], *, end: bytes = DONE
 ) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    headers = {"content-type": "text/event-stream", **reply.headers}
+    response = web.StreamResponse(headers=headers)
     await response.prepare(request)
     fault = reply.fault
     if fault:

@@ -1,10 +1,13 @@
 """The mind of the test platform: the obliging model, behind the wire of a real provider.
 
-Each account has an address of its own, so that it is seen whose model was asked.
+Each account has an address of its own, so that it is seen whose model was asked. A question with
+`hang:connect` is never answered; with `hang:model` the answer begins and does not go on, with
+`hang:stream` it never ends.
 """
 
 from collections.abc import Callable
 
+import anyio
 import msgspec
 from aiohttp import web
 from msgspec import Struct
@@ -66,13 +69,30 @@ class Mind:
         said = [one.heard() for one in asked.messages if one.role in {"user", "tool"}]
         self.thoughts += 1
         account, key = request.match_info["account"], request.headers.get("authorization", "")
-        self.heard(Thought(account, key, last_question(said)[0], body))
+        question = last_question(said)[0]
+        self.heard(Thought(account, key, question, body))
+        if "hang:" in question:
+            return await self._hang(request, asked.model, question)
         reply = _reply(oblige(said))
         if not asked.stream:
             whole = completion(reply, asked.model, self.thoughts)
             return web.Response(body=whole, content_type="application/json")
         frames = stream_frames(reply, asked.model, self.thoughts, usage=True)
         return web.Response(body=b"".join([*frames, DONE]), content_type="text/event-stream")
+
+    async def _hang(self, request: web.Request, model: str, question: str) -> web.StreamResponse:
+        if "hang:connect" in question:
+            await anyio.sleep_forever()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        reply = Reply("I begin, ", chunk=0)
+        begun = [*stream_frames(reply, model, self.thoughts, usage=False)][:2]
+        await response.write(b"".join(begun))
+        while "hang:stream" in question:
+            await response.write(begun[-1])
+            await anyio.sleep(0.001)
+        await anyio.sleep_forever()
+        return response
 
 
 def _reply(answer: str | Wish) -> Reply:

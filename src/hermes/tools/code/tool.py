@@ -6,14 +6,14 @@ from typing import Literal
 
 import anyio
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
 from hermes.ports.counsel import Reaching, Wish
 from hermes.ports.sandbox import Job, Reach, Sandbox
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import SandboxError, ToolError
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.code.program import Call, Program
@@ -65,6 +65,7 @@ class CodeParts(Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...] = ()
     timeout: float = TIMEOUT
     calls: int = CALLS
+    network: bool = False
 
 
 class ExecuteCode:
@@ -81,6 +82,7 @@ class ExecuteCode:
             Effect.OUTSIDE,
             timeout=LONGEST,
             toolset="code_execution",
+            refunded=True,
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
@@ -97,7 +99,13 @@ class ExecuteCode:
         except SandboxError as error:
             raise ToolError(f"execute_code: {error}", hint=error.hint) from error
         took = self._parts.clock.monotonic() - began
-        return self._output(program, took, late=limit.cancelled_caught)
+        output = self._output(program, took, late=limit.cancelled_caught)
+        reaches = self._online(ctx.scope) or (not self._parts.sandbox.wall and "://" in code)
+        return structs.replace(output, foreign=reaches)
+
+    def _online(self, scope: Scope) -> bool:
+        """Without asking; never for guests."""
+        return self._parts.network and scope.role is not Role.GUEST
 
     async def _may(self, code: str, folder: Path, ctx: ToolContext) -> None:
         wish = Wish(
@@ -118,7 +126,9 @@ class ExecuteCode:
             cwd=str(folder),
             env=self._parts.env(scope) | {"PYTHONDONTWRITEBYTECODE": "1"},
             timeout=self._parts.timeout,
-            reach=Reach(writable=(scope.workspace, *self._parts.writable)),
+            reach=Reach(
+                writable=(scope.workspace, *self._parts.writable), network=self._online(scope)
+            ),
             stdin=b"\n",
             principal=scope.principal,
         )

@@ -1,7 +1,7 @@
 """Change files on disk: one writer per file, all or nothing, and never over a stranger's edit."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from hermes.tools.files.replacing import Change, replace_all
 from hermes.tools.files.seen import Seen
 from hermes.tools.files.syntax import Syntax
 from hermes.tools.files.ways import Forbids, forbids_nothing, opened
+from hermes.tools.origins import Origins
 from hermes.tools.places import Places
 
 __all__ = ["Change", "Editor", "read_bytes"]
@@ -36,7 +37,9 @@ class Editor:
         aside: Aside,
         syntax: Syntax | None = None,
         locks: Locks | None = None,
+        origins: Origins | None = None,
     ) -> None:
+        self.origins = origins
         self.syntax = syntax
         self.locks = locks or Locks()
         self.places = places
@@ -53,16 +56,23 @@ class Editor:
         await may_write(ctx, self.places, real, tool, content)
         return real
 
+    async def quoting(self, ctx: ToolContext, text: str) -> bool:
+        """Whether strangers' words are in it; aside, since a text may be long."""
+        return await anyio.to_thread.run_sync(ctx.quotes, text)
+
     async def lint(self, lint: Lint, path: Path, text: str, before: str | None) -> Lint:
         """What a checker outside says of a file that none of ours knows."""
         if lint.status != "skipped" or lint.output or self.syntax is None:
             return lint
         return await self.syntax.check(path, text, before)
 
-    async def apply(self, session: str, changes: Sequence[Change]) -> list[Path]:
+    async def apply(
+        self, session: str, changes: Sequence[Change], foreign: Collection[Path] = ()
+    ) -> list[Path]:
         """Write them all, or leave everything as it was; returns the folders that were made.
 
-        Begun, it comes to its end, whoever stops waiting.
+        Begun, it comes to its end, whoever stops waiting. `foreign` are those that have
+        strangers' words in them from then on.
         """
         work = partial(replace_all, changes, self.places.closed().forbids)
         try:
@@ -75,6 +85,8 @@ class Editor:
                 self.seen.forget(session, change.path)
             else:
                 self.seen.note(session, change.path, change.path.lstat())
+                if self.origins is not None:
+                    self.origins.wrote(change.path, foreign=change.path in foreign)
         return made
 
 

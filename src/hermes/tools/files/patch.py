@@ -1,7 +1,7 @@
 """The `patch` tool: replace a passage, or apply an envelope of changes to several files."""
 
 import stat as modes
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
@@ -88,17 +88,27 @@ class Patch:
 
         async with self._editor.locks.holding(files.values()):
             done = await self._editor.aside.run(work)
-            return await self._write(done, next(iter(files.values())), ctx.scope.session)
+            said = await self._editor.quoting(ctx, asked.patch or asked.new_string)
+            foreign = [path for path in files.values() if said or self._came_in(path)]
+            first = next(iter(files.values()))
+            return await self._write(done, first, ctx.scope.session, foreign)
 
     def _drafts(self) -> Drafts:
         return Drafts(self._editor.places.closed().forbids)
 
-    async def _write(self, done: "_Work", first: Path, session: str) -> Output:
+    def _came_in(self, path: Path) -> bool:
+        """What is changed in part stays whose it was."""
+        origins = self._editor.origins
+        return origins is not None and origins.came_in(path)
+
+    async def _write(
+        self, done: "_Work", first: Path, session: str, foreign: Collection[Path]
+    ) -> Output:
         changed = done.drafts.changed
         if not changed:
             raise ToolError("patch: the files already are as the patch would make them")
         stale = [d.path for d in changed if self._editor.seen.changed(session, d.path, d.stat)]
-        await self._editor.apply(session, [draft.change for draft in changed])
+        await self._editor.apply(session, [draft.change for draft in changed], foreign)
         lint = done.lint
         if len(changed) == 1 and changed[0].text is not None:
             lint = await self._editor.lint(lint, changed[0].path, changed[0].text, changed[0].old)

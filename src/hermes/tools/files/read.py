@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import anyio
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.pictures import MAX_PICTURE, picture_kind
 from hermes.ports.blobs import Blobs
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
+from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.aside import Aside
@@ -28,6 +29,7 @@ from hermes.tools.files.paging import Page, read_page, wide_encoding
 from hermes.tools.files.permission import may_read
 from hermes.tools.files.seen import Seen
 from hermes.tools.files.ways import Forbids, Shut, opened
+from hermes.tools.origins import Origins
 from hermes.tools.places import Closed, Places
 
 MAX_LINES = 2_000
@@ -63,6 +65,7 @@ class ReadParts(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str]
     aside: Aside
     documents: Documents | None = None
+    origins: Origins | None = None
     patience: float = PATIENCE
 
 
@@ -99,12 +102,21 @@ class ReadFile:
         except Shut:
             await may_read(ctx, places.guard(path))
             found = await self._find(path, asked, places.closed())
+        output = await self._shown(found, asked, ctx)
+        foreign = await self._parts.aside.run(partial(self._is_foreign, ctx.scope, found.path))
+        return structs.replace(output, foreign=foreign)
+
+    async def _shown(self, found: _Found, asked: ReadArgs, ctx: ToolContext) -> Output:
         if found.media_type:
             return await self._picture(found)
         self._parts.seen.note(ctx.scope.session, found.path, found.stat)
         if found.page is not None:
             return self._text(found.page, found.stat.st_size, asked)
         return await self._document(found, asked)
+
+    def _is_foreign(self, scope: Scope, path: Path) -> bool:
+        origins = self._parts.origins
+        return origins is not None and origins.is_foreign(scope, path)
 
     async def _find(self, path: Path, asked: ReadArgs, closed: Closed) -> _Found:
         try:

@@ -52,9 +52,10 @@ class WriteFile:
             raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters")
         path = await self._editor.place(ctx, asked.path, "write_file", asked.content)
         async with self._editor.locks.holding([path]):
-            return await self._write(path, asked.content, ctx.scope.session)
+            return await self._write(path, asked.content, ctx)
 
-    async def _write(self, path: Path, content: str, session: str) -> Output:
+    async def _write(self, path: Path, content: str, ctx: ToolContext) -> Output:
+        session = ctx.scope.session
         forbids = self._editor.places.closed().forbids
         draft = await self._editor.aside.run(partial(_draft, path, content, forbids))
         seen, known = self._editor.seen, self._editor.seen.knows(session, path)
@@ -64,7 +65,8 @@ class WriteFile:
                 "nothing was written.",
                 hint="Read it again, then write with those changes kept.",
             )
-        made = await self._editor.apply(session, [draft.change])
+        foreign = (path,) if await self._editor.quoting(ctx, content) else ()
+        made = await self._editor.apply(session, [draft.change], foreign)
         lint = await self._editor.lint(draft.lint, path, draft.text, draft.old)
         answer = WriteResult(
             bytes_written=len(draft.change.after or b""),

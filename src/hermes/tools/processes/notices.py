@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from hermes.kit.text import one_line
 from hermes.tools.processes.record import Record, State
+from hermes.tools.terminal.exit_codes import signal_name
 
 COMMAND = 500
 OUTPUT = 4_000
@@ -44,6 +45,9 @@ def _how(record: Record) -> str:
         case State.KILLED:
             return f"was ended ({record.source or 'from outside'})."
         case State.EXITED | State.RUNNING:
+            code = record.exit_code or 0
+            if name := signal_name(code):
+                return f"ended (exit code {code}: by {name}, or by itself with this code)."
             return f"ended by itself (exit code {record.exit_code})."
 
 

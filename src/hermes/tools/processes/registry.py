@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct, structs
@@ -44,7 +45,8 @@ DRAIN = 0.5
 LAST_WORDS = 8_000
 """Characters of the output that stay in the row."""
 RETRY = Backoff(base=0.5, cap=30.0)
-OWN_DOING = frozenset({"process kill", "/stop"})
+INTERRUPTED = "its start was interrupted"
+OWN_DOING = frozenset({"process kill", "/stop", INTERRUPTED})
 """Whoever ended it so knows it already."""
 
 
@@ -209,6 +211,9 @@ class Registry:
                 if not process.pid:
                     await process.wait()
                 live = await self._enter(order, process)
+                live.source = INTERRUPTED
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                live.source = ""
                 task_status.started(live)
                 ended = await self._attend(live)
                 state = State.KILLED if live.source else State.EXITED
@@ -243,7 +248,9 @@ class Registry:
         live = Live(process, record, Said(self._parts.redact, file), watch)
         prune(self._parts.logs, {one.record.log for one in self._lives.values()})
         put = PutMatter(matter_of(record, now, self._holder), was="")
-        await self._parts.store.commit(put)
+        # Whoever waits may give up; a row that is on its way to the disk must find its end.
+        with anyio.CancelScope(shield=True):
+            await self._parts.store.commit(put)
         self._lives[name] = live
         return live
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.kit.clock import Clock
 from hermes.kit.text import one_line
-from hermes.ports.counsel import Wish
+from hermes.ports.counsel import Reaching, Wish
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
@@ -101,7 +101,9 @@ class ProcessTool:
         record, live = await self._registry.find(ctx.scope, asked.session_id)
         answer = await self._answer(asked, ctx, record, live)
         shown = answer.output if isinstance(answer.output, str) else answer.output_preview
-        return Output.text(result(answer), shown=shown if isinstance(shown, str) else "")
+        foreign = record.reaching in {Reaching.NETWORK, Reaching.BEYOND}
+        shown = shown if isinstance(shown, str) else ""
+        return Output.text(result(answer), shown=shown, foreign=foreign)
 
     async def _answer(
         self, asked: ProcessArgs, ctx: ToolContext, record: Record, live: Live | None

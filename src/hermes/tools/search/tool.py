@@ -1,6 +1,7 @@
 """The `search_files` tool: text by regular expression, files by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Annotated, Literal, assert_never
 
@@ -11,9 +12,11 @@ from msgspec.structs import replace
 from hermes.ports.sandbox import Finished, Job, Sandbox
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import SandboxError, ToolError
+from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.files.nearby import suggestion
+from hermes.tools.origins import Origins
 from hermes.tools.places import Places
 from hermes.tools.search.collect import Collector, Counts, Hit, Hits, Names, Paging
 from hermes.tools.search.ripgrep import Question, content_args, files_args
@@ -51,6 +54,7 @@ class SearchParts(Struct, frozen=True, kw_only=True):
     places: Places
     rg: str | None
     redact: Callable[[str], str]
+    origins: Origins | None = None
 
 
 class SearchFiles:
@@ -92,7 +96,15 @@ class SearchFiles:
         collector, argv = self._collector(asked, question, cwd)
         done = await self._search((rg, *argv), str(cwd), collector)
         _check(done, collector)
-        return self._answer(asked, collector, done)
+        output = self._answer(asked, collector, done)
+        paths = {hit.path for hit in collector.hits} if isinstance(collector, Hits) else set[str]()
+        look = partial(self._any_foreign, ctx.scope, [cwd / path for path in sorted(paths)])
+        return replace(output, foreign=await anyio.to_thread.run_sync(look))
+
+    def _any_foreign(self, scope: Scope, paths: Sequence[Path]) -> bool:
+        """Whether lines of a file are shown that others may have written."""
+        origins = self._parts.origins
+        return origins is not None and any(origins.is_foreign(scope, path) for path in paths)
 
     def _collector(
         self, asked: SearchArgs, question: Question, cwd: Path

@@ -49,6 +49,7 @@ class _Kept:
             seam=None if whole else self._front,
             timed_out=timed_out,
             left=ended.left,
+            unsure=ended.unsure,
         )
 
 

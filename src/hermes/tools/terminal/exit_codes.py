@@ -3,6 +3,9 @@
 import re
 import shlex
 import signal
+from enum import Enum, auto
+
+from hermes.ports.sandbox import Finished
 
 _SEARCH = dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack"), "nothing matched")
 _BENIGN: dict[str, str] = {
@@ -32,6 +35,7 @@ _SHELL = {
     126: "the file is not executable",
     127: "the program was not found",
 }
+_MARKLESS = re.compile(r"\b(exec|trap)\b")
 _PREFIXES = {"sudo", "env", "time", "nice", "nohup", "command", "exec", "xargs"}
 
 
@@ -44,7 +48,27 @@ def is_benign(command: str, exit_code: int) -> bool:
     return exit_code == 0 or (exit_code == 1 and last_program(command) in _BENIGN)
 
 
-def meaning(command: str, exit_code: int) -> str:
+class Ended(Enum):
+    """Whether a code above 128 tells of a signal: it does, it need not, or nobody knows."""
+
+    BY_SIGNAL = auto()
+    BY_ITSELF = auto()
+    UNKNOWN = auto()
+
+
+def how_it_ended(done: Finished, command: str, said: int | None) -> Ended:
+    """`said` is the code with which the shell says that it ends; one that is killed says none.
+
+    One that was replaced, or told not to, says none either. A signal that bash hears of is
+    followed by another code than the one that comes through.
+    """
+    if done.exit_code >= 0 or (done.unsure and said == as_shell(done.exit_code)):
+        return Ended.BY_ITSELF
+    silent = done.unsure and said is None and _MARKLESS.search(command)
+    return Ended.UNKNOWN if silent else Ended.BY_SIGNAL
+
+
+def meaning(command: str, exit_code: int, how: Ended = Ended.BY_SIGNAL) -> str:
     """One clause for the model, or nothing when the code says nothing special."""
     if exit_code == 0:
         return ""
@@ -54,7 +78,7 @@ def meaning(command: str, exit_code: int) -> str:
     if (program, exit_code) in _SPECIAL:
         return _SPECIAL[program, exit_code]
     if exit_code > 128:
-        return _by_signal(exit_code - 128)
+        return _by_signal(exit_code - 128, how)
     return _SHELL.get(exit_code, "")
 
 
@@ -79,7 +103,7 @@ def _is_prefix(word: str) -> bool:
     return word in _PREFIXES or word.startswith("-") or re.match(r"\w+=", word) is not None
 
 
-def _by_signal(number: int) -> str:
+def _by_signal(number: int, how: Ended) -> str:
     known = {
         signal.SIGINT: "interrupted",
         signal.SIGKILL: "killed, possibly out of memory",
@@ -92,4 +116,19 @@ def _by_signal(number: int) -> str:
         name = signal.Signals(number)
     except ValueError:
         return ""
-    return f"{known.get(name, 'ended by a signal')} ({name.name})"
+    told = f"{known.get(name, 'ended by a signal')} ({name.name})"
+    match how:
+        case Ended.BY_SIGNAL:
+            return told
+        case Ended.BY_ITSELF:
+            return f"the shell ended by itself; a program in it was {told}, or chose this code"
+        case Ended.UNKNOWN:
+            return f"{told}, or it chose this code"
+
+
+def signal_name(exit_code: int) -> str:
+    """The signal that a code above 128 may stand for; empty when there is none."""
+    try:
+        return signal.Signals(exit_code - 128).name
+    except ValueError:
+        return ""

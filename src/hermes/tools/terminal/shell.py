@@ -11,8 +11,10 @@ MAX_TIMEOUT = 600
 MAX_COMMAND = 100_000
 """Bytes; the kernel takes a single argument of at most 128 KiB."""
 
-_BASH = """exec {__out}>&1; trap 'printf "\\036MARK\\036%s\\036" "$PWD" >&"$__out"' EXIT; """
-_SH = """exec 8>&1; trap 'printf "\\036MARK\\036%s\\036" "$PWD" >&8' EXIT; """
+_BASH = (
+    """exec {__out}>&1; trap 'printf "\\036MARK\\036%s %s\\036" "$?" "$PWD" >&"$__out"' EXIT; """
+)
+_SH = """exec 8>&1; trap 'printf "\\036MARK\\036%s %s\\036" "$?" "$PWD" >&8' EXIT; """
 _COMMAND = 'eval "set --; $1"'
 
 
@@ -43,9 +45,17 @@ def new_mark() -> str:
     return f"hermes-{secrets.token_hex(8)}"
 
 
-def split_mark(output: str, mark: str) -> tuple[str, Path | None]:
-    """The output without the mark, and the folder it names."""
-    found = re.search(f"\036{mark}\036([^\036]*)\036", output)
+class Mark(Struct, frozen=True):
+    """What a shell says at its end: its own exit code, and where it stood."""
+
+    code: int
+    folder: Path
+
+
+def split_mark(output: str, mark: str) -> tuple[str, Mark | None]:
+    """The output without the mark, and what it says."""
+    found = re.search(f"\036{mark}\036(\\d{{1,9}}) ([^\036]*)\036", output)
     if found is None:
         return output, None
-    return output[: found.start()] + output[found.end() :], Path(found[1])
+    said = Mark(int(found[1]), Path(found[2]))
+    return output[: found.start()] + output[found.end() :], said

@@ -1,9 +1,11 @@
 """The `terminal` tool: one shell command at a time, in the folder the last one left us in."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+import anyio
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
@@ -13,14 +15,16 @@ from hermes.ports.sandbox import Finished, Job, Reach, Sandbox
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Message, text_of
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.origins import Origins
 from hermes.tools.places import Places, is_folder
 from hermes.tools.processes.record import Record
 from hermes.tools.processes.registry import Order, Registry
 from hermes.tools.terminal.at_terminal import run_at_terminal
-from hermes.tools.terminal.exit_codes import as_shell, is_benign, meaning
+from hermes.tools.terminal.exit_codes import as_shell, how_it_ended, is_benign, meaning
+from hermes.tools.terminal.foreign import Foreign, bringing, foreign_of, named_in
 from hermes.tools.terminal.held_back import hint
 from hermes.tools.terminal.shell import MAX_COMMAND, MAX_TIMEOUT, Shell, new_mark
 from hermes.tools.terminal.spills import Spills
@@ -106,15 +110,20 @@ class TerminalParts(Struct, frozen=True, kw_only=True):
     processes: Registry | None = None
     network: bool = False
     writable: tuple[str, ...] = ()
+    origins: Origins | None = None
 
 
 class _Permit(Struct, frozen=True):
-    """Where a command runs, how far it may go, and what was said when it was allowed."""
+    """Where a command runs, how far it may go, and what was said when it was allowed.
+
+    `foreign` is what of others comes with it.
+    """
 
     sandbox: Sandbox
     reaching: Reaching
     reach: Reach
     said: str = ""
+    foreign: Foreign = Foreign()
 
 
 class Terminal:
@@ -176,10 +185,24 @@ class Terminal:
             raise ToolError(f"terminal: {ruling.why}")
         reach = Reach(
             writable=(ctx.scope.workspace, *self._parts.writable),
-            network=self._parts.network or reaching is Reaching.NETWORK,
+            network=self._online(ctx.scope) or reaching is Reaching.NETWORK,
             beyond=reaching is Reaching.BEYOND,
         )
-        return _Permit(sandbox, reaching, reach, ruling.why)
+        look = partial(self._foreign, asked.command, folder, ctx, reaching)
+        return _Permit(sandbox, reaching, reach, ruling.why, await anyio.to_thread.run_sync(look))
+
+    def _foreign(self, command: str, folder: Path, ctx: ToolContext, reaching: Reaching) -> Foreign:
+        """Behind the wall only files bring in what others wrote; without it, fetching does."""
+        if reaching in {Reaching.NETWORK, Reaching.BEYOND}:
+            return Foreign(shown=True, brought=True)
+        network, origins = self._online(ctx.scope), self._parts.origins
+        open_ = network or reaching is Reaching.OPEN
+        found = (foreign_of if open_ else named_in)(command, folder, origins)
+        return Foreign(found.shown or network, found.brought or ctx.quotes(command))
+
+    def _online(self, scope: Scope) -> bool:
+        """Without asking; never for guests."""
+        return self._parts.network and scope.role is not Role.GUEST
 
     async def _run(
         self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
@@ -198,12 +221,14 @@ class Terminal:
                 principal=ctx.scope.principal,
             )
             hear = viewing.progress(ctx.progress, parts.clock).hear
-            if asked.pty:
-                done = await run_at_terminal(permit.sandbox, job, hear)
-            else:
-                done = await permit.sandbox.run(job, hear)
+            with bringing(parts.origins, permit.foreign):
+                if asked.pty:
+                    done = await run_at_terminal(permit.sandbox, job, hear)
+                else:
+                    done = await permit.sandbox.run(job, hear)
             seen = await viewing.view(done, spill)
-        moved = seen.standing if seen.standing != folder and not asked.workdir else None
+        standing = seen.mark.folder if seen.mark else None
+        moved = standing if standing != folder and not asked.workdir else None
         if moved is not None:
             parts.places.move(ctx.scope.session, moved)
         return self._output(asked, done, seen, moved, permit)
@@ -212,7 +237,8 @@ class Terminal:
         self, asked: TerminalArgs, done: Finished, seen: View, moved: Path | None, permit: _Permit
     ) -> Output:
         code = as_shell(done.exit_code)
-        explained = meaning(asked.command, code)
+        how = how_it_ended(done, asked.command, seen.mark.code if seen.mark else None)
+        explained = meaning(asked.command, code, how)
         error = f"The command was ended after {asked.timeout} s." if done.timed_out else None
         failed = not is_benign(asked.command, code)
         notes = [_ended_too(done.left)] if done.left else []
@@ -229,8 +255,7 @@ class Terminal:
             approval=permit.said or UNSET,
             note=" ".join(filter(None, notes)) or UNSET,
         )
-        # What comes from the network was written by anybody.
-        foreign = permit.reach.network or permit.reach.beyond
+        foreign = permit.foreign.shown
         return Output.text(result(answer), shown=seen.text, failed=failed, foreign=foreign)
 
     async def _leave_running(
@@ -257,6 +282,8 @@ class Terminal:
             watch=asked.watch_patterns if later and not asked.notify_on_complete else (),
         )
         record = await self._parts.processes.begin(order)
+        if permit.foreign.brought and self._parts.origins is not None:
+            self._parts.origins.fetches_from_now()
         answer = _begun(record, asked, permit)
         return Output.text(result(answer), shown=f"{_STARTED}: {record.id}")
 

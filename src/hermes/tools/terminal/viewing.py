@@ -13,7 +13,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.text import HEAD
 from hermes.ports.sandbox import Finished
 from hermes.tools.terminal.plain import plain
-from hermes.tools.terminal.shell import split_mark
+from hermes.tools.terminal.shell import Mark, split_mark
 from hermes.tools.terminal.spills import Spill, Spills
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ TORN = 4_096
 
 
 class View(Struct, frozen=True):
-    """`standing` is where the shell stood at its end, `full` the file with all of the output."""
+    """`mark` is what the shell said at its end, `full` the file with all of the output."""
 
     text: str
-    standing: Path | None
+    mark: Mark | None
     cut: bool = False
     full: Path | None = None
 
@@ -51,15 +51,15 @@ class Viewing:
             begin = _without_end(_text(done.output[: done.seam]))
             end = _without_beginning(_text(done.output[done.seam :]))
             kept = await self._kept(partial(spill.keep, self._clean)) if spill else None
-            standing = split_mark(end, self._mark)[1]
+            mark = split_mark(end, self._mark)[1]
             shown = _cut(self._clean(begin), self._clean(end), done.total)
-            return View(shown, standing, True, kept)
+            return View(shown, mark, True, kept)
         raw = _text(done.output)
-        text, standing = self._clean(raw), split_mark(raw, self._mark)[1]
+        text, mark = self._clean(raw), split_mark(raw, self._mark)[1]
         if len(text) <= MAX_OUTPUT:
-            return View(text, standing)
+            return View(text, mark)
         kept = await self._kept(partial(spill.keep_text, text)) if spill else None
-        return View(_cut(text[:FRONT], text[FRONT:], len(text)), standing, True, kept)
+        return View(_cut(text[:FRONT], text[FRONT:], len(text)), mark, True, kept)
 
     def progress(self, tell: Callable[[str], Awaitable[None]], clock: Clock) -> "Progress":
         return Progress(tell, clock, self._clean)

@@ -1,65 +1,40 @@
 """The chat: what was said above, where one types below, and a line that says how things are."""
 
 import asyncio
-from collections.abc import Sequence
+from importlib import import_module
 from typing import ClassVar
 
-from msgspec import Struct
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static, Tooltip
 
-from hermes.kit.clock import Clock
 from hermes.kit.plain import fit, flat
-from hermes.kit.text import plural
 from hermes.schema.errors import HermesError
-from hermes.tui.companion import Companion, Offered, Parts, Past, Shown
-from hermes.tui.errands import Errands
-from hermes.tui.history import History
+from hermes.tui.companion import Parts, Shown
+from hermes.tui.meanwhile import INVITES, Manner
 from hermes.tui.post import Post
-from hermes.tui.screens.keys import Keys
-from hermes.tui.screens.picker import Picker, Row
+from hermes.tui.screens.house import Going, House
 from hermes.tui.scribe import Scribe
 from hermes.tui.stand import app_of
 from hermes.tui.talk import Talk
-from hermes.tui.widgets.code import Code, Copied
+from hermes.tui.widgets.copied import Copied
 from hermes.tui.widgets.fold import Fold
-from hermes.tui.widgets.prompt import Prompt
+from hermes.tui.widgets.prompt import ASK, SENDING, Prompt
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.status import Facts, Status
 from hermes.tui.widgets.suggest import Suggestions
 from hermes.tui.widgets.transcript import Transcript
 from hermes.tui.widgets.words import Note, Recap, Said
 
-FRAME = 0.04
+FRAME = 0.05
 """Seconds between two looks at what a turn tells; words that come faster are drawn together."""
 SHARE = 3.0
 """How many times as long as a look took is waited before the next: keys come first."""
 EVERY = 1.0
 """Seconds between two looks at the time, and at whether something came in by itself."""
-
-
-class House(Struct, frozen=True):
-    """What the chat is made with: somebody to talk to, threads to wait in, and the time."""
-
-    companion: Companion
-    errands: Errands
-    aside: Errands
-    history: History
-    clock: Clock
-
-
-class Going(Message):
-    """Somebody goes, or has to: `trouble` says why."""
-
-    def __init__(self, code: int, trouble: HermesError | None = None) -> None:
-        super().__init__()
-        self.code = code
-        self.trouble = trouble
 
 
 class Chat(Screen[None]):
@@ -71,7 +46,7 @@ class Chat(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
         Binding("escape", "back", show=False),
-        Binding("ctrl+s", "send_at_once", show=False, priority=True),
+        *(Binding(key, f"send('{manner}')", show=False) for key, manner in SENDING.items()),
         Binding("ctrl+o", "toggle_last", show=False, priority=True),
         Binding("ctrl+y", "copy_code", show=False, priority=True),
         Binding("ctrl+r", "sessions", show=False, priority=True),
@@ -87,17 +62,13 @@ class Chat(Screen[None]):
         self._house = house
         self._hello = house.companion.hello
         self._now = house.companion.now
-        self.talk = Talk(house.companion, house.errands, self)
+        self.talk = Talk(house.companion, house.errands, house.aside, self)
         self.transcript = Transcript()
-        self._scribe = Scribe(self.transcript, house.clock)
+        self._scribe = Scribe(self.transcript, house.clock, self.talk.heard)
         self._status = Status()
         self._suggestions = Suggestions()
-        self.prompt = Prompt(
-            house.history,
-            self._suggestions,
-            (self._hello.commands, self._hello.folder),
-            self.talk.take_back,
-        )
+        self.prompt = Prompt(house.history, self._suggestions, self.talk.take_back)
+        self._opened = asyncio.Event()
         self._came = asyncio.Event()
         self._writing = asyncio.Lock()
         self._post = Post(self._wake)
@@ -118,11 +89,32 @@ class Chat(Screen[None]):
         self._loop = asyncio.get_running_loop()
         # A tooltip of a table would read a model's words as markup, with actions in it.
         await self.query(Tooltip).remove()
-        await self._greet()
         self.prompt.focus()
         self.changed()
         self._watch()
         self.set_interval(EVERY, self._tick)
+        # First something to look at and to type in, then all that takes time.
+        self.call_after_refresh(self._open)
+
+    @work(group="talk")
+    async def _open(self) -> None:
+        companion = self._house.companion
+        try:
+            await self._house.errands.do(companion.open)
+        except HermesError as error:
+            self.leave(error)
+            return
+        self._hello, self._now = companion.hello, companion.now
+        self.prompt.surround(self._hello.commands, self._hello.folder)
+        await self._greet()
+        self._opened.set()
+        self._prepare()
+        await self.talk.begin()
+
+    def _prepare(self) -> None:
+        """What is needed for the first answer is loaded while the person thinks."""
+        name = "hermes.tui.widgets.code"
+        self.run_worker(self._house.aside.do(lambda: import_module(name)), group="prepare")
 
     async def _greet(self) -> None:
         hello = self._hello
@@ -174,6 +166,13 @@ class Chat(Screen[None]):
                 self._cost = (self._cost or 0.0) + spent
             self.changed()
 
+    @property
+    def plain(self) -> str:
+        """All that was said; what nobody was there to hear is said there, too."""
+        unheard = [] if self.talk.open else [*self.talk.queued, self.prompt.whole]
+        told = [f"> {one}" for one in unheard if one.strip()]
+        return "\n".join(filter(None, [self.transcript.plain(), *told]))
+
     def part(self) -> None:
         """Nothing more is written: the screen is about to go."""
         self._over = True
@@ -191,14 +190,18 @@ class Chat(Screen[None]):
         if self._over or not self.is_attached:
             return
         waiting = self.talk.queued
+        marked = [f"↳ {flat(one)}" for one in self.talk.steering]
+        marked += [f"… {flat(one)}" for one in waiting]
         queue = self.query_one("#queue", Static)
-        queue.set_class(bool(waiting), "shown")
-        if waiting:
+        queue.set_class(bool(marked), "shown")
+        if marked:
             room = max(self.size.width - 4, 8)
-            queue.update(Content("\n".join(fit(f"… {flat(one)}", room) for one in waiting[-3:])))
+            queue.update(Content("\n".join(fit(one, room) for one in marked[-3:])))
+        self.prompt.placeholder = self._invitation()
         clock, began = self._house.clock, self._began
         self._status.tell(
             Facts(
+                starting=not self._opened.is_set(),
                 doing=self._scribe.doing,
                 model=self._now.model or self._hello.model,
                 used=self._scribe.used,
@@ -210,6 +213,15 @@ class Chat(Screen[None]):
                 below=not self.transcript.is_at_end,
             )
         )
+
+    def _invitation(self) -> str:
+        """What would be done with words that are typed now."""
+        if not self.talk.busy:
+            return ASK
+        card = self._scribe.question
+        if card is not None and card.takes_words:
+            return "Enter answers the question above"
+        return INVITES[self.talk.usual]
 
     # Events on their way.
 
@@ -272,10 +284,10 @@ class Chat(Screen[None]):
             self.action_sessions()
         elif text == "/model" and not self.talk.busy:
             self.action_models()
-        elif card is not None and card.takes_words and not event.at_once:
+        elif card is not None and card.takes_words and event.manner is None:
             card.decide(text)
         else:
-            self.talk.add(event.text, at_once=event.at_once)
+            self.talk.add(event.text, event.manner)
             self.run_worker(self.talk.go_on(), group="talk")
 
     @on(Prompt.Left)
@@ -308,8 +320,9 @@ class Chat(Screen[None]):
         app_of(self).copy_to_clipboard(event.text)
         self.notify(f"Copied: {fit(flat(event.text), 60)}", timeout=2, markup=False)
 
-    def action_send_at_once(self) -> None:
-        self.prompt.submit(at_once=True)
+    def action_send(self, manner: str) -> None:
+        """What was typed, and what it does to the turn that is going on."""
+        self.prompt.submit(Manner(manner))
 
     def action_stop_or_leave(self) -> None:
         if (chosen := self.get_selected_text()) is not None:
@@ -317,7 +330,7 @@ class Chat(Screen[None]):
             self.clear_selection()
         elif self._leaving:
             self.post_message(Going(130))
-        elif self._began is not None or self.talk.busy:
+        elif self._began is not None or self.talk.busy or self.talk.queued:
             self._stop()
         elif self.prompt.text:
             self.prompt.empty()
@@ -344,6 +357,8 @@ class Chat(Screen[None]):
             await cards.last().action_flip()
 
     def action_copy_code(self) -> None:
+        from hermes.tui.widgets.code import Code  # noqa: PLC0415 - as in `_prepare`
+
         codes = self.transcript.query(Code)
         if codes:
             codes.last().action_copy()
@@ -360,46 +375,27 @@ class Chat(Screen[None]):
         self.transcript.go_to_end()
 
     def action_keys(self) -> None:
+        from hermes.tui.screens.keys import Keys  # noqa: PLC0415 - as in `_prepare`
+
         app_of(self).push_screen(Keys())
 
     @work(group="picking", exclusive=True)
     async def action_sessions(self) -> None:
-        house = self._house
+        from hermes.tui.screens.pickers import session_picker  # noqa: PLC0415 - as in `_prepare`
 
-        async def find(words: str) -> Sequence[Row]:
-            found = await house.aside.do(lambda: house.companion.sessions(words))
-            return [_session_row(one) for one in found if one.id != self._now.session]
-
-        picker = Picker("Sessions", find, "No session fits.")
+        await self._opened.wait()
+        picker = session_picker(self._house, self._now.session)
         if chosen := await app_of(self).push_screen_wait(picker):
             await self._command(f"/resume {chosen}")
 
     @work(group="picking", exclusive=True)
     async def action_models(self) -> None:
-        house = self._house
-        offered: list[Offered] = []
+        from hermes.tui.screens.pickers import model_picker  # noqa: PLC0415 - as in `_prepare`
 
-        async def find(words: str) -> Sequence[Row]:
-            if not offered:
-                offered.extend(await house.aside.do(house.companion.models))
-            return [row for one in offered if words.lower() in (row := _model_row(one)).label]
-
-        picker = Picker("Models", find, "No model fits, or none can be reached: `hermes model`.")
-        if chosen := await app_of(self).push_screen_wait(picker):
+        await self._opened.wait()
+        if chosen := await app_of(self).push_screen_wait(model_picker(self._house)):
             await self._command(f"/model {chosen}")
 
     async def _command(self, line: str) -> None:
         self.talk.add(line)
         await self.talk.go_on()
-
-
-def _session_row(past: Past) -> Row:
-    when = f"{past.last_at.astimezone():%Y-%m-%d %H:%M}"
-    return Row(past.id, fit(flat(past.about), 60), f"{when}, {plural(past.messages, 'message')}")
-
-
-def _model_row(offered: Offered) -> Row:
-    if not offered.model:
-        return Row("", flat(offered.provider), fit(flat(offered.trouble), 60))
-    key = f"{offered.model} --provider {offered.provider}"
-    return Row(key, flat(f"{offered.provider}/{offered.model}"))

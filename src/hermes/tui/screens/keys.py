@@ -11,9 +11,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 KEYS = (
-    ("Enter", "send; while it works: queue"),
+    ("Enter", "send; while it works: as /busy says"),
     ("Ctrl+J, Shift+Enter, \\ Enter", "new line"),
-    ("Ctrl+S", "interrupt, and send this now"),
+    ("Ctrl+S, Ctrl+G, Ctrl+N", "meanwhile: interrupt, steer, queue"),
     ("Esc, Ctrl+C", "interrupt; Ctrl+C twice leaves"),
     ("Up, Down", "what was typed before; what waits"),
     ("/ and @", "commands and files; Tab takes one"),

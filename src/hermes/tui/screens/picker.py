@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar
 
-from msgspec import Struct
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,15 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from hermes.schema.errors import HermesError
-
-
-class Row(Struct, frozen=True):
-    """`key` is what is chosen; without one it can only be read."""
-
-    key: str
-    label: str
-    detail: str = ""
-
+from hermes.tui.screens.rows import Row
 
 Find = Callable[[str], Awaitable[Sequence[Row]]]
 

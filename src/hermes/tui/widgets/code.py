@@ -7,22 +7,14 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
 from hermes.kit.plain import fit, flat, width_of
+from hermes.tui.widgets.copied import Copied
 
 COPY = "[copy]"
-
-
-class Copied(Message):
-    """Somebody wants this in the clipboard."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
 
 
 class CodeHead(Widget):

@@ -8,9 +8,17 @@ from textual.widgets import TextArea
 
 from hermes.tui.completion import Suggestion, suggestions
 from hermes.tui.history import History
+from hermes.tui.meanwhile import Manner
 from hermes.tui.pastes import Pastes
 from hermes.tui.widgets.suggest import Suggestions
 
+ASK = "Ask anything. / for commands, @ for files"
+SENDING = {
+    "ctrl+s": Manner.INTERRUPT,
+    "ctrl+g": Manner.STEER,
+    "ctrl+n": Manner.QUEUE,
+}
+"""Taken here, in their order among what is typed: a key of the screen would overtake it."""
 _NEWLINE = ("shift+enter", "ctrl+j", "alt+enter")
 
 
@@ -26,12 +34,12 @@ class Prompt(TextArea):
     """
 
     class Sent(Message):
-        """`at_once` means: not after what is going on, but instead of it."""
+        """`manner` is what it does to a turn that is going on, where somebody chose."""
 
-        def __init__(self, text: str, *, at_once: bool) -> None:
+        def __init__(self, text: str, manner: Manner | None) -> None:
             super().__init__()
             self.text = text
-            self.at_once = at_once
+            self.manner = manner
 
     class Left(Message):
         """Ctrl+D, and nothing is typed."""
@@ -40,24 +48,21 @@ class Prompt(TextArea):
         self,
         history: History,
         offered: Suggestions,
-        surroundings: tuple[Sequence[str], str],
         recall: Callable[[], str | None],
     ) -> None:
-        """`surroundings` are the names of commands, and the folder that files are meant from.
-
-        `recall` takes back the last thing that waits to be said.
-        """
+        """`recall` takes back the last thing that waits to be said."""
         super().__init__(
             soft_wrap=True,
             tab_behavior="focus",
             highlight_cursor_line=False,
-            placeholder="Ask anything. / for commands, @ for files",
+            placeholder=ASK,
         )
         # A cursor that blinks would redraw an idle screen for ever.
         self.cursor_blink = False
         self._history = history
         self._offered = offered
-        self._commands, self._folder = surroundings
+        self._commands: Sequence[str] = ()
+        self._folder = ""
         self._recall = recall
         self._pastes = Pastes()
         self._settled = ""
@@ -66,6 +71,12 @@ class Prompt(TextArea):
     @property
     def whole(self) -> str:
         return self._pastes.whole(self.text)
+
+    def surround(self, commands: Sequence[str], folder: str) -> None:
+        """What there is to complete: the names of commands, and files of the folder."""
+        self._commands, self._folder = commands, folder
+        if self.is_attached:
+            self._complete()
 
     def fill(self, text: str) -> None:
         """Put something there to be edited, the cursor behind it."""
@@ -76,14 +87,14 @@ class Prompt(TextArea):
         self._pastes.forget()
         self.load_text("")
 
-    def submit(self, *, at_once: bool = False) -> None:
+    def submit(self, manner: Manner | None = None) -> None:
         text = self.whole
         self._decline()
         if not text.strip():
             return
         self._history.keep(text)
         self.empty()
-        self.post_message(self.Sent(text, at_once=at_once))
+        self.post_message(self.Sent(text, manner))
 
     def take(self, suggestion: Suggestion) -> None:
         row, column = self.cursor_location
@@ -148,6 +159,8 @@ class Prompt(TextArea):
             self.insert("\n")
         elif key == "enter":
             self._enter()
+        elif key in SENDING:
+            self.submit(SENDING[key])
         elif key == "ctrl+d" and not self.text:
             self.post_message(self.Left())
         elif key == "up":

@@ -12,7 +12,12 @@ _FULL = 0.8
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """`used` and `window` are tokens, `cost` dollars, `seconds` since the turn began."""
+    """`used` and `window` are tokens, `cost` dollars, `seconds` since the turn began.
+
+    While it is `starting` nothing is known of the model and of what holds it back.
+    """
+
+    starting: bool = False
 
     doing: str = ""
     model: str = ""
@@ -61,6 +66,8 @@ def status_line(facts: Facts, width: int) -> Content:
 def _parts(facts: Facts) -> list[tuple[int, str, str]]:
     """Each with its rank and its style."""
     parts: list[tuple[int, str, str]] = []
+    if facts.starting:
+        parts.append((0, "starting…", "bold $accent"))
     if facts.doing:
         time = "" if facts.seconds is None else f" {duration(facts.seconds)}"
         parts.append((0, facts.doing + time, "bold $accent"))
@@ -68,7 +75,8 @@ def _parts(facts: Facts) -> list[tuple[int, str, str]]:
         parts.append((1, f"{facts.queued} queued", "$warning"))
     if facts.below:
         parts.append((1, "↓ more below", "$warning"))
-    parts.append((2, facts.model.rpartition("/")[2] or "no model", "bold"))
+    if not facts.starting:
+        parts.append((2, facts.model.rpartition("/")[2] or "no model", "bold"))
     if facts.window and facts.used:
         share = min(facts.used / facts.window, 1.0)
         filled = round(share * _BAR)
@@ -76,8 +84,9 @@ def _parts(facts: Facts) -> list[tuple[int, str, str]]:
         parts.append((3, text, "$warning" if share >= _FULL else "$success"))
     if facts.cost is not None:
         parts.append((4, money(facts.cost), ""))
-    wall = facts.wall or "no sandbox"
-    parts.append((5, wall, "" if facts.wall else "$warning"))
+    if not facts.starting:
+        wall = facts.wall or "no sandbox"
+        parts.append((5, wall, "" if facts.wall else "$warning"))
     parts.append((6, "F1 help", "dim"))
     return parts
 

@@ -1,6 +1,7 @@
 """What is said: by the person, by the agent, and by the program itself."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual.containers import Vertical
 from textual.content import Content
@@ -9,7 +10,9 @@ from textual.widgets import Static
 from hermes.kit.plain import flat, harmless
 from hermes.kit.text import head_and_tail
 from hermes.tui.pieces import Pieces
-from hermes.tui.widgets.code import Prose
+
+if TYPE_CHECKING:
+    from hermes.tui.widgets.code import Prose
 
 _MOST = 4_000
 """Characters of a question that are shown; it is sent whole."""
@@ -102,6 +105,9 @@ class Answer(Vertical):
 
     async def _extend(self, text: str) -> None:
         if self._open is None:
+            # The parser takes a while to be loaded, and nothing is said at first.
+            from hermes.tui.widgets.code import Prose  # noqa: PLC0415
+
             self._open = Prose()
             await self.mount(self._open)
         self.readings += 1

@@ -1,19 +1,15 @@
 """Codex in an open profile: chosen by a setting or a command, its turns in the session's store."""
 
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 from anyio.streams.text import TextReceiveStream
 
-from codexes import codex_config, codex_pids
-from hermes.app.build import App, Choices, open_app
+from codex_profiles import SETTINGS, furnished, profile, variables
+from codexes import codex_pids
 from hermes.app.command_services import command_services
-from hermes.config.env import Env
-from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
 from hermes.library import collect
 from hermes.schema.errors import UsageError
@@ -22,61 +18,9 @@ from hermes.schema.messages import Result, Text, Usage, text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
 from hermes.testing.mock_openai.server import Exchange
+from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
-
-SETTINGS = """
-model:
-  default: mock-model
-  provider: openai
-  base_url: {url}
-  api_key: sk-test
-  openai_runtime: {runtime}
-approvals:
-  mode: "off"
-"""
-
-
-def furnished(
-    path: Path,
-    url: str,
-    runtime: str = "codex_app_server",
-    sandbox: str = "danger-full-access",
-) -> Home:
-    for name in ("codex", "work"):
-        (path / name).mkdir(exist_ok=True)
-    (path / "codex" / "config.toml").write_text(codex_config(url, sandbox))
-    home = Home(root=path, path=path)
-    if not home.config.exists():
-        home.config.write_text(SETTINGS.format(url=url, runtime=runtime))
-    return home
-
-
-def variables(path: Path, program: str) -> dict[str, str]:
-    return {
-        "HOME": str(path),
-        "PATH": "/usr/bin:/bin",
-        "CODEX_HOME": str(path / "codex"),
-        "CODEX_PATH": program,
-    }
-
-
-@asynccontextmanager
-async def profile(
-    path: Path,
-    url: str,
-    program: str,
-    runtime: str = "codex_app_server",
-    *,
-    looks_back: bool = False,
-    sandbox: str = "danger-full-access",
-    source: str = "cli",
-) -> AsyncGenerator[App]:
-    home = furnished(path, url, runtime, sandbox)
-    env = Env(variables(path, program))
-    choices = Choices(workspace=str(path / "work"), looks_back=looks_back, source=source)
-    async with open_app(home, env, choices) as app:
-        yield app
 
 
 def script() -> Script:
@@ -122,7 +66,7 @@ async def test_killed_in_mid_turn_the_session_goes_on(tmp_path: Path, program: s
         furnished(tmp_path, model.url)
         command = [sys.executable, str(Path(__file__).with_name("doomed_house.py")), str(tmp_path)]
         env = variables(tmp_path, program)
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             async with await anyio.open_process(command, env=env, stderr=None) as doomed:
                 assert doomed.stdout is not None
                 session = (await TextReceiveStream(doomed.stdout).receive()).split()[0]
@@ -191,7 +135,7 @@ async def test_our_own_loop_looks_back_on_turns_of_codex(tmp_path: Path, program
         async with profile(tmp_path, model.url, program, looks_back=True) as app:
             answer = await collect(app, [Text("my cat is called Tom")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 while not (backs := [one for one in model.requests if looks_back(one)]):
                     await SystemClock().sleep(0.02)
         assert "my cat is called Tom" in backs[0].body.decode()

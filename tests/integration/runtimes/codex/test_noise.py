@@ -10,6 +10,7 @@ from codexes import Bench, codex_house
 from hermes.runtimes.codex.service import Patience
 from hermes.schema.events import Outcome
 from hermes.schema.messages import text_of
+from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +94,7 @@ def bench(path: Path, how: str, patience: Patience | None = None) -> Bench:
 @pytest.mark.parametrize("how", ["plain", "session", "flat", "flatter", "garbage", "huge"])
 async def test_the_answer_is_heard(tmp_path: Path, how: str) -> None:
     async with codex_house(bench(tmp_path, how)) as house:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             outcome = await house.ask("go")
     assert outcome is Outcome.DONE, house.ended
     assert text_of(house.said[-1]) == "still here"
@@ -109,7 +110,7 @@ async def test_the_answer_is_heard(tmp_path: Path, how: str) -> None:
 )
 async def test_the_failure_is_told(tmp_path: Path, how: str, words: str) -> None:
     async with codex_house(bench(tmp_path, how)) as house:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             outcome = await house.ask("go")
     assert outcome is Outcome.FAILED
     assert house.ended is not None
@@ -119,7 +120,7 @@ async def test_the_failure_is_told(tmp_path: Path, how: str, words: str) -> None
 
 async def test_a_login_that_has_expired_is_known(tmp_path: Path) -> None:
     async with codex_house(bench(tmp_path, "expired")) as house:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await house.ask("go")
             await house.ask("again")
         assert (tmp_path / "asked.txt").read_text() == "go\ngo + again\n"
@@ -132,7 +133,7 @@ async def test_a_login_that_has_expired_is_known(tmp_path: Path) -> None:
 async def test_one_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
     patience = Patience(turn=0.3)
     async with codex_house(bench(tmp_path, "deaf", patience)) as house:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             assert await house.ask("go") is Outcome.FAILED
             await house.ask("again")
         assert house.service.started == 2

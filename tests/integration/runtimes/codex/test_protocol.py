@@ -55,6 +55,19 @@ def test_we_know_the_kinds_of_items(schema: Path) -> None:
     assert kinds - names.ITEMS == {"hookPrompt", "functionCallOutput"}
 
 
+def test_we_read_the_tokens_that_are_told(schema: Path) -> None:
+    known = read(schema / "v2" / "ThreadTokenUsageUpdatedNotification.json")["definitions"]
+    usage = set(known["ThreadTokenUsage"]["properties"])
+    assert usage >= {"last", "total", "modelContextWindow"}
+    assert set(known["TokenUsageBreakdown"]["properties"]) >= {
+        "totalTokens",
+        "inputTokens",
+        "cachedInputTokens",
+        "outputTokens",
+        "reasoningOutputTokens",
+    }
+
+
 FIELDS = {
     "v2/ThreadStartParams.json": {
         "cwd",
@@ -66,6 +79,17 @@ FIELDS = {
         "dynamicTools",
     },
     "v2/ThreadResumeParams.json": {"threadId", "excludeTurns", "developerInstructions", "config"},
+    "v2/ThreadForkParams.json": {
+        "threadId",
+        "lastTurnId",
+        "excludeTurns",
+        "cwd",
+        "approvalPolicy",
+        "developerInstructions",
+        "model",
+        "config",
+    },
+    "v2/ThreadCompactStartParams.json": {"threadId"},
     "v2/ThreadInjectItemsParams.json": {"threadId", "items"},
     "v2/ThreadBackgroundTerminalsCleanParams.json": {"threadId"},
     "v2/TurnStartParams.json": {"threadId", "input", "clientUserMessageId", "effort"},

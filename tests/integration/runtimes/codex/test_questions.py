@@ -19,6 +19,7 @@ from hermes.schema.messages import Message, Result, text_of
 from hermes.schema.scope import Scope
 from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
 from hermes.testing.mock_openai.server import MockServer
+from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -169,8 +170,8 @@ async def test_who_is_asked_may_think(tmp_path: Path, program: str) -> None:
             path=tmp_path,
             program=program,
             sandbox="read-only",
-            counsel=Thinking(2.0),
-            patience=Patience(deadline=1.5),
+            counsel=Thinking(5.0),
+            patience=Patience(deadline=4.5),
         )
         async with codex_house(bench) as house:
             assert await house.ask("go") is Outcome.DONE, house.ended
@@ -186,7 +187,7 @@ async def test_who_is_asked_is_asked_no_more_after_an_interrupt(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
         )
         async with codex_house(bench) as house:
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 async with anyio.create_task_group() as group:
                     group.start_soon(house.ask, "go")
                     await rules.asked.wait()

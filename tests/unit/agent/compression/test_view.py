@@ -231,6 +231,7 @@ def _later(said: list[Message]) -> list[Message]:
 BUDGETS = (1, 20, 200, 2_000, 20_000)
 
 
+@pytest.mark.slow
 @given(talks(), st.sampled_from(BUDGETS), st.integers(0, 4), talks())
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 def test_random_histories_never_make_an_invalid_request(
@@ -264,6 +265,7 @@ def check_many(count: int) -> None:
         check_compressed(said, chance.choice(BUDGETS), chance.randrange(5), more)
 
 
+@pytest.mark.slow
 def test_thousands_of_random_histories() -> None:
     check_many(3_000)
 

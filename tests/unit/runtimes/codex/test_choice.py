@@ -2,8 +2,18 @@
 
 from pathlib import Path
 
-from hermes.app.codex import closed_paths, codex_env, codex_program, mcp_servers
+from hermes.app.codex import (
+    NEVER,
+    closed_paths,
+    codex_env,
+    codex_program,
+    compact_at,
+    mcp_servers,
+    thread_config,
+)
 from hermes.config.home import Home
+from hermes.config.schema import Config
+from hermes.config.sections.models import Compression
 from hermes.config.sections.work import McpServer
 from hermes.runtimes.codex.threads import confinement
 
@@ -84,3 +94,14 @@ def test_what_is_closed_cannot_be_read() -> None:
         "default_permissions": "hermes",
         "permissions": {"hermes": {"extends": ":workspace", "filesystem": {"/secret": "deny"}}},
     }
+
+
+def test_who_shortens_threads_is_a_setting() -> None:
+    for chosen, share, given in (
+        ("native", 0.0, {}),
+        ("hermes", 0.5, {}),
+        ("off", 0.0, {"model_auto_compact_token_limit": NEVER}),
+    ):
+        config = Config(compression=Compression(codex_app_server_auto=chosen))
+        assert compact_at(config.compression) == share
+        assert thread_config(config) == given

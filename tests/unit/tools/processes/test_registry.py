@@ -67,7 +67,7 @@ async def told(store: SqliteStore, scope: Scope) -> list[str]:
 
 
 async def ended(registry: Registry, record: Record) -> Record:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         _, live = await registry.find(record.scope, record.id)
         assert live is not None
         await live.over.wait()
@@ -169,7 +169,7 @@ async def test_the_house_holds_sixty_four(
         with pytest.raises(ToolError, match="64 background processes run already"):
             await one.begin(order(sandbox, TERMINAL))
         sandbox.started[0].exit()
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while len(one.running) == 32:
                 await anyio.lowlevel.checkpoint()
         await one.begin(order(sandbox, TERMINAL))
@@ -231,7 +231,7 @@ async def test_what_was_lost_is_reported_once(
         record = await first.begin(order(sandbox, TERMINAL, "serve"))
         quiet = await first.begin(order(sandbox, SILENT, "serve"))
         sandbox.started[0].say("listening\n")
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not (tmp_path / "logs" / f"{record.id}.log").exists():
                 await anyio.lowlevel.checkpoint()
         await Dead(store).leaves(record.id)
@@ -280,6 +280,35 @@ class FullDisk(SqliteStore):
         await super().commit(*writes, fence=fence)
 
 
+class Interrupting(SqliteStore):
+    """Somebody gives up waiting while a commit is on its way to the disk."""
+
+    scope: anyio.CancelScope
+
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        self.scope.cancel()
+        await super().commit(*writes, fence=fence)
+
+
+async def test_a_start_that_is_interrupted_leaves_nothing_that_seems_to_run(
+    store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: PlayedSandbox
+):
+    interrupting = Interrupting(store._engine, clock)
+    async with registry_of(interrupting, clock, tmp_path) as registry:
+        with anyio.CancelScope() as interrupting.scope:
+            await registry.begin(order(sandbox, TERMINAL, notify=True))
+        assert interrupting.scope.cancelled_caught
+        assert registry.running == []
+        (process,) = sandbox.started
+        with anyio.fail_after(60):
+            await process.wait()
+        # What is on its way to the disk has arrived when something else has.
+        await store.leases.hold("s-1", "me", timedelta(minutes=1))
+        # Also while the program goes on, in which no row of its own is ever taken for lost.
+        assert list(await store.matters.find(KIND, only_open=True)) == []
+    assert await told(store, TERMINAL) == [], "nobody has ever heard of it"
+
+
 async def test_a_full_disk_costs_time_but_no_report(
     store: SqliteStore, tmp_path: Path, sandbox: PlayedSandbox
 ):
@@ -315,7 +344,7 @@ class Watched:
     async def says(self, text: str) -> Record:
         """The record once this was heard."""
         self.process.say(text)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await self.process.all_heard.wait()
         _, live = await self.registry.find(self.record.scope, self.record.id)
         assert live is not None

@@ -52,7 +52,7 @@ async def use(
         async def run(name: str, **args: Any) -> dict[str, Any]:
             where, ask = args.pop("scope_", scope), args.pop("ask_", yes)
             ctx = ToolContext(where, "call", progress, ask)
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 output = await tools[name].run(Raw(msgspec.json.encode(args)), ctx)
             part = output.parts[0]
             assert isinstance(part, Text)
@@ -92,7 +92,7 @@ async def test_a_background_process_is_begun_and_waited_for(use: Use):
 async def test_poll_and_list_show_what_runs(use: Use, workspace: Path):
     name = await begin(use, "echo begun; sleep 1000")
     polled: dict[str, Any] = {}
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not polled.get("output_preview"):
             polled = await use("process", action="poll", session_id=name)
     assert (polled["status"], polled["output_preview"]) == ("running", "begun\n")
@@ -107,7 +107,7 @@ async def test_kill_ends_the_whole_tree(use: Use, workspace: Path):
     command = "sleep 1000 & echo $! > child.new; mv child.new child; trap '' TERM; sleep 1000"
     name = await begin(use, command)
     child = workspace / "child"
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not child.exists():
             await use("process", action="poll", session_id=name)
     killed = await use("process", action="kill", session_id=name)
@@ -132,7 +132,7 @@ async def test_a_process_can_be_talked_to(use: Use):
 
 async def test_a_terminal_of_its_own(use: Use):
     name = await begin(use, "test -t 0 && read -p 'name? ' n; echo hello $n", pty=True)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while (
             "name?" not in (await use("process", action="poll", session_id=name))["output_preview"]
         ):

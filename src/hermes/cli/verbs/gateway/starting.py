@@ -2,6 +2,8 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
 
 from hermes.cli.boundary import complain
 from hermes.cli.context import CliContext
@@ -21,9 +23,26 @@ def start(args: Namespace, context: CliContext) -> int:
         context.stdout.write(
             f"The gateway of profile {home.profile} runs already (pid {running.record.pid})\n"
         )
+        if changed := _changed_since(home, running.record.started_at):
+            context.stdout.write(
+                f"{', '.join(changed)} changed since it started; "
+                "to use what is there now: hermes gateway restart\n"
+            )
         return 0
     ensure_home(home)
     return begin(context, home, ["--force"] if args.force else [])
+
+
+def _changed_since(home: Home, started: datetime | None) -> list[str]:
+    """Names of the files with settings and keys that the gateway has not read as they are now."""
+    if started is None:
+        return []
+    changed: list[str] = []
+    for file in (home.config, home.dotenv, home.auth):
+        with suppress(OSError):
+            if file.stat().st_mtime > started.timestamp():
+                changed.append(file.name)
+    return changed
 
 
 def begin(context: CliContext, home: Home, flags: Sequence[str] = ()) -> int:

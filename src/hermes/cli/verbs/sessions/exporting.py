@@ -26,7 +26,7 @@ _SUFFIXES = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
 
 def export(desk: Desk) -> int:
     args = desk.args
-    wanted = selection(args, desk.clock.now())
+    wanted = selection(args, desk.clock.now(), reviews=True)
     if bool(args.sessions) == (args.all or not wanted.everything):
         raise UsageError(
             "Name the sessions to export, or choose them with --all and marks; not both.",
@@ -62,7 +62,7 @@ async def _chosen(store: SqliteStore, desk: Desk) -> list[Session]:
     if desk.args.sessions:
         found = [await archive.find(name) for name in desk.args.sessions]
     else:
-        wanted = selection(desk.args, desk.clock.now())
+        wanted = selection(desk.args, desk.clock.now(), reviews=True)
         found = [digest.session async for digest in matching(archive, wanted)][::-1]
     unique = {session.id: structs.replace(session, system="") for session in found}
     return list(unique.values())

@@ -21,10 +21,11 @@ class Selection(Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
-        return self == Selection(SessionFilter())
+        return self == Selection(SessionFilter(reviews=self.where.reviews))
 
 
-def selection(args: Namespace, now: datetime) -> Selection:
+def selection(args: Namespace, now: datetime, *, reviews: bool = False) -> Selection:
+    """With `reviews` also the sessions that nobody but the agent held."""
     unused_since = None if args.older_than is None else now - args.older_than
     before = None if args.before is None else args.before.at(now)
     bounds = [bound for bound in (before, unused_since) if bound is not None]
@@ -38,6 +39,7 @@ def selection(args: Namespace, now: datetime) -> Selection:
             started_after=None if args.since is None else args.since.at(now),
             min_messages=args.min_messages,
             max_messages=args.max_messages,
+            reviews=reviews,
         ),
         unused_since,
     )

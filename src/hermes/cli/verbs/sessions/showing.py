@@ -8,6 +8,7 @@ from hermes.cli.export.plain import fit, flat, harmless
 from hermes.cli.gist import describe_call
 from hermes.cli.style import Style
 from hermes.cli.verbs.sessions.desk import Desk
+from hermes.cli.verbs.sessions.results import readable
 from hermes.cli.verbs.sessions.when import clock_time, local
 from hermes.kit.text import plural
 from hermes.schema.messages import (
@@ -107,7 +108,7 @@ class _Transcript:
 
     def _result(self, result: Result) -> None:
         sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
-        words = text_of(result)
+        words = readable(text_of(result))
         if self._full:
             self._paper.line(f"    {sign}")
             self._block(words, "dim", "      ")

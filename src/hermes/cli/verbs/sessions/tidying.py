@@ -73,7 +73,7 @@ def delete(desk: Desk) -> int:
 
 
 def prune(desk: Desk) -> int:
-    wanted = selection(desk.args, desk.clock.now())
+    wanted = selection(desk.args, desk.clock.now(), reviews=True)
     if wanted.everything:
         raise UsageError(
             "Say which sessions should go.",

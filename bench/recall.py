@@ -1,0 +1,80 @@
+"""How fast past conversations are recalled, by words and by meaning together."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+
+from bench.report import Number, show
+from bench.store import ROWS, Prose, at_most, bulk, plain
+from hermes.kit.clock import SystemClock
+from hermes.schema.scope import OWNER
+from hermes.store.nearness import is_installed
+from hermes.store.sqlite import SqliteStore, open_store
+
+QUERIES = 300
+
+
+async def building(store: SqliteStore) -> list[Number]:
+    """The first recall begins it and answers long before it is done."""
+    archive = store.seen_by(OWNER)
+    await archive.search("warm up")
+    began = time.perf_counter()
+    await archive.recall("something that was said")
+    first = time.perf_counter() - began
+    while not await store.make_vectors():
+        pass
+    rate = ROWS / (time.perf_counter() - began)
+    return [
+        plain("first recall, without vectors", first, "s"),
+        plain("making vectors, in the background", rate, "messages/s"),
+    ]
+
+
+async def recalls(store: SqliteStore, prose: Prose) -> list[Number]:
+    archive = store.seen_by(OWNER)
+    began = time.perf_counter()
+    await archive.recall("warm up")
+    loading = time.perf_counter() - began
+    waits: list[float] = []
+    for number in range(QUERIES):
+        query = prose.query(number)
+        began = time.perf_counter()
+        await archive.recall(query)
+        waits.append(time.perf_counter() - began)
+    waits.sort()
+    return [
+        plain("reading all vectors, once for a process", loading * 1e3, "ms"),
+        at_most(f"recall over {ROWS:,} messages, p95", waits[int(QUERIES * 0.95)] * 1e3, "ms", 50),
+        plain("  median", waits[QUERIES // 2] * 1e3, "ms"),
+    ]
+
+
+async def _measure(folder: Path) -> list[Number]:
+    prose = Prose(7)
+    async with open_store(folder / "state.db", SystemClock()) as store:
+        await bulk(store, prose)
+        lines = await building(store) + await recalls(store, prose)
+        stats = await store.stats()
+        lines.append(plain("database size with vectors", stats.size / 1e6, "MB"))
+    return lines
+
+
+def measure() -> Iterator[Number]:
+    if not is_installed():
+        yield Number(name="recall by meaning", value=0, note="the extra is not installed")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield from anyio.run(_measure, Path(folder))
+
+
+def main() -> int:
+    """Returns the number of bars that were missed."""
+    return sum(not show(number) for number in measure())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

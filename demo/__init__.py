@@ -1,0 +1,1 @@
+"""A dozen everyday tasks, done by the embedded model through the whole house."""

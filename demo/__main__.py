@@ -1,0 +1,152 @@
+"""`make demo`: the tasks one after the other, each in a folder of its own; how many were done."""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from demo.tasks import ENOUGH, TASKS, Task
+from hermes.agent.answers import final_text
+from hermes.app.build import App, Choices, open_app
+from hermes.app.embedded import fetched
+from hermes.config.env import Env, process_env
+from hermes.config.home import resolve_home
+from hermes.models.embedded.catalogue import weights_named
+from hermes.models.embedded.fetching import Progress, in_megabytes
+from hermes.models.embedded.place import FOLDER, Place
+from hermes.schema.events import Event, RunEnded, Said, TextDelta
+from hermes.schema.messages import Assistant, Message, Text
+from hermes.session.conversation import Origin
+
+PATIENCE = 400.0
+"""Seconds for one task, on a machine that may be busy."""
+USUAL = "qwen2.5-coder-1.5b"
+
+
+class Done(Struct, frozen=True):
+    well: bool
+    seconds: float
+    first: float | None
+    steps: list[str]
+    words: str
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+class Talk:
+    """A session of its own in a folder."""
+
+    def __init__(self, app: App, folder: Path) -> None:
+        self._talk = app.talk(Origin(source="cli", cwd=str(folder)))
+
+    async def ask(self, asked: str) -> Done:
+        messages: list[Message] = []
+        first: list[float] = []
+        why: list[str] = []
+        begun = time.monotonic()
+
+        async def hear(event: Event) -> None:
+            match event:
+                case Said(message=message):
+                    messages.append(message)
+                case TextDelta() if not first:
+                    first.append(time.monotonic() - begun)
+                case RunEnded(reason=reason) if reason:
+                    why.append(reason)
+                case _:
+                    pass
+
+        with anyio.move_on_after(PATIENCE):
+            await self._talk.say([Text(asked)], hear)
+        calls = [
+            f"{call.name} {bytes(call.args).decode()}"
+            for message in messages
+            if isinstance(message, Assistant)
+            for call in message.calls
+        ]
+        words = final_text(messages)
+        spent = time.monotonic() - begun
+        return Done(not why, spent, first[0] if first else None, [*calls, *why], words)
+
+
+async def attempt_all(model: str, only: list[int], *, verbose: bool) -> int:
+    weights = weights_named(model)
+    with tempfile.TemporaryDirectory(prefix="hermes-demo-") as temporary:
+        root = Path(temporary)
+        env = Env(process_env()).under({"HERMES_HOME": str(root / "home")})
+        place = Place(Path(sys.prefix) / FOLDER)
+        say(f"{weights.title}, {in_megabytes(weights.size)}, {weights.licence}: {place.folder}")
+        await fetched(weights, place, env, _progress)
+        (root / "home").mkdir()
+        (root / "home" / FOLDER).symlink_to(place.folder)
+        home = resolve_home(env)
+        choices = Choices(workspace=str(root), model=model, provider="embedded")
+        done = 0
+        async with open_app(home, env, choices) as app:
+            for number, task in enumerate(TASKS, 1):
+                if only and number not in only:
+                    continue
+                folder = root / f"task-{number}"
+                folder.mkdir()
+                result = await _one(app, task, folder)
+                done += result.well
+                mark = "done" if result.well else "FAILED"
+                say(f"{number:2}  {task.name:28} {mark:7} {result.seconds:6.1f} s")
+                if verbose or not result.well:
+                    for line in (*result.steps, f"= {result.words}"):
+                        say(f"      {line[:300]!r}")
+            await _follow_up(app, root)
+        say(f"{done} of {len(only) or len(TASKS)} done; {ENOUGH} of {len(TASKS)} are enough.")
+        return 0 if done >= min(ENOUGH, len(only) or ENOUGH) else 1
+
+
+async def _one(app: App, task: Task, folder: Path) -> Done:
+    for name, text in task.files.items():
+        (folder / name).write_text(text)
+    result = await Talk(app, folder).ask(task.asked)
+    return Done(
+        task.judge(folder, result.words),
+        result.seconds,
+        result.first,
+        result.steps,
+        result.words,
+    )
+
+
+async def _follow_up(app: App, root: Path) -> None:
+    folder = root / "follow-up"
+    folder.mkdir()
+    talk = Talk(app, folder)
+    begun = await talk.ask("Hello! My name is Ada.")
+    again = await talk.ask("What is my name?")
+    for name, one in (("first turn of a session", begun), ("follow-up turn", again)):
+        first = "no words" if one.first is None else f"{one.first:.1f} s to the first word"
+        say(f"    {name}: {first}, {one.seconds:.1f} s in all: {one.words[:80]!r}")
+
+
+def _progress(progress: Progress) -> None:
+    part = progress.done * 100 // max(progress.total, 1)
+    sys.stderr.write(f"\r{progress.stage} {part:3}% {progress.source}   ")
+    if progress.done == progress.total:
+        sys.stderr.write("\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument("--model", default=USUAL)
+    parser.add_argument("--only", default="", help="numbers of tasks, as 1,5")
+    parser.add_argument("--verbose", action="store_true")
+    args = parser.parse_args()
+    only = [int(number) for number in args.only.split(",") if number]
+    return anyio.run(lambda: attempt_all(args.model, only, verbose=args.verbose))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""What all actors of a house share, and whom they call on."""
+
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from hermes.gateway.bubble import Bubble
+from hermes.gateway.hooks import Hooks, NoHooks
+from hermes.gateway.letters import Letter
+from hermes.gateway.runs import ActorRules
+from hermes.gateway.sessions import ChatSessions
+from hermes.gateway.slots import Slots
+from hermes.kit.clock import Clock
+from hermes.ports.store import Store
+from hermes.schema.events import Outcome
+from hermes.schema.scope import Address
+from hermes.session.runner import Runner
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """Whom an actor calls on.
+
+    `posted` is told that an address has something to be delivered, `bubble` shows progress
+    there, `refusal` says why a turn may not begin, and `ended` hears how one came out. `later`
+    says whether a place can be told something after the turn.
+    """
+
+    posted: Callable[[Address], None]
+    bubble: Callable[[Address, str], Bubble | None]
+    refusal: Callable[[Letter], Awaitable[str]]
+    ended: Callable[[Letter, Outcome, str], None]
+    hooks: Hooks = NoHooks()
+    later: Callable[[Address], bool] = lambda address: True
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What all actors share."""
+
+    store: Store
+    clock: Clock
+    runner: Runner
+    sessions: ChatSessions
+    rules: ActorRules
+    holder: str
+    slots: Slots
+    surroundings: Surroundings
+    draining: Callable[[], bool]

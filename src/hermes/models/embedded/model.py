@@ -1,0 +1,119 @@
+"""The embedded model as a model of the house: in line for the engine, then asked as any other."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Protocol
+
+import anyio
+
+from hermes.kit.clock import Clock
+from hermes.models.driver import Served, WireModel
+from hermes.models.embedded.catalogue import PROVIDER, Weights
+from hermes.models.embedded.engine import Ear, Running
+from hermes.models.embedded.place import Place
+from hermes.models.embedded.small import small_profile
+from hermes.models.embedded.wire import SmallWire, repeats
+from hermes.models.endpoint import Endpoint
+from hermes.models.endpoint import Place as Address
+from hermes.models.images import Images
+from hermes.ports.model import Chunk, Request
+from hermes.schema.errors import Unreachable
+from hermes.schema.messages import Assistant
+
+IDLE = 900.0
+"""Seconds of silence: a long text is read for minutes before the first word comes."""
+
+
+class Line(Protocol):
+    """As much of the engine as a model needs: to be let in, in turn."""
+
+    def turn(self, weights: Weights, place: Place) -> AbstractAsyncContextManager[Running]: ...
+
+
+class EmbeddedModel:
+    """Implements `ports.model.Model`. The engine belongs to whoever made it."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        place: Place,
+        engine: Callable[[], Line],
+        images: Images,
+        clock: Clock,
+    ) -> None:
+        self._weights = weights
+        self._place = place
+        self._engine = engine
+        self._images = images
+        self._clock = clock
+        self._served = Served(
+            model=weights.name,
+            provider=PROVIDER,
+            window=weights.window,
+            profile=small_profile(),
+            local=True,
+        )
+
+    @property
+    def name(self) -> str:
+        return self._weights.name
+
+    @property
+    def provider(self) -> str:
+        return PROVIDER
+
+    @property
+    def window(self) -> int:
+        return self._weights.window
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        async with (
+            self._engine().turn(self._weights, self._place) as running,
+            aclosing(self._heard(running, request)) as chunks,
+        ):
+            yield chunks
+
+    async def _heard(self, running: Running, request: Request) -> AsyncGenerator[Chunk]:
+        """A connection for each answer: closing it is what stops the engine.
+
+        A call that was just made is not made again: it is asked for a reply instead.
+        """
+        if running.ear is None:
+            raise running.failure(when="before it was asked")
+        try:
+            again: Assistant | None = None
+            async with self._asked(running.ear, request) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, Assistant) and repeats(request, chunk):
+                        again = chunk
+                    else:
+                        yield chunk
+            if again is not None:
+                async with self._asked(running.ear, request, talks=True) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+        except Unreachable as error:
+            if await _is_dead(running):
+                raise running.failure(when="in mid-answer") from error
+            raise
+
+    @asynccontextmanager
+    async def _asked(
+        self, ear: Ear, request: Request, *, talks: bool = False
+    ) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        endpoint = Endpoint(Address(base_url=ear.base_url, idle=IDLE))
+        wire = SmallWire(self._served, request, talks=talks)
+        model = WireModel(endpoint, self._served, self._images, self._clock, wire, ear.token)
+        try:
+            async with model.stream(request) as chunks:
+                yield chunks
+        finally:
+            await endpoint.aclose()
+
+
+async def _is_dead(running: Running) -> bool:
+    """The connection ends a moment before the process is known to be gone."""
+    with anyio.move_on_after(2.0):
+        await running.dead.wait()
+    return running.dead.is_set()

@@ -1,0 +1,104 @@
+"""Where the weights and the engine lie: one folder under the home, shared by all profiles."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.models.embedded.catalogue import Weights, catalogue
+
+FOLDER = "local-model"
+ENGINE = "xllamacpp"
+PINNED = Path(__file__).with_name("engine.txt")
+_SCHEME = "file://"
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@cache
+def _mark() -> str:
+    return hashlib.sha256(PINNED.read_bytes()).hexdigest()[:12]
+
+
+class Place(Struct, frozen=True):
+    """`folder` need not exist; whatever is in it under its own name is whole and was checked."""
+
+    folder: Path
+
+    def weights(self, one: Weights) -> Path:
+        return self.folder / one.file
+
+    def has(self, one: Weights) -> bool:
+        """By its name and size: its digest was compared before it got that name."""
+        try:
+            return self.weights(one).stat().st_size == one.size
+        except OSError:
+            return False
+
+    def present(self) -> Mapping[str, int | None]:
+        """The models that are here, with their windows."""
+        return {one.name: one.window for one in catalogue() if self.has(one)}
+
+    @property
+    def engine(self) -> Path:
+        """A folder of the engine's own; its name changes with the pinned version."""
+        return self.folder / f"engine-{_mark()}"
+
+    @property
+    def has_engine(self) -> bool:
+        return (self.engine / ENGINE).is_dir() or is_installed()
+
+    @property
+    def url(self) -> str:
+        return f"{_SCHEME}{self.folder}"
+
+
+def place_at(url: str) -> Place:
+    return Place(Path(url.removeprefix(_SCHEME)))
+
+
+def place_under(root: Path) -> Place:
+    return Place(root / FOLDER)
+
+
+def is_installed() -> bool:
+    """Whether the engine came with the program, as its extra `local`."""
+    return find_spec(ENGINE) is not None
+
+
+def free_memory() -> int:
+    """Bytes that a new process may take without pushing others out, as far as can be told."""
+    free = _available()
+    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
+    if limit is not None and used is not None:
+        return min(free, max(limit - used, 0))
+    return free
+
+
+def free_disk(folder: Path) -> int:
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _available() -> int:
+    try:
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    # Elsewhere than on Linux: half of what is built in.
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,97 @@
+"""The profile of small models: which tools they get, in how few words, and what they are told.
+
+Data, in `small.json`, `small.md` and `form.md`. All of it together is at most 400 tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from hermes.models.profile import Profile
+from hermes.schema.tools import ToolSpec
+
+LONGEST_SYSTEM = 1_600
+"""Characters of a prompt that a small model still follows; a longer one was made for others."""
+
+
+class Short(Struct, frozen=True):
+    """A tool in few words."""
+
+    name: str
+    use: str
+    schema: dict[str, Any]
+
+
+class _Row(Struct, frozen=True):
+    name: str
+    use: str
+    args: tuple[str, ...]
+
+
+@cache
+def _rows() -> Mapping[str, _Row]:
+    text = Path(__file__).with_name("small.json").read_bytes()
+    return {row.name: row for row in msgspec.json.decode(text, type=list[_Row])}
+
+
+@cache
+def small_prompt() -> str:
+    return Path(__file__).with_name("small.md").read_text().strip()
+
+
+@cache
+def small_form() -> str:
+    """How it is to answer, in the form that `choosing` reads."""
+    return Path(__file__).with_name("form.md").read_text().strip()
+
+
+def reminder(asked: str, *, done: bool, failed: bool) -> str:
+    """What follows a result: the question again, unless something was done about it."""
+    if done:
+        return "If nothing is left to do, reply in a sentence what you did."
+    if failed:
+        return f"Try another way: {asked}"
+    return f"{asked}\nIf the result answers this, reply with the answer."
+
+
+def small_profile() -> Profile:
+    return Profile(images=False, tools=tuple(_rows()), prompt=small_prompt())
+
+
+def short_for(spec: ToolSpec) -> Short:
+    """Those we know in our words; another one in its own, of which the first sentence is told."""
+    row = _rows().get(spec.name)
+    if row is None:
+        use = spec.description.partition(". ")[0].partition("\n")[0][:120]
+        return Short(spec.name, use, spec.schema)
+    known: dict[str, Any] = spec.schema.get("properties", {})
+    schema = {
+        "type": "object",
+        "properties": {
+            name: {"type": known.get(name, {}).get("type", "string")} for name in row.args
+        },
+        "required": list(row.args),
+        "additionalProperties": False,
+    }
+    return Short(spec.name, row.use, schema)
+
+
+def rules(system: str, tools: Sequence[Short]) -> str:
+    """The system message: what all sessions share comes first, so that it is read only once.
+
+    A prompt made for a large model gives way to ours.
+    """
+    ours = small_prompt()
+    told = system if len(system) <= LONGEST_SYSTEM else ours
+    if not tools:
+        return told
+    lines = [
+        f"- {one.name}({', '.join(one.schema.get('properties', {}))}): {one.use}" for one in tools
+    ]
+    first, rest = (ours, told.removeprefix(ours)) if told.startswith(ours) else ("", told)
+    parts = [first, "\n".join(["Tools:", *lines]), small_form(), rest.strip()]
+    return "\n\n".join(part for part in parts if part)

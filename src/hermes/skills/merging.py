@@ -1,0 +1,74 @@
+"""Skills of the agent's own that say nearly the same: one could take in the other."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.changes.change import Author, Proposal
+from hermes.changes.likeness import likeness
+from hermes.skills.editing import By, Editor, taken_in_as
+from hermes.skills.requests import Proposed, SkillRequest
+from hermes.skills.shelf import Skill
+from hermes.skills.usage import BY_AGENT, Record
+
+SAME = 0.5
+INSIDE = 0.8
+RUN = 2
+MOST_COMPARED = 300
+"""Skills that are compared with each other, the newest ones."""
+
+
+class Pair(Struct, frozen=True):
+    """`keep` is used more; `drop` would be archived, and its text go along with `keep`."""
+
+    keep: str
+    drop: str
+
+
+def pairs(
+    skills: Sequence[Skill], records: Mapping[str, Record], read: Callable[[Skill], str]
+) -> list[Pair]:
+    """Only of what the agent wrote and nobody pinned; each skill is in at most one pair."""
+    own = [skill for skill in skills if skill.own and _is_the_agents(records.get(skill.name))]
+    texts = {skill.name: f"{skill.head.description}\n{read(skill)}" for skill in own}
+    found: list[Pair] = []
+    paired: set[str] = set()
+    for one, other in combinations([*texts][-MOST_COMPARED:], 2):
+        if paired & {one, other} or not _say_the_same(texts[one], texts[other]):
+            continue
+        drop, keep = sorted((one, other), key=lambda name: (_uses(records[name]), name))
+        paired |= {one, other}
+        found.append(Pair(keep, drop))
+    return found
+
+
+async def propose_merge(editor: Editor, pair: Pair, body: str) -> Proposal | None:
+    """None when it was proposed before: a person who said no is not asked again."""
+    by = By(author=Author.CURATOR, why=f"{pair.drop} says nearly the same as {pair.keep}")
+    summary = f"merge {pair.drop} into {pair.keep}"
+    if await editor.was_proposed(pair.drop, summary):
+        return None
+    request = SkillRequest(
+        action="delete",
+        name=pair.drop,
+        absorbed_into=pair.keep,
+        file_path=taken_in_as(pair.drop),
+        file_content=body,
+    )
+    encoded = Raw(msgspec.json.encode(Proposed(request, by, merge=True)))
+    return await editor.propose(pair.drop, summary, encoded, by)
+
+
+def _is_the_agents(record: Record | None) -> bool:
+    return record is not None and record.created_by == BY_AGENT and not record.pinned
+
+
+def _uses(record: Record) -> int:
+    return record.use_count + record.view_count
+
+
+def _say_the_same(one: str, other: str) -> bool:
+    found = likeness(one, other, RUN)
+    return found.same >= SAME or found.inside >= INSIDE

@@ -1,0 +1,99 @@
+"""Text as vectors, made on this machine's processor with weights that lie in a package.
+
+Only the package's data is read: importing it would load an HTTP client and change the log.
+"""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from hermes.schema.errors import StoreError
+
+DIMENSIONS = 256
+PASSAGE = 600
+"""Characters that become one vector: the mean of much more says nothing in particular."""
+PASSAGES = 4
+"""How many of a message, from its beginning."""
+_PACKAGE = "wordllama"
+_NAME = f"l2_supercat_{DIMENSIONS}"
+_TENSOR = "embedding.weight"
+_LARGEST_VALUE = 127
+
+Floats: TypeAlias = NDArray[np.float32]
+
+
+class _Tensor(msgspec.Struct, frozen=True):
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+class Embedder:
+    """The mean of what a text's pieces mean. `name` says by which weights."""
+
+    name = _NAME
+
+    def __init__(self, weights: NDArray[np.float16], tokenizer: Tokenizer) -> None:
+        self._weights = weights
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def load(cls) -> "Embedder":
+        spec = find_spec(_PACKAGE)
+        if spec is None or spec.origin is None:
+            raise StoreError(f"The package {_PACKAGE} is not installed.")
+        folder = Path(spec.origin).parent
+        tokenizer = Tokenizer.from_file(
+            str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json")
+        )
+        return cls(_weights(folder / "weights" / f"{_NAME}.safetensors"), tokenizer)
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """A row of length one for each; only zeros where there is nothing to say."""
+        rows = np.zeros((len(texts), DIMENSIONS), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            # One by one: a batch would be spread over all processors, and turns run there.
+            pieces = self._tokenizer.encode(text, add_special_tokens=False).ids
+            if pieces:
+                row[:] = self._weights[pieces].astype(np.float32).mean(axis=0)
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+
+
+def passages(text: str) -> list[str]:
+    """The beginning of a text in pieces that end between words."""
+    found: list[str] = []
+    rest = text.strip()
+    while rest and len(found) < PASSAGES:
+        end = len(rest) if len(rest) <= PASSAGE else rest.rfind(" ", PASSAGE // 2, PASSAGE)
+        end = PASSAGE if end < 0 else end
+        found.append(rest[:end])
+        rest = rest[end:].lstrip()
+    return found
+
+
+def packed(rows: Floats) -> list[bytes]:
+    """A byte for each number, scaled to what a row needs."""
+    top = np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-9)
+    return [row.tobytes() for row in np.rint(rows / top * _LARGEST_VALUE).astype(np.int8)]
+
+
+def unpacked(bodies: Sequence[bytes]) -> NDArray[np.int8]:
+    return np.frombuffer(b"".join(bodies), np.int8).reshape(-1, DIMENSIONS)
+
+
+def _weights(path: Path) -> NDArray[np.float16]:
+    """Stays on disk: few of the words are used, and the system keeps those in its cache."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        head = msgspec.json.decode(file.read(size), type=dict[str, _Tensor])
+    tensor = head.get(_TENSOR)
+    if tensor is None or tensor.dtype != "F16" or tensor.shape[1:] != [DIMENSIONS]:
+        raise StoreError(f"{path} does not hold the weights that were expected.")
+    start = 8 + size + tensor.data_offsets[0]
+    return np.memmap(path, np.float16, "r", start, (tensor.shape[0], DIMENSIONS))

@@ -1,0 +1,176 @@
+"""How things are done in a folder, told when a tool first works there.
+
+A project's own file is in the prompt from the start. One that lies deeper is told with the result
+of the first call that touches its folder, so that nothing the model has read before changes.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.changes.scan import checked
+from hermes.kit.files import read_ordinary
+from hermes.kit.text import head_and_tail
+from hermes.ports.tool import Output, Restores, Tool, ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Message, Text, text_of
+from hermes.schema.scope import Scope
+from hermes.schema.tools import ToolSpec
+from hermes.tools.aside import Aside
+from hermes.tools.origins import Origins
+from hermes.tools.places import Places
+from hermes.tools.recent import Recent
+from hermes.tools.transcript import results
+
+NAMES = (".hermes.md", "HERMES.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
+"""The first of them that has something in it is the folder's."""
+SHOWN = 8_000
+"""Characters of one; the beginning and the end of longer ones."""
+AT_ONCE = 3
+DEEPEST = 20
+SESSIONS = 512
+_LARGEST = 1_000_000
+_MARK = "[How things are done in {folder}, from {name}:]"
+_MARKED = re.compile(r"^\[How things are done in (.+), from [^,\n]+:\]$", re.MULTILINE)
+_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
+
+
+class _Named(Struct, frozen=True):
+    """What of a call's arguments names files."""
+
+    path: str = ""
+    patch: str = ""
+
+
+class Guides:
+    """Which folders of a session have spoken; shared by the tools that work on files."""
+
+    def __init__(
+        self, places: Places, origins: Origins, aside: Aside, redact: Callable[[str], str]
+    ) -> None:
+        self._places = places
+        self._origins = origins
+        self._aside = aside
+        self._redact = redact
+        self._told: Recent[tuple[str, str], set[str]] = Recent(SESSIONS)
+        self._lengths: Recent[tuple[str, str], int] = Recent(SESSIONS)
+        self._tools: set[str] = set()
+
+    async def new_at(self, tool: str, args: Raw, scope: Scope) -> str:
+        """What has not been told yet in this session of the folders that a call touches."""
+        try:
+            named = msgspec.json.decode(args, type=_Named)
+        except msgspec.MsgspecError:
+            return ""
+        paths = [named.path, *_PATCHED.findall(named.patch)]
+        told = self._told_in(scope.session)
+        try:
+            found = await self._aside.run(partial(self._look, scope, paths, told))
+        except (ToolError, OSError):
+            return ""
+        self._remember(scope.session, tool, [folder for folder, _ in found])
+        return "".join(f"\n\n{text}" for _, text in found if text)
+
+    def restore(self, session: str, tool: str, messages: Sequence[Message]) -> None:
+        """What stands in a result that the model still sees was told; nothing else was.
+
+        A history that has only grown since is what we have followed ourselves.
+        """
+        key = (session, tool)
+        before = self._lengths.get(key) if self._told.get(key) is not None else None
+        self._lengths.put(key, len(messages))
+        if before is not None and before <= len(messages):
+            return
+        seen = {
+            folder
+            for result in results(tool, messages)
+            for folder in _MARKED.findall(text_of(result))
+        }
+        self._tools.add(tool)
+        self._told.put(key, seen)
+
+    def _told_in(self, session: str) -> set[str]:
+        return {one for tool in self._tools for one in self._told.get((session, tool)) or ()}
+
+    def _remember(self, session: str, tool: str, folders: Sequence[str]) -> None:
+        self._tools.add(tool)
+        known = self._told.get((session, tool)) or set[str]()
+        self._told.put((session, tool), known | {*folders})
+
+    def _look(self, scope: Scope, paths: Sequence[str], told: set[str]) -> list[tuple[str, str]]:
+        """The outer folders first."""
+        workspace = Path(os.path.realpath(scope.workspace))
+        folders: dict[Path, None] = {}
+        touched: set[Path] = set()
+        for path in filter(None, paths):
+            real = Path(os.path.realpath(self._places.find(scope, path)))
+            touched.add(real)
+            folders |= dict.fromkeys(_between(workspace, real))
+        found: list[tuple[str, str]] = []
+        for folder in folders:
+            name = folder.relative_to(workspace).as_posix()
+            if name in told or len(found) == AT_ONCE:
+                continue
+            if any(folder / one in touched for one in NAMES):
+                # The call itself shows it, or wrote it.
+                found.append((name, ""))
+            elif text := self._text_of(scope, folder, workspace, name):
+                found.append((name, text))
+        return found
+
+    def _text_of(self, scope: Scope, folder: Path, workspace: Path, shown: str) -> str:
+        for name in NAMES:
+            try:
+                # A link must not choose which of our files are shown, nor a stranger what is done.
+                real = self._places.guard(folder / name, self._places.closed(private=True))
+                if not real.is_relative_to(workspace) or self._origins.is_foreign(scope, real):
+                    continue
+                text = read_ordinary(real, _LARGEST).decode("utf-8", "replace").strip()
+            except (OSError, ToolError):
+                continue
+            if text:
+                head = _MARK.format(folder=shown, name=name)
+                return f"{head}\n{self._redact(head_and_tail(checked(text), SHOWN))}\n[End of it.]"
+        return ""
+
+
+class Guided:
+    """A tool that works on files, and says with its result what holds in their folders."""
+
+    def __init__(self, tool: Tool, guides: Guides) -> None:
+        self._tool = tool
+        self._guides = guides
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
+
+    async def run(self, args: Raw, ctx: ToolContext) -> Output:
+        output = await self._tool.run(args, ctx)
+        if output.failed or ctx.within:
+            return output
+        told = await self._guides.new_at(self.spec.name, args, ctx.scope)
+        if not told:
+            return output
+        parts = (*output.parts, Text(told))
+        return Output(parts, output.shown, output.failed, output.foreign)
+
+    def restore(self, session: str, messages: Sequence[Message]) -> None:
+        self._guides.restore(session, self.spec.name, messages)
+        if isinstance(self._tool, Restores):
+            self._tool.restore(session, messages)
+
+
+def _between(workspace: Path, real: Path) -> Iterator[Path]:
+    """Folders below the workspace on the way to a path, the outer ones first."""
+    if not workspace.parts[1:] or not real.is_relative_to(workspace):
+        return
+    inner = real if real.is_dir() else real.parent
+    parts = inner.relative_to(workspace).parts[:DEEPEST]
+    for depth in range(1, len(parts) + 1):
+        yield workspace.joinpath(*parts[:depth])

@@ -1,0 +1,29 @@
+"""What the chat is made with, and how it says that it is over."""
+
+from msgspec import Struct
+from textual.message import Message
+
+from hermes.kit.clock import Clock
+from hermes.schema.errors import HermesError
+from hermes.tui.companion import Companion
+from hermes.tui.errands import Errands
+from hermes.tui.history import History
+
+
+class House(Struct, frozen=True):
+    """What the chat is made with: somebody to talk to, threads to wait in, and the time."""
+
+    companion: Companion
+    errands: Errands
+    aside: Errands
+    history: History
+    clock: Clock
+
+
+class Going(Message):
+    """Somebody goes, or has to: `trouble` says why."""
+
+    def __init__(self, code: int, trouble: HermesError | None = None) -> None:
+        super().__init__()
+        self.code = code
+        self.trouble = trouble

@@ -1,0 +1,29 @@
+"""The lists that the chat opens: sessions to go back to, models to choose."""
+
+from collections.abc import Sequence
+
+from hermes.tui.companion import Offered
+from hermes.tui.screens.house import House
+from hermes.tui.screens.picker import Picker
+from hermes.tui.screens.rows import Row, model_row, session_row
+
+
+def session_picker(house: House, current: str) -> Picker:
+    """All but the current one."""
+
+    async def find(words: str) -> Sequence[Row]:
+        found = await house.aside.do(lambda: house.companion.sessions(words))
+        return [session_row(one) for one in found if one.id != current]
+
+    return Picker("Sessions", find, "No session fits.")
+
+
+def model_picker(house: House) -> Picker:
+    offered: list[Offered] = []
+
+    async def find(words: str) -> Sequence[Row]:
+        if not offered:
+            offered.extend(await house.aside.do(house.companion.models))
+        return [row for one in offered if words.lower() in (row := model_row(one)).label]
+
+    return Picker("Models", find, "No model fits, or none can be reached: `hermes model`.")

@@ -1,0 +1,27 @@
+"""Lines of a list to choose from."""
+
+from msgspec import Struct
+
+from hermes.kit.plain import fit, flat
+from hermes.kit.text import plural
+from hermes.tui.companion import Offered, Past
+
+
+class Row(Struct, frozen=True):
+    """`key` is what is chosen; without one it can only be read."""
+
+    key: str
+    label: str
+    detail: str = ""
+
+
+def session_row(past: Past) -> Row:
+    when = f"{past.last_at.astimezone():%Y-%m-%d %H:%M}"
+    return Row(past.id, fit(flat(past.about), 60), f"{when}, {plural(past.messages, 'message')}")
+
+
+def model_row(offered: Offered) -> Row:
+    if not offered.model:
+        return Row("", flat(offered.provider), fit(flat(offered.trouble), 60))
+    key = f"{offered.model} --provider {offered.provider}"
+    return Row(key, flat(f"{offered.provider}/{offered.model}"))

@@ -1,0 +1,179 @@
+"""Pages are fetched from real servers on this machine, within limits and without detours."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from aiohttp import web
+
+from hermes.agent.sources import sources_for
+from hermes.agent.strangers import Strangers
+from hermes.app.pages import Limits, Pages
+from hermes.app.references import References, Sources
+from hermes.kit.page_text import page_text
+from hermes.sandbox.door import Door
+from hermes.sandbox.local import LocalSandbox
+from hermes.schema.attachments import attached, own_text
+from hermes.schema.errors import ToolError
+from hermes.schema.messages import Text, User
+from hermes.schema.scope import Scope
+from hermes.tools.places import Places
+
+pytestmark = pytest.mark.anyio
+Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PAGE = """<!doctype html><html><head><title>Boats &amp; ships</title><style>p {}</style>
+<script>steal("</p>")</script></head><body><nav><a href="/">Home</a></nav><h1>Boats</h1>
+<p>The  ferry leaves <b>at noon</b>.</p><ul><li>one<li>two</ul><pre>  a
+    b</pre><svg><text>drawn</text></svg><p>Tell   nobody.</body></html>"""
+
+
+@asynccontextmanager
+async def served(**answers: Answers) -> AsyncGenerator[str]:
+    """A server of our own; each answer under its name."""
+    app = web.Application()
+    for name, answer in answers.items():
+        app.router.add_get(f"/{name}", answer)
+    runner = web.AppRunner(app, handler_cancellation=True)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def page(request: web.Request) -> web.Response:
+    return web.Response(text=PAGE, content_type="text/html")
+
+
+async def refused(pages: Pages, url: str) -> str:
+    with pytest.raises(ToolError) as caught:
+        await pages.read(url)
+    return str(caught.value)
+
+
+def to(where: str) -> Answers:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": where})
+
+    return answer
+
+
+def test_the_words_of_a_page() -> None:
+    assert page_text(PAGE) == (
+        "Boats & ships\n\nHome\n\n# Boats\n\nThe ferry leaves at noon.\n\n- one\n- two\n\n"
+        "  a\n    b\n\nTell nobody."
+    )
+    assert page_text("<svg><p>never closed</svg>seen<template>x</template>") == "seen"
+    assert page_text("no page at all & <") == "no page at all & <"
+
+
+async def test_what_is_typed_is_opened_and_followed_at_its_own_place() -> None:
+    async with served(page=page, moved=to("page"), round=to("/round")) as url:
+        pages = Pages(inside=True)
+        assert "leaves at noon" in await pages.read(f"{url}/page")
+        assert "leaves at noon" in await pages.read(f"{url}/moved")
+        assert "from one address to the next" in await refused(pages, f"{url}/round")
+        assert "answered 404" in await refused(pages, f"{url}/none")
+
+
+async def test_nothing_leads_inside_by_a_detour() -> None:
+    async with served(page=page) as inner:
+        targets = {
+            "number": to(f"{inner}/page"),
+            "name": to(f"{inner.replace('127.0.0.1', 'localhost')}/page"),
+            "mapped": to(f"{inner.replace('127.0.0.1', '[::ffff:127.0.0.1]')}/page"),
+            "old": to(f"{inner.replace('127.0.0.1', '2130706433')}/page"),
+            "cloud": to("http://169.254.169.254/latest/meta-data"),
+            "file": to("file:///etc/passwd"),
+        }
+        async with served(**targets) as outer:
+            for name in targets:
+                said = await refused(Pages(inside=True), f"{outer}/{name}")
+                assert "leads into this machine" in said or "no address of a web page" in said
+
+
+async def test_who_is_not_at_this_machine_reaches_nothing_inside() -> None:
+    async with served(page=page) as url:
+        for host in ("127.0.0.1", "localhost", "[::1]", "127.1", "0x7f.0.0.1", "2130706433"):
+            address = f"{url.replace('127.0.0.1', host)}/page"
+            assert "leads into this machine" in await refused(Pages(inside=False), address), host
+        said = await refused(Pages(inside=False), f"{url.replace('//', '//me:word@')}/page")
+        assert "no address of a web page" in said
+
+
+async def test_what_is_too_large_too_slow_or_no_text_says_so() -> None:
+    async def large(request: web.Request) -> web.Response:
+        return web.Response(text="x" * 5_000)
+
+    async def packed(request: web.Request) -> web.Response:
+        answer = web.Response(text="x" * 100_000)
+        answer.enable_compression(web.ContentCoding.gzip, strategy=0)
+        return answer
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await answer.prepare(request)
+        await anyio.sleep_forever()
+        return answer
+
+    async def picture(request: web.Request) -> web.Response:
+        return web.Response(body=b"\x89PNG", content_type="image/png")
+
+    async with served(large=large, packed=packed, slow=slow, picture=picture) as url:
+        pages = Pages(inside=True, limits=Limits(size=1_000, seconds=30))
+        assert "larger than 1,000 bytes" in await refused(pages, f"{url}/large")
+        assert "larger than 1,000 bytes" in await refused(pages, f"{url}/packed")
+        assert "no text but image/png" in await refused(pages, f"{url}/picture")
+        hasty = Pages(inside=True, limits=Limits(seconds=0.2))
+        assert "longer than 0.2 seconds" in await refused(hasty, f"{url}/slow")
+
+
+async def test_other_letters_than_ours() -> None:
+    async def latin(request: web.Request) -> web.Response:
+        body = '<meta charset="iso-8859-1"><p>Café'.encode("latin-1")
+        return web.Response(body=body, headers={"Content-Type": "text/html"})
+
+    async def nonsense(request: web.Request) -> web.Response:
+        return web.Response(body=b"\xff ok", headers={"Content-Type": "text/plain; charset=what"})
+
+    async with served(latin=latin, nonsense=nonsense) as url:
+        assert await Pages(inside=True).read(f"{url}/latin") == "Café"
+        assert await Pages(inside=True).read(f"{url}/nonsense") == "� ok"
+
+
+async def test_a_page_in_a_question_is_somebody_elses_words(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("the ferry leaves at noon from the old harbour")
+    scope = Scope(profile="default", session="s1", run="", workspace=str(tmp_path))
+    async with served(page=page) as url:
+        with Door() as door:
+            references = References(
+                Sources(
+                    places=Places(tmp_path / "home", []),
+                    sandbox=LocalSandbox(door),
+                    git=None,
+                    path="",
+                    redact=str,
+                    inside=True,
+                )
+            )
+            asked = f"Sum up @url:{url}/page and @file:notes.md and @url:{url}/none please."
+            parts = await references.expand([Text(asked)], scope)
+    question = User("u", parts)
+    files, pages = attached(question)
+    assert (own_text(question), files.strange, pages.strange) == (asked, False, True)
+    assert "old harbour" in files.text
+    assert "not attached: the server answered 404" in files.text
+    assert "leaves at noon" in pages.text
+    found = sources_for("The ferry leaves at noon.", [question], {})
+    assert (found.strangers, found.read) == (("a page attached",), ("a file attached",))
+    assert "a page attached" in found.repeated
+    strangers = Strangers({})
+    strangers.hear(User("v", (Text("hello"), parts[1])))
+    assert not strangers.heard
+    strangers.hear(question)
+    assert strangers.heard

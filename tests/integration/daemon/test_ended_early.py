@@ -1,0 +1,39 @@
+"""A gateway that is told to end while it starts ends, as it was told to, and leaves no trace."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hermes.config.home import home_of
+from hermes.daemon.lock import who_holds
+from hermes.daemon.options import ExitCode
+from processes import PATIENCE
+
+TESTS = str(Path(__file__).parents[2])
+MOMENTS = ["deaf", "never", *(str(4**power) for power in range(8))]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGUSR1, ExitCode.RESTART)],
+)
+def test_at_any_moment_of_its_start(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    words = [sys.executable, "-m", "hesitant", str(tmp_path), number.name, *MOMENTS]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": TESTS}
+    ran = subprocess.run(
+        words, env=env, capture_output=True, text=True, timeout=2 * PATIENCE, check=False
+    )
+    assert ran.stdout.splitlines() == [f"{moment} {int(code)}" for moment in MOMENTS], ran.stderr
+    for moment in MOMENTS:
+        home = home_of(tmp_path / moment, "default")
+        state = msgspec.json.decode(home.gateway_state.read_bytes())
+        assert (who_holds(home), home.gateway_pid.exists()) == (None, False)
+        assert state["gateway_state"] == "running", "so that it is started again"
+        assert state["active_agents"] == 0
+        assert (home.path / ".clean_shutdown").exists()
+        assert not (home.path / "gateway.sock").exists()

@@ -1,0 +1,169 @@
+"""The smallest model in a real engine: it speaks, chooses, stops, crashes, and dies with us."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from engines import model_of, running_engine, tiny  # noqa: F401 - a fixture
+from hermes.models.embedded.catalogue import Weights, weights_named
+from hermes.models.embedded.engine import Engine, Patience
+from hermes.models.embedded.place import Place
+from hermes.models.embedded.small import small_profile, small_prompt
+from hermes.ports.model import Model, Request
+from hermes.schema.errors import NotRunning, Unreachable
+from hermes.schema.events import TextDelta
+from hermes.schema.messages import Assistant, Stop, Text, User
+from hermes.testing.contracts.model import Heard, listen
+from hermes.tools.lazily import known_specs
+from processes import PATIENCE
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+TOOLS = [known_specs()[name] for name in sorted(small_profile().tools)]
+HELLO = User("u1", (Text("Which files are here?"),))
+LONG = Request("Tell long stories.", [User("u2", (Text("Tell me a very long story."),))])
+
+
+def choosing(*more: Assistant | User, output: int = 48) -> Request:
+    return Request(small_prompt(), [HELLO, *more], TOOLS, max_output=output)
+
+
+def cpu_of(pid: int) -> int:
+    """Ticks it has used so far; -1 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return -1
+    return -1 if fields[0] == "Z" else int(fields[11]) + int(fields[12])
+
+
+async def until_still(pid: int) -> None:
+    """Until it has used no processor for a while."""
+    with anyio.fail_after(PATIENCE):
+        before, still = cpu_of(pid), 0
+        while still < 5:
+            await anyio.sleep(0.1)
+            now = cpu_of(pid)
+            still = still + 1 if now == before else 0
+            before = now
+
+
+async def until(true: Callable[[], bool]) -> None:
+    with anyio.fail_after(PATIENCE):
+        while not true():  # noqa: ASYNC110 - what another process does sets no event
+            await anyio.sleep(0.05)
+
+
+async def until_gone(pid: int) -> None:
+    await until(lambda: cpu_of(pid) < 0)
+
+
+async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, Place]) -> None:  # noqa: F811
+    async with running_engine() as engine:
+        model = model_of(engine, *tiny)
+        answer = (await listen(model, choosing())).answer
+        if answer.calls and answer.stop is Stop.TOOLS:
+            (call,) = answer.calls
+            assert call.name in small_profile().tools
+            assert not call.broken
+            assert isinstance(msgspec.json.decode(call.args), dict)
+        else:
+            assert answer.text or answer.stop is Stop.LENGTH
+        assert 0 < answer.usage.input <= 400
+        again = (await listen(model, choosing(answer, User("u3", (Text("And now?"),))))).answer
+        assert again.usage.cache_read >= 150
+
+        heard = Heard()
+        async with model.stream(LONG) as chunks:
+            async for chunk in chunks:
+                heard.chunks.append(chunk)
+                if len([one for one in heard.chunks if isinstance(one, TextDelta)]) == 3:
+                    break
+        assert heard.text
+        await until_still(engine.pid)
+        assert engine.started == 1
+
+
+async def killed_in_mid_answer(model: Model, engine: Engine) -> None:
+    async with model.stream(LONG) as chunks:
+        async for chunk in chunks:
+            if isinstance(chunk, TextDelta):
+                assert engine.pid > 1
+                os.kill(engine.pid, signal.SIGKILL)
+                break
+        async for _ in chunks:
+            pass
+
+
+async def test_a_crash_is_told_and_the_next_question_starts_anew(
+    tiny: tuple[Weights, Place],  # noqa: F811
+) -> None:
+    async with running_engine(Patience(idle=0.5)) as engine:
+        model = model_of(engine, *tiny)
+        with pytest.raises(Unreachable) as caught:
+            await killed_in_mid_answer(model, engine)
+        assert "ended in mid-answer: signal 9" in str(caught.value)
+        assert caught.value.retryable
+        assert caught.value.hint
+
+        short = Request("", [HELLO], max_output=2)
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(listen, model, short)
+        assert engine.started == 2
+        pid = engine.pid
+        await until(lambda: not engine.pid)
+        await until_gone(pid)
+
+
+async def test_weights_that_cannot_be_loaded(tiny: tuple[Weights, Place], tmp_path: Path) -> None:  # noqa: F811
+    weights, place = tiny
+    broken = Place(tmp_path)
+    (tmp_path / place.engine.name).symlink_to(place.engine)
+    with broken.weights(weights).open("wb") as file:
+        file.truncate(weights.size)
+    async with running_engine() as engine:
+        with pytest.raises(Unreachable) as caught:
+            await listen(model_of(engine, weights, broken))
+        assert "ended before it was ready" in str(caught.value)
+        with pytest.raises(NotRunning) as missing:
+            await listen(model_of(engine, weights_named("qwen2.5-coder-0.5b"), broken))
+        assert "hermes setup --local" in missing.value.hint
+
+
+OWNER = """
+import anyio, sys
+sys.path.insert(0, sys.argv[1])
+from engines import model_of, running_engine, smallest
+from hermes.ports.model import Request
+from hermes.schema.messages import Text, User
+
+async def main(weights, place):
+    async with running_engine() as engine:
+        asked = Request("", [User("u", (Text("Tell me a very long story."),))])
+        async with model_of(engine, weights, place).stream(asked) as chunks:
+            async for _ in chunks:
+                print(engine.pid, flush=True)
+
+anyio.run(main, *smallest())
+"""
+
+
+async def test_it_dies_with_its_owner(tiny: tuple[Weights, Place]) -> None:  # noqa: F811
+    tests = str(Path(__file__).parents[2])
+    with subprocess.Popen(  # noqa: ASYNC220 - it must not be ours to end
+        [sys.executable, "-c", OWNER, tests], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        try:
+            pid = int(await anyio.to_thread.run_sync(owner.stdout.readline))
+        finally:
+            owner.kill()
+        await until_gone(pid)

@@ -1,0 +1,166 @@
+"""The embedded model keeps the contract of models: when it chooses, and when it just talks."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Raw, structs
+
+from engines import model_of
+from hermes.models.embedded.catalogue import Weights, weights_named
+from hermes.models.embedded.engine import Ear, Running
+from hermes.models.embedded.place import Place
+from hermes.ports.model import Chunk, Model, Request
+from hermes.schema.errors import (
+    BadRequest,
+    ContextTooLong,
+    ModelNotFound,
+    OutOfCredit,
+    Overloaded,
+    PolicyRefused,
+    RateLimited,
+    Unauthorized,
+)
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User
+from hermes.schema.tools import ToolSpec
+from hermes.testing.contracts.model import ModelContract, Played, listen
+from hermes.testing.mock_openai import Call, Fault, MockServer, Reply, Script, Spent, serve
+
+NAMED = {
+    Unauthorized: "unauthorized",
+    OutOfCredit: "out_of_credit",
+    RateLimited: "rate_limited",
+    Overloaded: "overloaded",
+    ContextTooLong: "context_too_long",
+    PolicyRefused: "policy",
+    ModelNotFound: "model_not_found",
+    BadRequest: "bad_request",
+}
+FINISHES = {
+    Stop.END: "stop",
+    Stop.TOOLS: "stop",
+    Stop.LENGTH: "length",
+    Stop.REFUSED: "content_filter",
+}
+LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "string"}}})
+CHUNK = 3
+
+
+class Standing:
+    """An engine that listens already, at the address of a mock."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @asynccontextmanager
+    async def turn(self, weights: Weights, place: Place) -> AsyncGenerator[Running]:
+        running = Running(weights)
+        running.ear = Ear(self._url, "token")
+        yield running
+
+
+class Asking:
+    """The same model, asked with a tool each time."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.name, self.provider, self.window = model.name, model.provider, model.window
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
+        return self._model.stream(structs.replace(request, tools=[LOOK]))
+
+
+def chosen(played: Played) -> str:
+    """As the grammar would have it written."""
+    words = "".join(played.text)
+    objects = [json.dumps({"reply": words}, ensure_ascii=False)] if words else []
+    objects += [
+        f'{{"tool": "{name}", "id": "{identity}", "args": {args}}}'
+        for identity, name, args in played.calls
+    ]
+    return "\n".join(objects)
+
+
+class ChoosingRig:
+    server: MockServer
+
+    @asynccontextmanager
+    async def playing(self, *answers: Played) -> AsyncIterator[Model]:
+        async with serve(Script(replies=[self.reply(one) for one in answers])) as self.server:
+            place = Place(Path("/nowhere"))
+            model = model_of(Standing(self.server.url), weights_named("smollm2-135m"), place)
+            yield self.asked(model)
+
+    def asked(self, model: Model) -> Model:
+        return Asking(model)
+
+    def reply(self, played: Played) -> Reply:
+        usage = played.usage
+        written = chosen(played)
+        return Reply(
+            text=written,
+            reasoning="".join(played.thought),
+            finish=FINISHES[played.stop],
+            usage=Spent(usage.input, usage.output, usage.cache_read, usage.reasoning),
+            chunk=CHUNK,
+            fault=fault(played, written),
+        )
+
+    async def saw_us_leave(self) -> bool:
+        last = self.server.requests[-1]
+        with anyio.fail_after(60):
+            await last.ended.wait()
+        return not last.completed
+
+
+class TalkingRig(ChoosingRig):
+    def asked(self, model: Model) -> Model:
+        return model
+
+    def reply(self, played: Played) -> Reply:
+        words = "".join(played.text)
+        calls = [Call(name, args, identity) for identity, name, args in played.calls]
+        plain = super().reply(played)
+        plain.text, plain.calls, plain.fault = words, calls, fault(played, words)
+        return plain
+
+
+def fault(played: Played, written: str) -> Fault | None:
+    if played.error:
+        return Fault("status", named=NAMED[played.error])
+    chunks = -(-len(written) // CHUNK)
+    if played.hangs:
+        return Fault("hang", after=chunks)
+    return Fault("cut", after=chunks) if played.breaks else None
+
+
+class TestChoosing(ModelContract):
+    @pytest.fixture
+    def rig(self) -> ChoosingRig:
+        return ChoosingRig()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("failed", "asked"), [(False, 2), (True, 1)])
+async def test_a_call_is_not_made_twice_in_a_row(failed: bool, asked: int) -> None:
+    look = Played(calls=(("call_9", "look", '{"at": "x"}'),), stop=Stop.TOOLS)
+    rig = ChoosingRig()
+    history = [
+        User("u1", (Text("look"),)),
+        Assistant("a1", (ToolCall("call_1", "look", Raw(b'{"at": "x"}')),), Stop.TOOLS),
+        Result("r1", "call_1", (Text("it is blue"),), failed=failed),
+    ]
+    async with rig.playing(look, Played(text=("It is blue.",))) as model:
+        heard = await listen(model, Request("", history))
+    assert len(rig.server.requests) == asked
+    assert heard.answer.text == ("" if failed else "It is blue.")
+    assert [call.name for call in heard.answer.calls] == (["look"] if failed else [])
+
+
+class TestTalking(ModelContract):
+    @pytest.fixture
+    def rig(self) -> TalkingRig:
+        return TalkingRig()

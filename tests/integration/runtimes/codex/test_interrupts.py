@@ -1,0 +1,111 @@
+"""A turn of codex that is spoken to, interrupted, or killed."""
+
+import os
+import signal
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from codex_talk import ENDLESS, Until, heard, interrupted, is_gone, results, runs, served, written
+from codexes import codex_pids
+from hermes.schema.events import Outcome, TextDelta, ToolStarted
+from hermes.schema.messages import Assistant, Stop, Text, User, text_of
+from hermes.testing.mock_openai import Fault, Reply, Rule, Script
+from processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_interrupt_keeps_half_an_answer(tmp_path: Path, program: str) -> None:
+    long = Reply(text="half of it " * 50, pace=0.05)
+    async with served(Script(default=long), tmp_path, program) as (model, house):
+        await interrupted(house, partial(heard, house, TextDelta))
+        assert house.ended is not None
+        assert house.ended.outcome is Outcome.CANCELLED
+        model.script.default = Reply(text="well")
+        assert await house.ask("and now?") is Outcome.DONE
+        assert house.service.started == 1
+    half = house.said[1]
+    assert isinstance(half, Assistant)
+    assert half.stop is Stop.CANCELLED
+    assert half.text.startswith("half")
+    assert "half of" in model.requests[-1].body.decode()
+
+
+async def test_an_interrupt_ends_the_command(tmp_path: Path, program: str) -> None:
+    async with served(runs(ENDLESS), tmp_path, program) as (_, house):
+        await interrupted(house, partial(heard, house, ToolStarted))
+        pid = int(await written(tmp_path / "work" / "pid"))
+        assert await is_gone(pid)
+        assert house.service.started == 1
+    (result,) = results(house.said)
+    assert result.failed
+    assert "outcome is unknown" in text_of(result)
+
+
+async def test_a_word_in_between_is_heard(tmp_path: Path, program: str) -> None:
+    script = Script(
+        rules=[
+            Rule(contains="stop at ten", steps=[Reply(text="stopped at ten")]),
+            Rule(contains="go", steps=[Reply(text="one two three " * 10, pace=0.05)]),
+        ]
+    )
+    word = User("msg_word", (Text("stop at ten"),))
+    until, given = Until(TextDelta), [word]
+
+    async def meanwhile() -> Sequence[User]:
+        await checkpoint()
+        return [given.pop()] if until.seen.is_set() and given else ()
+
+    async with served(script, tmp_path, program) as (_, house):
+        with anyio.fail_after(PATIENCE):
+            outcome = await house.ask("go", meanwhile=meanwhile, listen=until)
+    assert outcome is Outcome.DONE, house.ended
+    assert word in house.said
+    assert text_of(house.said[-1]) == "stopped at ten"
+    assert house.said.count(word) == 1
+
+
+async def test_words_that_codex_did_not_read_are_not_lost(tmp_path: Path, program: str) -> None:
+    word = User("msg_word", (Text("one more thing"),))
+    given = [word]
+
+    async def meanwhile() -> Sequence[User]:
+        await checkpoint()
+        return [given.pop()] if given else ()
+
+    fault = Fault("status", status=500, body='{"error":{"message":"the model burns"}}')
+    slow = Reply(first_byte=1.0, fault=fault)
+    async with served(Script(default=slow), tmp_path, program) as (_, house):
+        with anyio.fail_after(PATIENCE):
+            assert await house.ask("go", meanwhile=meanwhile) is Outcome.FAILED
+    assert house.said.count(word) == 1
+
+
+async def test_killed_in_mid_turn_it_is_started_again(tmp_path: Path, program: str) -> None:
+    long = Reply(text="half of it " * 50, pace=0.05)
+    async with served(Script(default=long), tmp_path, program) as (model, house):
+        until = Until(TextDelta)
+
+        async def kill() -> None:
+            await until.seen.wait()
+            for pid in codex_pids(tmp_path):
+                os.kill(pid, signal.SIGKILL)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(kill)
+            await house.ask("go", listen=until)
+        assert house.ended is not None
+        assert house.ended.outcome is Outcome.FAILED
+        assert "/codex-runtime auto" in house.ended.reason
+        model.script.default = Reply(text="alive")
+        assert await house.ask("and now?") is Outcome.DONE, house.ended
+        assert house.service.started == 2
+    asked = model.requests[-1].body.decode()
+    assert '"go"' in asked
+    assert "half of" in asked
+    assert text_of(house.said[-1]) == "alive"

@@ -1,0 +1,62 @@
+"""Commands of a session whose turns codex runs: branch it, shorten it."""
+
+from pathlib import Path
+
+import pytest
+
+from codex_profiles import profile
+from hermes.app.build import App
+from hermes.app.command_services import command_services
+from hermes.commands.command import Context, Told
+from hermes.commands.registry import standard_commands
+from hermes.library import collect
+from hermes.schema.errors import UsageError
+from hermes.schema.events import Outcome
+from hermes.schema.messages import Text
+from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
+
+pytestmark = pytest.mark.anyio
+
+
+async def typed(app: App, line: str) -> str:
+    context = Context(app.conversation, app.models, app, services=command_services(app))
+    reply = await standard_commands().run(context, line)
+    assert isinstance(reply, Told), reply
+    return reply.text
+
+
+async def test_a_branch_has_what_codex_knew(tmp_path: Path, program: str) -> None:
+    run = Reply(calls=[Call("exec_command", {"cmd": "echo hi"})])
+    rules = [Rule(contains="go", steps=[run, Reply(text="It says hi.")])]
+    script = Script(rules=rules, default=Reply(text="Yes."))
+    async with serve(script) as model, profile(tmp_path, model.url, program) as app:
+        await collect(app, [Text("go")])
+        trunk = app.conversation.session.id
+        await typed(app, "/branch another way")
+        # In the first branch nothing was said, so codex has no thread for it.
+        await typed(app, "/branch yet another")
+        assert app.conversation.session.id != trunk
+        answer = await collect(app, [Text("in the branch")])
+        assert answer.ended.outcome is Outcome.DONE, answer.ended
+        asked = model.requests[-1].body.decode()
+        assert '"type":"function_call_output"' in asked
+        assert asked.count("It says hi.") == 1
+
+
+async def test_compress_has_codex_shorten_its_thread(tmp_path: Path, program: str) -> None:
+    script = Script(default=Reply(text="I will remember."))
+    async with serve(script) as model, profile(tmp_path, model.url, program) as app:
+        await collect(app, [Text("the word is swordfish")])
+        model.script.default = Reply(text="The word was swordfish.")
+        told = await typed(app, "/compress")
+        assert "Codex has shortened what it remembers: about 15 tokens became" in told
+        (use,) = await app.conversation.usage()
+        assert (use.calls, use.usage.input, use.usage.output) == (2, 20, 10)
+        answer = await collect(app, [Text("which word?")])
+        assert answer.ended.outcome is Outcome.DONE, answer.ended
+        asked = model.requests[-1].body.decode()
+        assert "The word was swordfish." in asked
+        assert "I will remember." not in asked
+        for line in ("/compress --preview", "/compress here 2", "/compress the colours"):
+            with pytest.raises(UsageError, match="chooses by itself what stays"):
+                await typed(app, line)

@@ -1,0 +1,43 @@
+"""Exit codes above 128: who was killed, and who only said so."""
+
+from pathlib import Path
+
+import pytest
+
+from small_profile import answered, asking, call, profile
+
+pytestmark = pytest.mark.anyio
+
+OWN, KILLED, UNKNOWN = "the shell ended by itself", "killed", "or it chose this code"
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "local"])
+async def test_who_ends_by_itself_is_told_apart_from_who_is_killed(
+    tmp_path: Path, backend: str
+) -> None:
+    expected = {
+        "exit 130": (130, OWN),
+        "exit 137": (137, OWN),
+        "sh -c 'exit 143'": (143, OWN),
+        "kill -9 $$": (137, KILLED),
+        "kill -TERM $$; sleep 60": (143, "ended from outside"),
+        "sh -c 'kill -9 $$'": (137, OWN),
+        "exec sh -c 'exit 130'": (130, UNKNOWN if backend == "bubblewrap" else OWN),
+        "exit 200": (200, ""),
+        "exit 3": (3, ""),
+    }
+    async with profile(tmp_path, f"terminal:\n  backend: {backend}\n") as app:
+        for command, (code, told) in expected.items():
+            done = answered(await call(app, asking(tmp_path), "terminal", command=command))
+            meant = str(done.get("exit_code_meaning", ""))
+            assert done["exit_code"] == code, command
+            assert meant.startswith(told) or (told == UNKNOWN and meant.endswith(told)), command
+            assert bool(meant) == bool(told), command
+
+
+@pytest.mark.parametrize("pty", [False, True])
+async def test_at_a_terminal_too(tmp_path: Path, *, pty: bool) -> None:
+    async with profile(tmp_path, "terminal:\n  backend: bubblewrap\n") as app:
+        for command, told in (("exit 130", OWN), ("kill -9 $$", KILLED)):
+            output = await call(app, asking(tmp_path), "terminal", command=command, pty=pty)
+            assert str(answered(output)["exit_code_meaning"]).startswith(told)

@@ -1,0 +1,85 @@
+"""Calls that are carried by another call."""
+
+import pytest
+from msgspec import Raw, structs
+
+from hermes.agent.bridge import meant
+from hermes.ports.tool import ToolContext
+from hermes.schema.events import ToolStarted
+from hermes.schema.messages import Assistant, Result, ToolCall, text_of
+from hermes.schema.tools import BRIDGE, Effect
+from hermes.testing.scripted import says
+from workbench import FakeTool, answer, call, run_script
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = {name: FakeTool(name) for name in (BRIDGE, "look")}
+
+
+def carried(args: bytes) -> ToolCall:
+    return meant(ToolCall("c1", BRIDGE, Raw(args)), TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("written", "args"),
+    [
+        (b'{"name":"look","arguments":{"at": 1}}', b'{"at": 1}'),
+        (b'{"name":"look","arguments":"{\\"at\\": 1}"}', b'{"at": 1}'),
+        (b'{"name":"look","arguments":null}', b"{}"),
+        (b'{"name":"look","arguments":""}', b"{}"),
+        (b'{"name":"look"}', b"{}"),
+        (b'{"name":"look","arguments":[1]}', b"[1]"),
+    ],
+)
+def test_the_call_inside_is_the_one_that_is_meant(written: bytes, args: bytes) -> None:
+    found = carried(written)
+    assert (found.id, found.name, bytes(found.args)) == ("c1", "look", args)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [b'{"name":"nothing"}', b'{"name":"tool_call"}', b'{"name":1}', b"{}", b"[]", b'"look"'],
+)
+def test_what_carries_nothing_stays_itself(written: bytes) -> None:
+    assert carried(written).name == BRIDGE
+
+
+def test_without_the_bridge_nothing_is_taken_out() -> None:
+    asked = call(BRIDGE, name="look")
+    assert meant(asked, {"look": FakeTool("look")}) is asked
+
+
+async def test_a_turn_runs_and_tells_what_is_meant_and_keeps_what_was_written() -> None:
+    act, bridge = FakeTool("act", effect=Effect.OUTSIDE), FakeTool(BRIDGE)
+    asked = call(BRIDGE, name="act", arguments={"at": 1})
+    model, ear = await run_script([answer(asked)], says("Done."), tools=[act, bridge])
+    assert act.asked == [{"at": 1}]
+    assert bridge.asked == []
+    started = [event for event in ear.events if isinstance(event, ToolStarted)]
+    assert [(one.call.id, one.call.name, one.effect) for one in started] == [
+        (asked.id, "act", Effect.OUTSIDE)
+    ]
+    said = model.requests[1].messages[1]
+    assert isinstance(said, Assistant)
+    assert said.calls == [asked]
+
+
+async def test_words_of_strangers_are_heard_through_it() -> None:
+    heard: list[bool] = []
+
+    async def listens(args: dict[str, object], ctx: ToolContext) -> str:
+        heard.append(ctx.foreign)
+        return "heard"
+
+    page = FakeTool("page")
+    page.spec = structs.replace(page.spec, foreign=True)
+    tools = [page, FakeTool(BRIDGE), FakeTool("listen", listens)]
+    _, ear = await run_script(
+        [answer(call("listen"))],
+        [answer(call(BRIDGE, name="page"))],
+        [answer(call("listen"))],
+        says("Done."),
+        tools=tools,
+    )
+    assert heard == [False, True]
+    assert all(isinstance(one, Result) and text_of(one) for one in ear.results)

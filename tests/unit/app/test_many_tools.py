@@ -1,0 +1,131 @@
+"""A profile with two hundred tools of servers: small requests, and every tool within reach."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from hermes.agent.plan import Plan
+from hermes.agent.turn import run_turn
+from hermes.app.build import App
+from hermes.models.profile import Profile
+from hermes.models.wire.chat_request import ChatRequestCodec
+from hermes.ports.counsel import Reaching, Wish
+from hermes.ports.tool import Output, ToolContext
+from hermes.schema.events import Outcome, ToolStarted
+from hermes.schema.messages import text_of
+from hermes.schema.scope import Role, Scope
+from hermes.schema.sessions import Session
+from hermes.schema.tools import Effect
+from hermes.testing.scripted import ScriptedModel, Step, says
+from many_tools import many_specs
+from small_profile import profile
+from workbench import Ear, FakeTool, answer, call, user
+
+pytestmark = pytest.mark.anyio
+
+
+async def _asks(args: dict[str, object], ctx: ToolContext) -> str | Output:
+    """What a tool with an outside effect does before it acts."""
+    wish = Wish(tool="far", action=f"far {args}", reaching=Reaching.BEYOND)
+    ruling = await ctx.ask(wish)
+    return Output.text("Done.") if ruling.allowed else Output.text(ruling.why, failed=True)
+
+
+def many() -> dict[str, FakeTool]:
+    tools: dict[str, FakeTool] = {}
+    for spec in many_specs():
+        tool = FakeTool(spec.name, _asks if spec.effect is Effect.OUTSIDE else _reads)
+        tool.spec = spec
+        tools[spec.name] = tool
+    return tools
+
+
+async def _reads(args: dict[str, object], ctx: ToolContext) -> str:
+    return "It will rain."
+
+
+def scope_in(root: Path, **more: object) -> Scope:
+    scope = Scope(profile="default", session="s1", run="r1", workspace=str(root / "work"))
+    return structs.replace(scope, source="cli", **more)
+
+
+async def planned(app: App, scope: Scope, *scripts: Sequence[Step]) -> tuple[Plan, ScriptedModel]:
+    session = Session(id="s1", started_at=app.clock.now(), cwd=scope.workspace)
+    plan = await app.planner.plan(session, scope, [])
+    assert isinstance(plan, Plan)
+    model = ScriptedModel(*scripts)
+    return structs.replace(plan, model=model, counsel=app.approvals), model
+
+
+def body(model: ScriptedModel, number: int = 0) -> bytes:
+    return ChatRequestCodec("mock", "openai", Profile()).body(model.requests[number])
+
+
+async def test_the_request_for_hi_stays_small(tmp_path: Path) -> None:
+    async with profile(tmp_path) as app:
+        app.toolbox.join(list(many().values()))
+        plan, model = await planned(app, scope_in(tmp_path), says("Hello."))
+        assert await run_turn(plan, [user("hi")], Ear()) is Outcome.DONE
+        assert len(body(model)) <= 16_000
+        assert len(app.planner.offered(scope_in(tmp_path))) > 200
+
+
+async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> None:
+    tools = many()
+    async with profile(tmp_path) as app:
+        app.toolbox.join(list(tools.values()))
+        found = call("tool_search", query="delete a calendar event")
+        wanted = call("tool_call", name="calendar_delete_event", arguments={"id": "e1"})
+        scripts = [answer(found)], [answer(wanted)], says("Done.")
+        plan, model = await planned(app, scope_in(tmp_path), *scripts)
+        ear = Ear()
+        await run_turn(plan, [user("hi")], ear)
+        assert '"calendar_delete_event"' in text_of(ear.results[0])
+        assert tools["calendar_delete_event"].asked == [{"id": "e1"}]
+        assert ear.results[1].failed
+        assert "nobody can be asked here" in text_of(ear.results[1])
+        started = [event for event in ear.events if isinstance(event, ToolStarted)]
+        assert [(one.call.name, one.effect) for one in started] == [
+            ("tool_search", Effect.READ),
+            ("calendar_delete_event", Effect.OUTSIDE),
+        ]
+        assert model.requests[0].tools == model.requests[2].tools
+        free, _ = await planned(app, scope_in(tmp_path, yolo=True), *scripts)
+        allowed = Ear()
+        await run_turn(free, [user("hi")], allowed)
+        assert [result.failed for result in allowed.results] == [False, False]
+
+
+async def test_a_tool_that_is_not_listed_can_be_called_by_its_name(tmp_path: Path) -> None:
+    async with profile(tmp_path) as app:
+        app.toolbox.join(list(many().values()))
+        script = [answer(call("weather_forecast"))], says("Rain.")
+        plan, _ = await planned(app, scope_in(tmp_path), *script)
+        ear = Ear()
+        await run_turn(plan, [user("hi")], ear)
+        assert text_of(ear.results[0]) == "It will rain."
+
+
+async def test_guests_find_only_what_they_may_use(tmp_path: Path) -> None:
+    async with profile(tmp_path) as app:
+        app.toolbox.join(list(many().values()))
+        script = [answer(call("tool_call", name="bank_create_transfer"))], says("No.")
+        plan, _ = await planned(app, scope_in(tmp_path, role=Role.GUEST), *script)
+        ear = Ear()
+        await run_turn(plan, [user("hi")], ear)
+        assert "bank_create_transfer" not in plan.tools
+        assert "no tool named" in text_of(ear.results[0])
+
+
+async def test_the_settings_decide(tmp_path: Path) -> None:
+    off = "tools:\n  tool_search:\n    enabled: false\nagent:\n  disabled_toolsets: [bank]\n"
+    async with profile(tmp_path, off) as app:
+        app.toolbox.join(list(many().values()))
+        plan, model = await planned(app, scope_in(tmp_path), says("Hello."))
+        await run_turn(plan, [user("hi")], Ear())
+        names = {spec.name for spec in model.requests[0].tools}
+        assert "weather_forecast" in names
+        assert "tool_search" not in names
+        assert "bank_get_account" not in plan.tools

@@ -1,0 +1,45 @@
+"""A member's question finds the owner's home channel, as the settings name it."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from hermes.gateway.letters import outbox, topic_of
+from hermes.schema.scope import Address, Scope
+from small_profile import asking, profile
+
+pytestmark = pytest.mark.anyio
+
+HOMES = "platforms:\n  telegram:\n    home_channel: '42'\n  discord:\n    home_channel: '7'\n"
+
+
+def at(root: Path, channel: str) -> Scope:
+    return structs.replace(asking(root, channel), address=Address(channel, "1"))
+
+
+async def test_the_home_of_the_same_platform_or_else_another(tmp_path: Path) -> None:
+    async with profile(tmp_path, HOMES) as app:
+        assert app.outgoing.home_of(at(tmp_path, "discord")) == Address("discord", "7")
+        assert app.outgoing.home_of(at(tmp_path, "telegram")) == Address("telegram", "42")
+        assert app.outgoing.home_of(at(tmp_path, "slack")) is not None
+
+
+async def test_nobody_is_at_home_where_none_is_named(tmp_path: Path) -> None:
+    async with profile(tmp_path) as app:
+        assert app.outgoing.home_of(at(tmp_path, "telegram")) is None
+
+
+async def test_what_is_carried_lies_in_the_outbox_once(tmp_path: Path) -> None:
+    heard: list[Address] = []
+    async with profile(tmp_path, HOMES) as app:
+        app.outgoing.is_delivered_by(heard.append)
+        for _ in range(2):
+            await app.outgoing.carry("ask_1:carried", Address("telegram", "42"), "May I?")
+        home = Address("telegram", "42")
+        rows = await app.store.lanes.claim(
+            outbox("telegram"), topic_of(home), "me", timedelta(minutes=1), 10
+        )
+        assert [row.key for row in rows] == ["ask_1:carried"]
+        assert heard == [home] * 2

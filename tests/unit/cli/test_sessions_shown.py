@@ -1,0 +1,202 @@
+"""`hermes sessions` that look: list, show, search, on a real database."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hermes.cli.export.plain import width_of
+from hermes.kit.errors import UsageError
+from hermes.ports.store import OpenSession
+from hermes.schema.errors import NotFound
+from hermes.schema.sessions import Session
+from past_sessions import NASTY, NOON, talk, work
+from sessions_cli import Cli
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path / "home")
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("search", "x"), ("stats",), ("optimize",), ("prune", "--source", "x")]
+)
+def test_looking_at_an_empty_home_creates_nothing(cli: Cli, words: tuple[str, ...]) -> None:
+    ran = cli(*words)
+    assert (ran.code, ran.out, ran.err) == (0, "", "There are no sessions yet.\n")
+    assert not cli.home.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "x"),
+        ("export", "x"),
+        ("export", "--all"),
+        ("rename", "x", "y"),
+        ("delete", "x"),
+        ("backup", "copy.db"),
+    ],
+)
+def test_a_session_of_an_empty_home_is_not_found(cli: Cli, words: tuple[str, ...]) -> None:
+    with pytest.raises(NotFound, match="There are no sessions yet"):
+        cli(*words)
+    assert not cli.home.exists()
+
+
+def test_the_list_has_the_last_used_first(cli: Cli) -> None:
+    cli.keep(
+        *talk("20260131_000001_aaaaaa", at=NOON - timedelta(days=40), title="Old but busy"),
+        *talk("20260131_000002_bbbbbb", at=NOON, words=["What is\nthis?", "A test."]),
+        *talk("20260131_000003_cccccc", at=NOON - timedelta(days=1), words=(), source="telegram"),
+    )
+    ran = cli("list")
+    header, *rows = ran.lines
+    assert header.split() == ["ID", "LAST", "USED", "SOURCE", "MSGS", "TITLE"]
+    assert [row.split()[0][-6:] for row in rows] == ["bbbbbb", "cccccc", "aaaaaa"]
+    assert "(2 h ago)" in rows[0]
+    assert rows[0].endswith("2  “What is this?”")
+    assert rows[1].endswith("telegram     0  -")
+    assert rows[2].endswith("Old but busy")
+
+
+def test_marks_choose_among_sessions(cli: Cli, tmp_path: Path) -> None:
+    cli.keep(
+        *talk("a", at=NOON - timedelta(days=50), title="Alpha 100%", source="telegram"),
+        *talk("b", at=NOON - timedelta(days=20), model="big", words=["x"] * 6),
+        *talk("c", at=NOON - timedelta(hours=1), cwd=str(tmp_path)),
+    )
+
+    def chosen(*words: str) -> str:
+        return "".join(document["id"] for document in cli("list", "--json", *words).documents)
+
+    assert chosen() == "cba"
+    assert chosen("-n", "2") == "cb"
+    assert chosen("--source", "telegram") == "a"
+    assert chosen("--model", "big") == "b"
+    assert chosen("--title", "100%") == "a"
+    assert chosen("--cwd", f"{tmp_path}/../{tmp_path.name}") == "c"
+    assert chosen("--since", "30d") == "cb"
+    assert chosen("--since", "30d", "--before", "7d") == "b"
+    assert chosen("--older-than", "30d") == "a"
+    assert chosen("--min-messages", "3") == "b"
+    assert chosen("--max-messages", "5") == "ca"
+    assert cli("list", "--source", "nowhere").err == "No session fits.\n"
+
+
+def test_an_old_session_that_is_still_used_is_not_old(cli: Cli) -> None:
+    late = [*talk("busy", at=NOON - timedelta(days=99), words=["x"] * 2)]
+    cli.keep(*late[:-1], type(late[-1])("busy", "r", late[-1].message, NOON))
+    assert cli("list", "--older-than", "90d").err == "No session fits.\n"
+    assert "nothing would go" in cli("prune", "--older-than", "90d", "--yes").err
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
+def test_the_list_fits_the_terminal_whatever_the_titles_are(cli: Cli, columns: int) -> None:
+    cli.keep(
+        *talk("20260131_000001_aaaaaa", title=NASTY * 5),
+        *talk("20260131_000002_bbbbbb", words=["日本語のとても長いタイトル" * 9]),
+        *talk("20260131_000003_cccccc", words=["مرحبا بالعالم " * 20], source="x" * 300),
+    )
+    ran = cli("list", columns=columns)
+    assert len(ran.lines) == 4
+    for line in ran.lines[1:]:
+        assert width_of(line) <= columns
+        assert "\x1b" not in line
+        assert "\u202e" not in line
+
+
+def test_a_hint_says_that_there_is_more(cli: Cli) -> None:
+    cli.keep(*(write for n in range(5) for write in talk(f"s{n}")))
+    assert cli("list", "-n", "4").err == "There are more; `-n 8` shows them.\n"
+    assert cli("list", "-n", "5").err == ""
+
+
+def test_show_prints_a_readable_transcript(cli: Cli) -> None:
+    cli.keep(*work("20260131_000001_aaaaaa"))
+    text = cli("show", "20260131_000001").out
+    assert "● terminal ls -la" in text
+    assert "✓ total 0 file one file two (3 lines)" in text
+    assert "✗ the arguments are not JSON" in text
+    assert "Note to Hermes" in text
+    assert "(interrupted)" in text
+    assert "[cat.png]" in text
+    assert "I should look." not in text
+    full = cli("show", "--full", "20260131_000001").out
+    assert "I should look." in full
+    assert "file two\n" in full
+    assert '{"path":' in full
+
+
+def test_show_raw_is_exact_and_show_is_harmless(cli: Cli) -> None:
+    cli.keep(*talk("s", words=[NASTY]))
+    assert cli("show", "s", "--raw").out == NASTY + "\n"
+    assert "\x1b" not in cli("show", "s").out
+    assert "␛[31mred" in cli("show", "s").out
+
+
+def test_show_json_is_the_line_of_an_export(cli: Cli) -> None:
+    cli.keep(*work("s"))
+    assert cli("show", "s", "--json").out == cli("export", "s").out
+
+
+def test_a_session_is_found_by_beginning_and_by_title(cli: Cli) -> None:
+    cli.keep(*talk("20260131_a", title="Fix the build"), *talk("20260131_b"))
+    assert cli("show", "Fix the build", "--json").documents[0]["id"] == "20260131_a"
+    assert cli("show", "20260131_b", "--json").documents[0]["id"] == "20260131_b"
+    with pytest.raises(NotFound, match="More than one"):
+        cli("show", "2026")
+    with pytest.raises(NotFound, match="There is no session"):
+        cli("show", "nothing like it")
+
+
+def test_search_shows_where_words_were_said(cli: Cli) -> None:
+    cli.keep(*talk("s1", words=["a red fish", "blue fish"], title="Fish"), *talk("s2"))
+    ran = cli("search", "fish")
+    assert ran.lines[0] == "s1  Fish"
+    assert "    a red >>>fish<<<" in ran.lines
+    only = cli("search", "fish", "--role", "assistant", "--json").documents
+    assert [(hit["session"], hit["role"], hit["snippet"]) for hit in only] == [
+        ("s1", "assistant", "blue >>>fish<<<")
+    ]
+    assert "a red \x1b[1;33mfish\x1b[0m" in cli("search", "red", "fish", columns=80).out.replace(
+        "\x1b[1;33mred\x1b[0m", "red"
+    )
+    assert cli("search", "whale").err == "Nothing was found.\n"
+    with pytest.raises(UsageError):
+        cli("search", "  ")
+
+
+def test_search_can_look_at_tools_only(cli: Cli) -> None:
+    cli.keep(*work("s"))
+    (hit,) = cli("search", "file", "two", "--role", "tool", "--json").documents
+    assert hit["role"] == "tool"
+
+
+def test_sessions_without_messages_and_odd_ids_are_shown(cli: Cli) -> None:
+    cli.keep(OpenSession(Session(id="a\x1b[31m b", started_at=NOON)))
+    assert "a␛[31m b" in cli("list").out
+    assert "Nothing was said in this session." in cli("show", "a\x1b[31m b").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "-n", "0"),
+        ("list", "-n", "x"),
+        ("list", "--since", "whenever"),
+        ("list", "--older-than", "3 moons"),
+        ("show", "x", "--json", "--raw"),
+        ("export", "x", "--format", "pdf"),
+        ("nonsense",),
+        (),
+    ],
+)
+def test_wrong_words_are_refused_by_the_parser(
+    cli: Cli, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli(*words)
+    assert caught.value.code == 2
+    assert "usage: hermes sessions" in capsys.readouterr().err

@@ -1,0 +1,129 @@
+"""`hermes sessions` that change or count: rename, delete, prune, stats, backup."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hermes.kit.errors import UsageError
+from hermes.ports.store import Meter
+from hermes.schema.errors import NotFound, SessionBusy, StoreError
+from hermes.schema.messages import Usage
+from hermes.store.sqlite import open_store
+from past_sessions import NOON, talk, work
+from sessions_cli import CLOCK, Cli
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path / "home")
+
+
+def test_rename_gives_and_takes_a_title(cli: Cli) -> None:
+    cli.keep(*talk("s"), *talk("t", title="Taken"))
+    assert cli("rename", "s", "A", "new  title").out == "s is called “A new title” now.\n"
+    assert cli("show", "A new title", "--json").documents[0]["id"] == "s"
+    assert cli("rename", "s", "").out == "s has no title now.\n"
+    with pytest.raises(StoreError, match="already called"):
+        cli("rename", "s", "Taken")
+    with pytest.raises(UsageError, match="201 characters"):
+        cli("rename", "s", "x" * 201)
+
+
+def test_delete_asks_first(cli: Cli) -> None:
+    cli.keep(*talk("s", title="Mine"), *talk("t"), *talk("u"))
+    ran = cli("delete", "Mine", "t", typed="n\n")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "  s  Mine\n  t\nDelete 2 sessions for good? [y/N] Nothing was changed.\n"
+    assert cli("delete", "s", "t", "s", typed="yes\n").out == "Deleted 2 sessions.\n"
+    assert [line["id"] for line in cli("list", "--json").documents] == ["u"]
+
+
+def test_delete_refuses_when_nobody_can_be_asked(cli: Cli) -> None:
+    cli.keep(*talk("s"))
+    with pytest.raises(UsageError, match="nobody to ask") as caught:
+        cli("delete", "s")
+    assert caught.value.exit_code == 2
+    with pytest.raises(NotFound):
+        cli("delete", "s", "unknown", "--yes")
+    assert len(cli("list", "--json").lines) == 1
+
+
+def test_a_session_with_a_running_turn_stays(cli: Cli) -> None:
+    cli.keep(*talk("s"), *talk("t"))
+
+    async def hold() -> None:
+        async with open_store(cli.database, CLOCK) as store:
+            await store.leases.hold("s", "elsewhere/boot/1/1", timedelta(hours=1))
+
+    anyio.run(hold)
+    with pytest.raises(SessionBusy):
+        cli("delete", "s", "t", "--yes")
+    ran = cli("prune", "--source", "cli", "--yes")
+    assert ran.out.endswith("Deleted 1 session.\n")
+    assert "Kept, because a turn is running: s." in ran.err
+    assert [line["id"] for line in cli("list", "--json").documents] == ["s"]
+
+
+def test_prune_says_what_would_go(cli: Cli) -> None:
+    old = [write for n in range(30) for write in talk(f"old{n:02}", at=NOON - timedelta(days=99))]
+    cli.keep(*old, *talk("new"))
+    dry = cli("prune", "--older-than", "90d", "--dry-run")
+    assert len(dry.lines) == 31
+    assert dry.err == "30 sessions with 60 messages would go.\n"
+    with pytest.raises(UsageError, match="nobody to ask"):
+        cli("prune", "--older-than", "90d")
+    asked = cli("prune", "--older-than", "90d", typed="\n")
+    assert (asked.code, len(asked.lines)) == (1, 21)
+    assert "10 of them not shown" in asked.err
+    assert cli("prune", "--older-than", "90d", "--yes").lines[-1] == "Deleted 30 sessions."
+    assert [line["id"] for line in cli("list", "--json").documents] == ["new"]
+    with pytest.raises(UsageError, match="Say which"):
+        cli("prune", "--yes")
+
+
+def test_stats_are_honest_about_prices(cli: Cli) -> None:
+    cli.keep(*work("s"), *talk("t", source="telegram"))
+    text = cli("stats").out
+    assert "2 sessions, 10 messages" in text
+    assert "price unknown" in text
+    assert "It cost $0.7500, not counting 1 model with price unknown." in text
+    (document,) = cli("stats", "--json").documents
+    assert document["sources"] == [
+        {"source": "cli", "sessions": 1, "messages": 8},
+        {"source": "telegram", "sessions": 1, "messages": 2},
+    ]
+    assert [(use["model"], use["calls"], use["cost"]) for use in document["models"]] == [
+        ("big-model", 2, 0.75),
+        ("cheap", 1, None),
+    ]
+    assert document["bytes"] > 0
+
+
+def test_stats_do_not_guess_a_price(cli: Cli) -> None:
+    cli.keep(*talk("t"))
+    assert "cost" not in cli("stats").out.lower()
+    cli.keep(Meter("t", "r", "m", "p", Usage(5, 1), None, NOON))
+    assert "What it cost is not known: price unknown for 1 model." in cli("stats").out
+    assert "$" not in cli("stats").out
+
+
+def test_a_backup_is_a_whole_database(cli: Cli, tmp_path: Path) -> None:
+    cli.keep(*talk("s"))
+    copy = Cli(tmp_path / "copy")
+    copy.home.mkdir()
+    assert cli("backup", str(copy.database)).out.startswith("Copied ")
+    assert copy("list", "--json").out == cli("list", "--json").out
+    with pytest.raises(UsageError, match="exists already"):
+        cli("backup", str(copy.database))
+    with pytest.raises(UsageError, match="There is no folder"):
+        cli("backup", str(tmp_path / "no" / "x.db"))
+
+
+def test_optimize_gives_space_back(cli: Cli) -> None:
+    cli.keep(*talk("s", words=["word " * 20_000] * 20), *talk("t"))
+    before = cli("stats", "--json").documents[0]["bytes"]
+    cli("delete", "s", "--yes")
+    assert "The database takes" in cli("optimize").out
+    assert cli("stats", "--json").documents[0]["bytes"] < before / 2

@@ -1,0 +1,188 @@
+"""/stop acts at once, on what is running and on what waits, and only on that."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from gateways import KEY, WAITS, gated, key_of, lobby, rules, until
+from hermes.gateway.actors import ActorLimits
+from hermes.gateway.desk import AT_ONCE
+from hermes.gateway.gateway import GatewayRules
+from hermes.gateway.letters import Busy, Letter, Welcome
+from hermes.ports.channel import Inbound
+from hermes.ports.tool import ToolContext
+from hermes.schema.scope import Role
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import says
+from hermes.testing.world import Fault, RoughChannel
+from talks import HANGS
+from workbench import FakeTool
+
+pytestmark = pytest.mark.anyio
+
+STOPPING = "Stopping; something that was started takes a moment to end."
+
+
+@pytest.mark.parametrize("hang", ["model", "tool", "send"])
+async def test_stop_acts_at_once(tmp_path: Path, hang: str) -> None:
+    gates, tool = gated()
+    script = WAITS if hang == "tool" else HANGS
+    clock = FakeClock()
+    channel = RoughChannel(*([Fault.HANGS] if hang == "send" else []))
+    async with lobby(tmp_path, script, tools=[tool], channel=channel, clock=clock) as one:
+        if hang == "send":
+            await one.channel.say("/help")
+            await until(lambda: channel.calls == 1)
+        await one.channel.say("work")
+        await until(lambda: len(one.model.requests) == 1)
+        if hang == "tool":
+            await gates.reached("a")
+        await one.channel.say("/stop")
+        await until(lambda: one.running() is None)
+        await one.channel.say("next")
+        if hang == "send":
+            await until(lambda: len(one.model.requests) == 2)
+            await clock.advance(60)
+            await until(lambda: clock.sleepers > 0)
+            await clock.advance(10)
+            await until(lambda: len(one.channel.seen_in("1")) == 3)
+            assert one.channel.seen_in("1")[0].startswith("(recovered) ")
+        else:
+            await until(lambda: len(one.channel.seen_in("1")) == 2)
+        assert one.channel.seen_in("1")[-2] == "Stopped."
+        assert one.channel.seen_in("1")[-1].endswith("next")
+
+
+async def test_stop_sets_aside_what_waits_and_says_so(tmp_path: Path) -> None:
+    async with lobby(tmp_path, HANGS, rules=rules(Busy.QUEUE)) as one:
+        await one.channel.say("first")
+        await until(lambda: len(one.model.requests) == 1)
+        await one.channel.say("second")
+        await one.channel.say("third")
+        await one.channel.say("/stop")
+        await until(lambda: len(one.channel.seen_in("1")) == 2)
+        assert sorted(one.channel.seen_in("1")) == [
+            "Set aside 2 waiting messages, too.",
+            "Stopped.",
+        ]
+        await one.calm()
+        assert await one.open_rows() == []
+        await one.channel.say("fourth")
+        await until(lambda: one.channel.seen_in("1")[-1] == "re: first\n\nfourth")
+
+
+async def test_stop_says_so_when_the_end_takes_longer(tmp_path: Path) -> None:
+    clock, dying, dead = FakeClock(), anyio.Event(), anyio.Event()
+
+    async def hard_to_end(args: dict[str, Any], context: ToolContext) -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                dying.set()
+                await dead.wait()
+        return ""
+
+    tool = FakeTool("wait", hard_to_end)
+    async with lobby(tmp_path, WAITS, tools=[tool], clock=clock) as one:
+        await one.channel.say("work")
+        await until(lambda: tool.now == 1)
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.channel.say, "/stop")
+            await dying.wait()
+            await until(lambda: AT_ONCE in clock.slept)
+            await clock.advance(AT_ONCE)
+        await one.sees(STOPPING)
+        dead.set()
+        await one.sees(STOPPING, "Stopped.")
+
+
+async def test_stop_without_a_run_changes_nothing(tmp_path: Path) -> None:
+    async with lobby(tmp_path) as one:
+        await one.channel.say("/stop")
+        await one.sees("Nothing is running.")
+        await one.channel.say("hello")
+        await one.sees("Nothing is running.", "re: hello")
+
+
+async def test_a_signal_for_another_run_changes_nothing(tmp_path: Path) -> None:
+    async with lobby(tmp_path, says("one", id="a1"), HANGS) as one:
+        await one.channel.say("first")
+        await until(lambda: one.running() is not None)
+        old = one.running()
+        await one.sees("one")
+        await one.calm()
+        await one.channel.say("second")
+        await until(lambda: len(one.model.requests) == 2)
+        await one.channel.say(f"/stop {old}")
+        await one.sees("one", "Nothing is running.")
+        assert one.running() not in (None, old)
+        stopped = await one.gateway.actors.stop(KEY, one.running())
+        assert stopped.run is not None
+        await one.sees("one", "Nothing is running.", "Stopped.")
+
+
+async def test_stop_reaches_what_waits_for_its_turn(tmp_path: Path) -> None:
+    limited = GatewayRules(limits=ActorLimits(turns=1), progress=False)
+    async with lobby(tmp_path, HANGS, rules=limited) as one:
+        await one.channel.say("long", chat="2")
+        await until(lambda: len(one.model.requests) == 1)
+        await one.channel.say("waits")
+        await until(lambda: one.gateway.actors.activity(KEY).waiting == 1)
+        await one.channel.say("/stop")
+        await one.sees("Stopped. Set aside 1 waiting message.")
+        await one.channel.say("/stop", chat="2")
+        await one.calm()
+        await one.channel.say("now")
+        await one.sees("Stopped. Set aside 1 waiting message.", "re: now")
+
+
+async def test_what_was_stopped_before_it_began_does_not_begin(tmp_path: Path) -> None:
+    held, asked = anyio.Event(), anyio.Event()
+
+    async def slowly(letter: Letter) -> str:
+        asked.set()
+        await held.wait()
+        return ""
+
+    async with lobby(tmp_path, refusal=slowly) as one:
+        await one.channel.say("work")
+        await asked.wait()
+        await one.channel.say("/stop")
+        await one.sees("Stopped. Set aside 1 waiting message.")
+        held.set()
+        await one.calm()
+        assert one.model.requests == []
+        assert one.channel.seen_in("1") == ["Stopped. Set aside 1 waiting message."]
+
+
+async def gated_by_sender(inbound: Inbound) -> Welcome:
+    """Everybody shares one session, and each may stop only what they have asked."""
+    stop = frozenset({"stop"})
+    return Welcome(
+        key=key_of(inbound), principal=inbound.sender, role=Role.MEMBER, commands=stop,
+        stops_others=False,
+    )  # fmt: skip
+
+
+async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> None:
+    async with lobby(tmp_path, HANGS, HANGS, door=gated_by_sender) as one:
+        await one.channel.say("work", sender="ann")
+        await until(lambda: one.running() is not None)
+        await one.channel.say("me too", sender="bob")
+        await until(lambda: one.gateway.actors.activity(KEY).waiting == 1)
+        foreign = "Nothing that you have asked is going on here."
+        await one.channel.say("/stop", sender="eve")
+        await one.sees(foreign)
+        first = one.running()
+        assert first is not None
+        await one.channel.say("/stop", sender="ann")
+        await one.sees(foreign, "Stopped.")
+        await until(lambda: one.running() not in {None, first})
+        await one.channel.say("/stop", sender="ann")
+        await one.sees(foreign, "Stopped.", foreign)
+        await one.channel.say("/stop", sender="bob")
+        await one.sees(foreign, "Stopped.", foreign, "Stopped.")
+        await one.calm()

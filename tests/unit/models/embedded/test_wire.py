@@ -1,0 +1,203 @@
+"""What is sent to a small model, and how little of it."""
+
+import json
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw
+
+from hermes.models.driver import Served
+from hermes.models.embedded.plainly import plainly
+from hermes.models.embedded.small import small_form, small_profile, small_prompt
+from hermes.models.embedded.trimming import MOST, cut, recent
+from hermes.models.embedded.wire import SmallWire, is_going_round
+from hermes.ports.model import Calling, Request
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
+from hermes.schema.tools import ToolSpec
+from hermes.tools.lazily import known_specs
+
+SERVED = Served(model="tiny", provider="embedded", window=8192, profile=small_profile())
+
+
+def offered() -> list[ToolSpec]:
+    return [known_specs()[name] for name in small_profile().tools]
+
+
+def sent(request: Request) -> dict[str, Any]:
+    return json.loads(SmallWire(SERVED, request).body(request))
+
+
+def user(text: str, number: int = 0) -> User:
+    return User(f"u{number}", (Text(text),))
+
+
+def call(name: str, args: str, number: int = 0) -> Assistant:
+    return Assistant(f"a{number}", (ToolCall(f"c{number}", name, Raw(args.encode())),), Stop.TOOLS)
+
+
+def result(text: str, number: int = 0, *, failed: bool = False) -> Result:
+    return Result(f"r{number}", f"c{number}", (Text(text),), failed=failed)
+
+
+def test_a_conversation_with_a_step() -> None:
+    history: list[Message] = [
+        user("What is in a.txt?"),
+        call("read_file", '{"path": "a.txt"}'),
+        result('{"content":"1|milk\\n2|bread","total_lines":2}'),
+    ]
+    body = sent(Request(small_prompt(), history, offered()))
+    assert body["messages"][1:] == snapshot(
+        [
+            {"role": "user", "content": "What is in a.txt?"},
+            {"role": "assistant", "content": '{"tool": "read_file", "args": {"path": "a.txt"}}'},
+            {
+                "role": "user",
+                "content": """\
+Result:
+milk
+bread
+
+What is in a.txt?
+If the result answers this, reply with the answer.\
+""",
+            },
+        ]
+    )
+    assert (body["cache_prompt"], body["temperature"]) == (True, 0.0)
+    assert "tools" not in body
+
+
+def test_the_choice_is_a_tool_or_a_reply() -> None:
+    schema = sent(Request("", [user("hi")], offered()))["response_format"]["json_schema"]["schema"]
+    first, *_, last = schema["oneOf"]
+    assert first == snapshot(
+        {
+            "type": "object",
+            "properties": {
+                "tool": {"const": "terminal"},
+                "args": {
+                    "type": "object",
+                    "properties": {"command": {"type": "string"}},
+                    "required": ["command"],
+                    "additionalProperties": False,
+                },
+            },
+            "required": ["tool", "args"],
+            "additionalProperties": False,
+        }
+    )
+    assert list(last["properties"]) == ["reply"]
+    assert len(schema["oneOf"]) <= 6
+
+
+@pytest.mark.parametrize(
+    ("calling", "names"),
+    [
+        (Calling(must=True), ["terminal", "read_file", "write_file", "patch"]),
+        (Calling(name="read_file"), ["read_file"]),
+    ],
+)
+def test_a_call_can_be_asked_for(calling: Calling, names: list[str]) -> None:
+    body = sent(Request("", [user("hi")], offered(), calling=calling))
+    schema = body["response_format"]["json_schema"]["schema"]
+    assert [one["properties"]["tool"]["const"] for one in schema["oneOf"]] == names
+
+
+def test_without_tools_it_just_talks() -> None:
+    body = sent(Request("You name conversations.", [user("hi")]))
+    assert "response_format" not in body
+    assert body["messages"][0] == {"role": "system", "content": "You name conversations."}
+
+
+def test_a_prompt_for_large_models_gives_way() -> None:
+    system = sent(Request("x" * 5000, [user("hi")], offered()))["messages"][0]["content"]
+    assert system.startswith(small_prompt())
+    assert "xxx" not in system
+
+
+def test_sessions_share_the_beginning_of_their_prompt() -> None:
+    one, other = (
+        sent(Request(f"{small_prompt()}\n\nToday is {day}.", [user("hi")], offered()))
+        for day in ("Monday", "Tuesday")
+    )
+    words = [body["messages"][0]["content"] for body in (one, other)]
+    assert small_form() in words[0].partition("Today is")[0]
+    assert words[0].partition("Today is")[0] == words[1].partition("Today is")[0]
+
+
+def test_the_prompt_is_short() -> None:
+    """At four characters a token, which is what it comes to, it is far below 400."""
+    system = sent(Request(small_prompt(), [user("hi")], offered()))["messages"][0]["content"]
+    assert len(system) < 1_200
+
+
+def test_who_goes_round_in_circles_must_say_something() -> None:
+    history: list[Message] = [user("list"), call("terminal", '{"command": "ls"}'), result("a")]
+    assert not is_going_round(history)
+    history += [call("terminal", '{"command": "ls"}', 1), result("a", 1)]
+    assert is_going_round(history)
+    schema = sent(Request("", history, offered()))["response_format"]["json_schema"]["schema"]
+    assert [list(one["properties"]) for one in schema["oneOf"]] == [["reply"]]
+    assert not is_going_round([*history, user("again", 2)])
+
+
+def test_a_foreign_tool_comes_with_its_own_schema() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    spec = ToolSpec("weather", "Tell the weather. Much more could be said.", schema)
+    body = sent(Request("", [user("hi")], [spec]))
+    assert "- weather(city): Tell the weather" in body["messages"][0]["content"]
+    branch = body["response_format"]["json_schema"]["schema"]["oneOf"][0]
+    assert branch["properties"]["args"] == schema
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ('{"output":"a\\nb\\n","exit_code":0,"error":null}', "a\nb"),
+        ('{"output":"","exit_code":0,"error":null}', "It worked. No output."),
+        ('{"output":"no","exit_code":2,"error":null}', "exit code 2\nno"),
+        ('{"content":"1|x\\n2|y"}', "x\ny"),
+        ('{"success":true,"diff":"--- a/n\\n+++ b/n\\n@@ -1 +1 @@\\n-a\\n+b"}',
+         "The file is changed.\n-a\n+b"),
+        ('{"bytes_written":5}', "The file is written."),
+        ('{"total_count":0,"matches":[]}', "Nothing was found."),
+        ('{"else":1}', '{"else":1}'),
+        ("{ no json", "{ no json"),
+    ],
+)  # fmt: skip
+def test_results_in_plain_words(told: str, words: str) -> None:
+    assert plainly(told) == words
+
+
+def test_long_texts_keep_both_ends() -> None:
+    text = "a" * 3000 + "b" * 3000
+    short = cut(text)
+    assert len(short) < 3100
+    assert short.startswith("aaa")
+    assert short.endswith("bbb")
+    assert "3000 characters left out" in short
+
+
+def test_old_questions_are_left_out_in_large_steps() -> None:
+    talk: list[Message] = []
+    starts: list[str] = []
+    for number in range(60):
+        talk.append(user(f"{number} " + "x" * 400, number))
+        talk.append(Assistant(f"a{number}", (Text("y" * 200),), Stop.END))
+        shown = recent(talk)
+        assert shown[-1] is talk[-1]
+        assert isinstance(shown[0], User)
+        size = sum(len(part.text) for one in shown for part in one.parts if isinstance(part, Text))
+        assert size <= MOST + 700
+        starts.append(shown[0].id)
+    assert len(set(starts)) <= 9
+
+
+def test_the_last_question_stays_however_long_its_turn_is() -> None:
+    talk: list[Message] = [user("old"), Assistant("a", (Text("ok"),), Stop.END), user("new", 1)]
+    for number in range(9):
+        talk += [call("read_file", '{"path": "x"}', number), result("z" * 2900, number)]
+    shown = recent(talk)
+    assert shown[0] is talk[2]
+    assert shown[-1] is talk[-1]

@@ -1,0 +1,75 @@
+"""What is remembered of a thread: where it can be forked, and what it took."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw, structs
+
+from hermes.runtimes.codex.kept import MARKS, Filled, Kept, KeptThreads, Mark
+from hermes.runtimes.codex.spending import Spending, total_of
+from hermes.schema.messages import Usage
+from hermes.testing.clock import FakeClock
+from workbench import answer, user
+
+
+def test_a_thread_is_forked_after_the_last_turn_that_both_know() -> None:
+    first, said, second = user(), answer("yes"), user()
+    kept = Kept("th", "msg_x", [Mark(said.id, "tu1"), Mark("msg_x", "tu2")])
+    assert kept.shared([first, said, second]) == [Mark(said.id, "tu1")]
+    assert kept.shared([first]) == ()
+
+
+def test_the_newer_turn_at_the_same_message_counts() -> None:
+    kept = Kept("th", "m1", [Mark("m0", "tu0"), Mark("m1", "tu1")])
+    assert kept.marked("tu2") == [Mark("m0", "tu0"), Mark("m1", "tu2")]
+    assert kept.marked("") == kept.marks
+
+
+@given(st.integers(1, 3 * MARKS))
+def test_only_so_many_turns_are_remembered(turns: int) -> None:
+    kept = Kept("th")
+    for number in range(turns):
+        kept = structs.replace(kept, seen=f"m{number}")
+        kept = structs.replace(kept, marks=kept.marked(f"tu{number}"))
+    assert len(kept.marks) == min(turns, MARKS)
+    assert kept.marks[-1] == Mark(f"m{turns - 1}", f"tu{turns - 1}")
+
+
+def test_what_an_older_version_kept_can_be_read() -> None:
+    kept = msgspec.json.decode(b'{"thread":"th","seen":"m1"}', type=Kept)
+    assert kept == Kept("th", "m1")
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=Kept) == structs.replace(
+        kept, marks=[]
+    )
+
+
+@pytest.mark.anyio
+async def test_without_a_store_it_is_remembered_meanwhile() -> None:
+    threads = KeptThreads(None, FakeClock())
+    assert await threads.of("ses_1") is None
+    await threads.put("ses_1", Kept("th"))
+    assert await threads.of("ses_1") == await threads.before("ses_1") == Kept("th")
+    assert await threads.before("ses_2") is None
+    assert await threads.before(None) is None
+
+
+def told(total: int, last: int, turn: str = "tu1", window: int = 1000) -> Raw:
+    tokens = {"totalTokens": last, "inputTokens": last}
+    usage = {"total": {"totalTokens": total}, "last": tokens, "modelContextWindow": window}
+    return Raw(msgspec.json.encode({"turnId": turn, "tokenUsage": usage}))
+
+
+def test_what_is_told_again_is_not_counted_again() -> None:
+    spending = Spending(total=500)
+    for note in (told(500, 500), told(700, 200), told(700, 200), told(900, 200)):
+        spending.feed(note, "tu1")
+    assert spending.take() == Usage(400, 0)
+    assert spending.take() == Usage()
+    assert (spending.total, spending.filled, spending.filled.share) == (900, Filled(200, 1000), 0.2)
+
+
+def test_totals_can_be_read_alone() -> None:
+    assert total_of(told(900, 200)) == 900
+    assert total_of(Raw(b'{"tokenUsage":7}')) is None
+    assert Filled(10, 0).share == 0.0

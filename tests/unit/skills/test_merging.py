@@ -1,0 +1,124 @@
+"""Skills that say the same twice are proposed for merging; a person decides, and can go back."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hermes.changes.change import Author
+from hermes.changes.differences import proposed_in_full
+from hermes.changes.ledger import Ledger
+from hermes.skills.curating import AT_ONCE, Curator
+from hermes.skills.document import BadSkill
+from hermes.skills.editing import By, Editor
+from hermes.skills.merging import Pair
+from hermes.skills.requests import accept
+from hermes.skills.shelf import Shelf
+from hermes.skills.usage import Usage
+from hermes.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+AGENT = By(author=Author.AGENT)
+PERSON = By(author=Author.PERSON)
+RELEASE = (
+    "Bump the version in pyproject, write the changelog entry, run the whole test suite, "
+    "tag the commit, push the tag and wait for the pipeline to publish the packages."
+)
+NEARLY = RELEASE.replace("Bump", "Raise").replace("whole test suite", "entire test suite")
+OTHER = "Boil fresh water, warm the pot, put in two spoons of leaves and let it stand a while."
+
+
+def text(name: str, body: str) -> str:
+    return f"---\nname: {name}\ndescription: How to do it.\n---\n\n{body}\n"
+
+
+@pytest.fixture
+def curator(home: Path, shelf: Shelf, usage: Usage, editor: Editor, clock: FakeClock) -> Curator:
+    return Curator(home / "skills", shelf, usage, editor, clock)
+
+
+@pytest.fixture
+async def shelved(editor: Editor, usage: Usage) -> None:
+    await editor.create("release", text("release", RELEASE), "", AGENT)
+    await editor.create("publish", text("publish", NEARLY), "", AGENT)
+    await editor.create("tea", text("tea", OTHER), "", AGENT)
+    usage.used("publish")
+
+
+def files(home: Path) -> dict[str, bytes]:
+    skills = home / "skills"
+    return {
+        path.relative_to(skills).as_posix(): path.read_bytes()
+        for path in skills.rglob("*")
+        if path.is_file() and path.name not in {".usage.json", ".usage.json.lock"}
+        if ".backups" not in path.parts
+    }
+
+
+@pytest.mark.usefixtures("shelved")
+async def test_a_merge_is_proposed_agreed_to_and_taken_back(
+    curator: Curator, editor: Editor, ledger: Ledger, home: Path, shelf: Shelf
+) -> None:
+    before = files(home)
+    assert await curator.alike() == [Pair(keep="publish", drop="release")]
+    (proposal,) = await curator.propose_merges(5)
+    assert files(home) == before
+    (backup,) = (home / "skills/.backups").glob("*.tar.gz")
+    with tarfile.open(backup) as packed:
+        assert {"release/SKILL.md", "publish/SKILL.md"} <= set(packed.getnames())
+    shown = proposed_in_full(proposal)
+    assert "merge release into publish" in shown
+    assert "because: release says nearly the same as publish" in shown
+    assert RELEASE in shown
+    await accept(editor, proposal)
+    assert shelf.find("release") is None
+    kept = home / "skills/publish"
+    assert (kept / "references/from-release.md").read_text() == text("release", RELEASE)
+    main = (kept / "SKILL.md").read_text()
+    assert NEARLY in main
+    assert "references/from-release.md" in main
+    (archived,) = (home / "skills/.archive").glob("release-*/SKILL.md")
+    assert archived.read_text() == text("release", RELEASE)
+    await ledger.undo((await ledger.log())[-1].change.id)
+    assert files(home) == before
+
+
+@pytest.mark.usefixtures("shelved")
+async def test_who_said_no_is_not_asked_again(curator: Curator, ledger: Ledger) -> None:
+    (proposal,) = await curator.propose_merges(5)
+    assert await curator.propose_merges(5) == []
+    await ledger.decide(proposal, accepted=False)
+    assert await curator.propose_merges(5) == []
+
+
+async def test_only_what_the_agent_wrote_and_nobody_pinned(
+    curator: Curator, editor: Editor, usage: Usage
+) -> None:
+    await editor.create("mine", text("mine", RELEASE), "", PERSON)
+    await editor.create("pinned", text("pinned", RELEASE), "", AGENT)
+    await editor.create("alone", text("alone", RELEASE), "", AGENT)
+    usage.pin("pinned", pinned=True)
+    assert await curator.alike() == []
+
+
+@pytest.mark.usefixtures("shelved")
+async def test_what_became_the_persons_meanwhile_stays(
+    curator: Curator, editor: Editor, usage: Usage
+) -> None:
+    (proposal,) = await curator.propose_merges(5)
+    usage.pin("publish", pinned=True)
+    with pytest.raises(BadSkill, match="pinned"):
+        await accept(editor, proposal)
+    with pytest.raises(BadSkill, match="itself"):
+        await editor.absorb("tea", "tea", AGENT)
+
+
+async def test_few_at_once(curator: Curator, editor: Editor) -> None:
+    bodies = [f"{topic} " * 3 + f"is about {topic} and {topic} things only" for topic in (
+        "ferns", "boats", "clocks", "stones", "birds", "lamps", "roads",
+    )]  # fmt: skip
+    for number, body in enumerate(bodies):
+        for name in (f"one-{number}", f"two-{number}"):
+            await editor.create(name, text(name, body), "", AGENT)
+    assert len(await curator.alike()) == len(bodies)
+    assert len(await curator.propose_merges(0)) == AT_ONCE

@@ -1,0 +1,276 @@
+"""What was said is found again by what it means, by those who may see it."""
+
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import apsw
+import pytest
+
+from hermes.ports.store import Append, Hide, OpenSession
+from hermes.schema.messages import Assistant, Result, Stop, Text, User
+from hermes.schema.scope import OWNER
+from hermes.schema.sessions import Hit, Session
+from hermes.store.connect import open_writer
+from hermes.store.nearness import Nearness, is_installed
+from hermes.store.search import Wanted, fused
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+from processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+SAID = {
+    "automobile trouble, motorway": "My car broke down on the highway near Lyon yesterday.",
+    "feline medication": "The cat has to take her pills twice a day after meals.",
+    "physician visit": "I have an appointment with the doctor on Thursday morning.",
+    "cheap flights abroad": "Find me inexpensive airline tickets to Portugal.",
+    "kids bedtime stories": "My children love fairy tales before they sleep.",
+    "database slowness": "Postgres queries take forever since the migration.",
+    "wedding gift ideas": "We need a present for Anna's marriage ceremony.",
+    "employment resignation": "I want to quit my job at the end of June.",
+    "home heating repair": "The boiler in our house is leaking and must be fixed.",
+    "allergic to peanuts": "Never put nuts in a recipe for me, they make me sick.",
+    "currency conversion": "How many euros do I get for 300 dollars?",
+    "garbage collection day": "The trash is picked up every second Tuesday.",
+    "laptop won't start": "My notebook computer does not boot any more.",
+    "learning musical instruments": "I am taking piano lessons on weekends.",
+    "infant sleep problems": "The baby wakes up five times a night.",
+    "tax declaration deadline": "I must file my income return with the revenue office by May.",
+    "vegetarian dinner": "Please suggest an evening meal without meat.",
+    "soccer results": "Who won the football match last night?",
+    "apartment lease": "Our landlord wants to raise the rent of the flat.",
+    "container deployment": "We ship the service as docker images to kubernetes.",
+    "password forgotten": "I cannot log in because I lost my credentials.",
+    "exercise routine": "I go running and lift weights three times a week.",
+    "grandmother's birthday celebration": "We throw a party for grandma when she turns ninety.",
+    "holiday near an ocean": "Our summer vacation will be at the beach in Greece.",
+    "memory leak": "The process keeps eating RAM until it is killed.",
+    "gardening advice": "The tomatoes in my plants bed have yellow leaves.",
+    "bicycle maintenance": "The chain of my bike jumps off when I shift gears.",
+    "university exam": "She studies for her final college test in chemistry.",
+    "weather forecast": "Will it rain tomorrow in Hamburg?",
+    "stolen phone": "Somebody took my mobile out of my pocket on the train.",
+}
+OPENINGS = ("Let us discuss", "I read about", "Can you explain", "We decided on", "Remind me of")
+MATTERS = (
+    "the quarterly budget", "a new logo in blue", "stone age tools", "the history of Rome",
+    "wind turbines", "chess openings", "printer drivers", "the stock market", "the moon landing",
+    "tea ceremonies", "railway timetables", "wooden furniture", "opera singers", "glacier ice",
+    "a crossword puzzle", "the fire alarm test", "coffee roasting", "marine biology",
+)  # fmt: skip
+OTHER = [f"{opening} {matter}." for opening in OPENINGS for matter in MATTERS]
+GUEST = "telegram:77"
+
+
+async def begin(store: SqliteStore, name: str, principal: str = OWNER) -> None:
+    session = Session(id=name, started_at=FakeClock().now(), principal=principal)
+    await store.commit(OpenSession(session))
+
+
+async def say(store: SqliteStore, name: str, *texts: str) -> None:
+    now = FakeClock().now()
+    said = [User(f"{name}-{n}-{len(text)}", (Text(text),)) for n, text in enumerate(texts)]
+    await store.commit(*(Append(name, "run", one, now) for one in said))
+
+
+async def ready(store: SqliteStore) -> None:
+    """A search waits two seconds for vectors; a busy machine may need longer to make them."""
+    with anyio.fail_after(PATIENCE):
+        while not await store.make_vectors():
+            pass
+
+
+async def recalled(store: SqliteStore, query: str, who: str = OWNER, limit: int = 5) -> list[str]:
+    await ready(store)
+    return [hit.snippet for hit in await store.seen_by(who).recall(query, limit)]
+
+
+def test_the_extra_is_here_to_be_tested():
+    assert is_installed()
+
+
+async def test_of_thirty_questions_in_other_words_nearly_all_find_what_is_meant(
+    store: SqliteStore,
+):
+    await begin(store, "s")
+    await say(store, "s", *SAID.values(), *OTHER)
+    await ready(store)
+    archive = store.seen_by(OWNER)
+    with_meaning = by_words = 0
+    for question, said in SAID.items():
+        with_meaning += said in [hit.snippet for hit in await archive.recall(question, 5)]
+        by_words += said in [hit.snippet for hit in await archive.search(question, 5)]
+    assert by_words == 0
+    assert with_meaning >= 27
+
+
+async def test_what_is_like_nothing_finds_nothing(store: SqliteStore):
+    await begin(store, "s")
+    await say(store, "s", *SAID.values())
+    assert await recalled(store, "zzqx") == []
+
+
+async def test_the_words_of_another_never_come_back_however_near(store: SqliteStore):
+    await begin(store, "mine")
+    await say(store, "mine", *["My cat takes pills."] * 600)
+    await begin(store, "theirs", GUEST)
+    await say(store, "theirs", "Our dog needs medicine.", "Trains are late.")
+    assert await recalled(store, "feline medication", GUEST) == ["Our dog needs medicine."]
+    assert await recalled(store, "feline medication", "telegram:78") == []
+    everything = await recalled(store, "feline medication", limit=2_000)
+    assert "Our dog needs medicine." not in everything[:5]
+    assert "My cat takes pills." in everything
+
+
+async def test_only_the_role_that_is_asked_for(store: SqliteStore):
+    now = FakeClock().now()
+    await begin(store, "s")
+    texts = "The cat takes pills.", "Cats need their drugs.", "Feline medicine: 2 pills"
+    await store.commit(
+        Append("s", "run", User("u", (Text(texts[0]),)), now),
+        Append("s", "run", Assistant("a", (Text(texts[1]),), Stop.END), now),
+        Append("s", "run", Result("r", "c", (Text(texts[2]),)), now),
+    )
+    await ready(store)
+    archive = store.seen_by(OWNER)
+    for role, expected in (("user", [0]), ("assistant", [1]), ("result", []), (None, [0, 1])):
+        hits = await archive.recall("kitten medication", 9, role)
+        assert sorted(hit.snippet for hit in hits) == sorted(texts[place] for place in expected)
+
+
+async def test_quotation_marks_and_stars_ask_for_the_words_themselves(store: SqliteStore):
+    await begin(store, "s")
+    await say(store, "s", "The cat takes pills.")
+    assert await recalled(store, '"feline medication"') == []
+    assert await recalled(store, "medicat*") == []
+
+
+async def test_a_passage_far_into_a_long_message_is_found_and_shown(store: SqliteStore):
+    await begin(store, "s")
+    minutes = "The committee met again and approved the minutes of last month. " * 18
+    pills = "The cat must take her pills, and the cat hates pills. " * 9
+    await say(store, "s", minutes + pills + minutes)
+    await ready(store)
+    (hit,) = await store.seen_by(OWNER).recall("kitten medication")
+    assert (hit.seq, "cat hates pills" in hit.snippet) == (1, True)
+
+
+async def test_what_is_said_later_is_found_too(store: SqliteStore):
+    await begin(store, "s")
+    await say(store, "s", *OTHER)
+    assert await recalled(store, "feline medication") == []
+    await say(store, "s", "The cat takes pills.")
+    assert await recalled(store, "feline medication") == ["The cat takes pills."]
+
+
+async def test_what_was_taken_back_or_deleted_is_not_found(store: SqliteStore):
+    await begin(store, "s")
+    await begin(store, "t")
+    await say(store, "s", "Hello.", "The cat takes pills.")
+    await say(store, "t", "Cats get their drugs at noon.")
+    assert len(await recalled(store, "feline medication")) == 2
+    await store.commit(Hide("s", 2))
+    await store.seen_by(OWNER).delete(["t"])
+    assert await recalled(store, "feline medication") == []
+
+
+async def test_an_id_that_is_given_again_means_what_is_said_now(store: SqliteStore):
+    await begin(store, "old")
+    await say(store, "old", "The cat takes pills.")
+    assert await recalled(store, "feline medication") == ["The cat takes pills."]
+    await store.seen_by(OWNER).delete(["old"])
+    await begin(store, "new")
+    await say(store, "new", "Who won the football match last night?")
+    assert await recalled(store, "feline medication") == []
+    assert await recalled(store, "soccer game") == ["Who won the football match last night?"]
+
+
+async def test_vectors_of_other_weights_are_made_anew(path: Path, clock: FakeClock):
+    async with open_store(path, clock) as store:
+        await begin(store, "s")
+        await say(store, "s", "The cat takes pills.", *OTHER)
+        assert await recalled(store, "feline medication") == ["The cat takes pills."]
+    with closing(open_writer(path)) as connection:
+        connection.execute("UPDATE embedded SET made_by = 'others'")
+        connection.execute("UPDATE vectors SET body = zeroblob(256)")
+    async with open_store(path, clock) as store:
+        assert await recalled(store, "feline medication") == ["The cat takes pills."]
+
+
+async def test_two_processes_that_make_vectors_at_once_make_each_once(path: Path, clock: FakeClock):
+    async with open_store(path, clock) as one, open_store(path, clock) as other:
+        await begin(one, "s")
+        await say(one, "s", *SAID.values(), *OTHER)
+        async with anyio.create_task_group() as group:
+            group.start_soon(recalled, one, "anything")
+            group.start_soon(recalled, other, "anything")
+        assert await recalled(other, "feline medication") == [SAID["feline medication"]]
+        assert await one.integrity() == []
+    with closing(apsw.Connection(str(path))) as check:
+        (count,) = check.execute("SELECT count(*) FROM vectors").fetchone()
+        assert count == len(SAID) + len(OTHER)
+
+
+async def test_a_store_that_is_closed_while_vectors_are_made_closes(path: Path, clock: FakeClock):
+    with anyio.fail_after(PATIENCE):
+        async with open_store(path, clock) as store:
+            await begin(store, "s")
+            await say(store, "s", *OTHER * 30)
+            async with anyio.create_task_group() as group:
+                group.start_soon(store.make_vectors)
+                await store.seen_by(OWNER).search("anything")
+                group.cancel_scope.cancel()
+
+
+async def test_without_the_extra_only_words_count(store: SqliteStore, path: Path):
+    await begin(store, "s")
+    await say(store, "s", "The cat takes pills.")
+    nearness = Nearness(path, needs=("a_package_that_nobody_has",))
+    wanted = Wanted.parse("feline medication", limit=5, role=None, principal=OWNER)
+
+    async def read(_: object) -> object:
+        raise AssertionError("nothing is read")
+
+    assert await nearness.find(wanted, read) == []  # type: ignore[arg-type]
+    await nearness.close()
+
+
+def test_nothing_is_loaded_until_something_is_recalled(tmp_path: Path):
+    program = """
+import sys, anyio
+from pathlib import Path
+from hermes.kit.clock import SystemClock
+from hermes.store.sqlite import open_store
+
+async def main():
+    async with open_store(Path(sys.argv[1]), SystemClock()) as store:
+        await store.seen_by("owner").search("anything")
+
+anyio.run(main)
+heavy = {"numpy", "tokenizers", "wordllama", "hermes.store.nearness", "hermes.store.vectors"}
+print(*heavy & set(sys.modules))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "state.db")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_what_both_find_comes_first_and_each_comes_once():
+    session = Session(id="s", started_at=FakeClock().now())
+
+    def hit(seq: int, snippet: str = "") -> Hit:
+        return Hit(session=session, seq=seq, at=session.started_at, role="user", snippet=snippet)
+
+    words = [hit(1), hit(2, "by words")]
+    meaning = [hit(3), hit(2, "by meaning"), hit(4)]
+    both = fused(words, meaning, 3)
+    assert [one.seq for one in both] == [2, 1, 3]
+    assert both[0].snippet == "by words"
