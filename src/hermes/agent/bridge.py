@@ -9,16 +9,15 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Raw, Struct
 
+from hermes.kit.arguments import NOTHING, read_arguments
 from hermes.ports.tool import Tool
 from hermes.schema.messages import ToolCall
 from hermes.schema.tools import BRIDGE
 
-_NOTHING = Raw(b"{}")
-
 
 class _Carried(Struct, frozen=True):
     name: str
-    arguments: Raw = _NOTHING
+    arguments: Raw = NOTHING
 
 
 _CARRIED = msgspec.json.Decoder(_Carried)
@@ -30,19 +29,8 @@ def meant(call: ToolCall, tools: Mapping[str, Tool]) -> ToolCall:
         return call
     try:
         carried = _CARRIED.decode(call.args)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return call
     if carried.name == BRIDGE or carried.name not in tools:
         return call
-    return ToolCall(call.id, carried.name, _unquoted(carried.arguments))
-
-
-def _unquoted(args: Raw) -> Raw:
-    """Some models write the arguments as text that holds JSON, or null for none."""
-    match msgspec.json.decode(args):
-        case None | "":
-            return _NOTHING
-        case str(text):
-            return Raw(text.encode())
-        case _:
-            return args
+    return ToolCall(call.id, carried.name, *read_arguments(carried.arguments))

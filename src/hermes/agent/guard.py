@@ -8,7 +8,7 @@ Counting goes by steps: many calls of one answer that fail together are one fail
 from collections import Counter
 from hashlib import blake2b
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.schema.messages import Result, Text, ToolCall
 from hermes.schema.tools import Effect
@@ -50,13 +50,7 @@ class LoopGuard:
         hint = self._judge(call, effect, result, took)
         if not hint or not self._limits.warns:
             return result
-        return Result(
-            result.id,
-            result.call,
-            (*result.parts, Text(f"\n[{hint}]")),
-            failed=result.failed,
-            shown=result.shown,
-        )
+        return structs.replace(result, parts=(*result.parts, Text(f"\n[{hint}]")))
 
     def end_step(self) -> None:
         """All calls of one answer were observed; `verdict` is set once the turn should end."""

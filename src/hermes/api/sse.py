@@ -80,7 +80,7 @@ class EventStream:
             self._attend()
             return
         try:
-            await self._write(self._taken())
+            await self.response.write(self._noted(self._taken()))
         except _LOST as error:
             self._lose(error)
 
@@ -125,16 +125,17 @@ class EventStream:
             data = self._taken() or KEEPALIVE
             while data:
                 async with asyncio.timeout(self._limits.write_seconds):
-                    await self._write(data)
+                    await self.response.write(self._noted(data))
                 data = self._taken()
         except _LOST as error:
             self._lose(error)
         self._attending = None
 
-    async def _write(self, data: bytes) -> None:
+    def _noted(self, data: bytes) -> bytes:
+        """What is written now; the next sign of life is due so much later."""
         self._written_at = self._loop.time()
         self._patience = self._limits.keepalive
-        await self.response.write(data)
+        return data
 
     def _lose(self, error: Exception) -> None:
         log.info("a client of a stream is gone: %s", error or type(error).__name__)

@@ -2,6 +2,7 @@
 
 An address that leads into this machine or its network is opened only where `inside` says that
 the person may reach it anyhow, and only as it was typed. Where a page leads to must be public.
+A name is looked up once: it cannot mean a server elsewhere first and this machine then.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from hermes.kit.outside import as_ip, is_public, parsed
 from hermes.kit.page_text import page_text
+from hermes.kit.plain import flat, harmless
 from hermes.schema.errors import ToolError
 
 AGENT = "hermes"
@@ -25,6 +27,12 @@ _TEXTS = re.compile(
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{1,40})", re.IGNORECASE)
+_CHARSETS = re.compile(
+    r"utf-?(?:8|16(?:le|be)?)|us-ascii|latin-?1|iso-?8859-?\d{1,2}|(?:windows-|cp)125\d"
+    r"|gbk|gb2312|gb18030|big5|shift[_-]?jis|windows-31j|euc-(?:jp|kr|cn|tw)|koi8-[ru]",
+    re.IGNORECASE,
+)
+"""Other codecs are no letters, or take far longer than the page is long."""
 _Place: TypeAlias = tuple[str, str, int | None]
 
 
@@ -37,9 +45,18 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Pages:
-    def __init__(self, *, inside: bool, limits: Limits | None = None) -> None:
+    """`lookup` says what a name means, if not this machine."""
+
+    def __init__(
+        self,
+        *,
+        inside: bool,
+        limits: Limits | None = None,
+        lookup: AbstractResolver | None = None,
+    ) -> None:
         self._inside = inside
         self._limits = limits or Limits()
+        self._lookup = lookup
 
     async def read(self, url: str) -> str:
         """Raises `ToolError` that says why there is none."""
@@ -49,26 +66,28 @@ class Pages:
         except TimeoutError as error:
             raise ToolError(f"it took longer than {self._limits.seconds:g} seconds") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ToolError(f"it cannot be opened: {str(error) or type(error).__name__}") from error
+            reason = flat(str(error)) or type(error).__name__
+            raise ToolError(f"it cannot be opened: {reason}") from error
 
     async def _follow(self, url: str) -> str:
         typed: _Place | None = None
+        names = Names(self._lookup or aiohttp.ThreadedResolver())
         for _ in range(self._limits.redirects + 1):
             parts = parsed(url)
             if parts is None:
                 raise ToolError("it is no address of a web page")
             typed = typed or _place(parts)
-            found = await self._open(url, parts, inside=self._inside and _place(parts) == typed)
+            inside = self._inside and _place(parts) == typed
+            found = await self._open(url, parts, _Resolver(names, inside=inside))
             if found.text is not None:
                 return found.text
             url = urljoin(url, found.leads_to)
         raise ToolError("it leads from one address to the next")
 
-    async def _open(self, url: str, parts: SplitResult, *, inside: bool) -> "_Found":
+    async def _open(self, url: str, parts: SplitResult, resolver: "_Resolver") -> "_Found":
         number = as_ip(parts.hostname or "")
-        if number is not None and not inside and not is_public(number):
+        if number is not None and not resolver.inside and not is_public(number):
             raise _leads_inside()
-        resolver = _Resolver(inside=inside)
         connector = aiohttp.TCPConnector(resolver=resolver, force_close=True)
         jar = aiohttp.DummyCookieJar()
         headers = {"User-Agent": AGENT, "Accept": "text/html, text/*;q=0.9, */*;q=0.1"}
@@ -87,18 +106,18 @@ class Pages:
         if response.status in _MOVED and "Location" in response.headers:
             return _Found(leads_to=response.headers["Location"])
         if response.status >= 400:
-            raise ToolError(
-                f"the server answered {response.status} {response.reason or ''}".strip()
-            )
+            reason = flat(response.reason or "")
+            raise ToolError(f"the server answered {response.status} {reason}".strip())
         if not _TEXTS.fullmatch(response.content_type):
-            raise ToolError(f"it is no text but {response.content_type}")
+            raise ToolError(f"it is no text but {flat(response.content_type)}")
         data = bytearray()
         async for chunk in response.content.iter_chunked(65_536):
             data += chunk
             if len(data) > self._limits.size:
                 raise ToolError(f"it is larger than {self._limits.size:,} bytes")
-        text = _decoded(bytes(data), response.charset)
-        return _Found(text=page_text(text) if response.content_type in _HTML else text)
+        html = response.content_type in _HTML
+        # A thread cannot be stopped, but what it does here ends: it goes over the page once.
+        return _Found(text=await asyncio.to_thread(_text, bytes(data), response.charset, html))
 
 
 class _Found(Struct, frozen=True, kw_only=True):
@@ -106,19 +125,35 @@ class _Found(Struct, frozen=True, kw_only=True):
     leads_to: str = ""
 
 
+class Names:
+    """What names mean, for as long as one page is looked for."""
+
+    def __init__(self, lookup: AbstractResolver) -> None:
+        self._lookup = lookup
+        self._known: dict[tuple[str, int], list[ResolveResult]] = {}
+
+    async def meaning(self, host: str, port: int, family: AddressFamily) -> list[ResolveResult]:
+        """Public addresses alone where there are any: a stranger may have added the others."""
+        if (host, port) not in self._known:
+            found = await self._lookup.resolve(host, port, family)
+            outside = [one for one in found if _is_outside(one["host"])]
+            self._known[host, port] = outside or found
+        return self._known[host, port]
+
+
 class _Resolver(AbstractResolver):
     """What is looked up is what is connected to, so a name cannot mean two things."""
 
-    def __init__(self, *, inside: bool) -> None:
-        self._inner = aiohttp.ThreadedResolver()
-        self._inside = inside
+    def __init__(self, names: Names, *, inside: bool) -> None:
+        self._names = names
+        self.inside = inside
         self.refused = False
 
     async def resolve(
         self, host: str, port: int = 0, family: AddressFamily = AF_INET
     ) -> list[ResolveResult]:
-        found = await self._inner.resolve(host, port, family)
-        if self._inside:
+        found = await self._names.meaning(host, port, family)
+        if self.inside:
             return found
         allowed = [one for one in found if _is_outside(one["host"])]
         self.refused = not allowed
@@ -127,7 +162,7 @@ class _Resolver(AbstractResolver):
         return allowed
 
     async def close(self) -> None:
-        await self._inner.close()
+        """The names are for the next address, too."""
 
 
 def _is_outside(host: str) -> bool:
@@ -143,11 +178,18 @@ def _leads_inside() -> ToolError:
     return ToolError("it leads into this machine or its network")
 
 
+def _text(data: bytes, charset: str | None, html: bool) -> str:
+    text = _decoded(data, charset)
+    return harmless(page_text(text) if html else text)
+
+
 def _decoded(data: bytes, charset: str | None) -> str:
     named = _CHARSET.search(data[:2_048])
     for name in (charset, named and named[1].decode("ascii"), "utf-8"):
+        if not name or not _CHARSETS.fullmatch(name):
+            continue
         try:
-            return data.decode(name or "utf-8")
+            return data.decode(name)
         except (LookupError, UnicodeDecodeError):
             continue
     return data.decode("utf-8", "replace")

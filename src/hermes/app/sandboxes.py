@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hermes.config.env import Env
-from hermes.config.home import Home, user_home
+from hermes.config.home import Home, named_profiles, user_home
 from hermes.config.sections.work import Terminal
 from hermes.kit.clock import Clock
 from hermes.ports.sandbox import Finished, Job, Process, Sandbox
@@ -39,6 +39,16 @@ OPEN_OF_HOME = ("bin", "home", "plans", "skills", "skins")
 nor what others sent or were told, which is in the cache."""
 WORKSPACE = "workspace"
 """Seen as well, and changed by whoever works there."""
+
+CLOSED = (
+    ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
+    "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
+    "webhook_subscriptions.json", "callback.key", "local-model", "cache/fetched",
+)  # fmt: skip
+"""What no tool and no command may read or change in a home: whoever writes here decides where keys
+are sent, which program runs as the model, or whose words count as somebody else's."""
+STEERING = ("skills", "skill-bundles")
+"""What tells the agent what to do: written with leave only."""
 
 NO_WALL = "Commands run without a sandbox, with all the rights you have"
 
@@ -290,7 +300,8 @@ def view_of(parts: SandboxParts) -> "View":
 
     home, person = parts.home, user_home(parts.env)
     root = os.geteuid() == 0
-    hidden = [str(home.root), *hidden_from(person, root=root)]
+    hidden = [str(home.root), *map(str, closed_to_commands(home))]
+    hidden += hidden_from(person, root=root)
     if agent := parts.env.get("SSH_AUTH_SOCK"):
         hidden.append(agent)
     ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
@@ -299,11 +310,33 @@ def view_of(parts: SandboxParts) -> "View":
         tmp=str(_private(home)),
         hidden=tuple(hidden),
         shown=tuple(shown),
-        guarded=(*GUARDED, *starts_of(person)),
+        guarded=(*GUARDED, *starts_of(person), *map(str, steering_folders(home))),
         lent=(str(home.path / WORKSPACE),),
         to_readers=(str(_private(home)), str(home.cache / "output")),
         person=str(person),
     )
+
+
+def protected_files(home: Home) -> list[Path]:
+    """Secrets, databases and what steers the agent, of this profile and of all the others."""
+    if home.path == home.root:
+        return [*_closed_in(home.root), home.profiles]
+    others = [home.profiles / name for name in named_profiles(home.root) if name != home.profile]
+    return [*_closed_in(home.root), *_closed_in(home.path), *others]
+
+
+def closed_to_commands(home: Home) -> list[Path]:
+    """The same one by one: a workspace may lie in the folder of any profile."""
+    folders = [home.root, *(home.profiles / name for name in named_profiles(home.root))]
+    return [path for folder in folders for path in _closed_in(folder)]
+
+
+def steering_folders(home: Home) -> list[Path]:
+    return [home.path / name for name in STEERING]
+
+
+def _closed_in(folder: Path) -> list[Path]:
+    return [folder / name for name in CLOSED]
 
 
 def _private(home: Home) -> Path:

@@ -12,9 +12,17 @@ from msgspec.structs import replace
 
 from hermes.app.checkpoints import checkpoints_of
 from hermes.app.learning import Learning
-from hermes.app.sandboxes import Sandboxes, SandboxParts, backend_on, network_on, refusal
+from hermes.app.sandboxes import (
+    Sandboxes,
+    SandboxParts,
+    backend_on,
+    network_on,
+    protected_files,
+    refusal,
+    steering_folders,
+)
 from hermes.config.env import Env
-from hermes.config.home import Home, named_profiles, user_home
+from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
 from hermes.config.variables import withheld_names
 from hermes.kit.clock import Clock
@@ -38,13 +46,6 @@ from hermes.tools.toolsets import known_toolsets, tools_of
 
 if TYPE_CHECKING:
     from hermes.tools.finding.narrowing import Narrowed, Room
-
-CLOSED = (
-    ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
-    "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
-    "webhook_subscriptions.json", "callback.key",
-)  # fmt: skip
-"""What no tool may read or change in a home: whoever writes here decides where keys are sent."""
 
 
 class Workbench(Struct, frozen=True):
@@ -103,6 +104,9 @@ class Workbench(Struct, frozen=True):
         from hermes.sandbox.view import SECRETS  # noqa: PLC0415 - who has no tools needs no view
 
         path = self.env.get("PATH", "")
+        # Whoever wrote here would decide whose words are followed.
+        caches = dict.fromkeys((self.home.cache, self.home.root / "cache"))
+        marks = [one / name for one in caches for name in ("fetched", "vouched")]
         return ToolDeps(
             sandbox=sandbox,
             near=near,
@@ -115,7 +119,7 @@ class Workbench(Struct, frozen=True):
             spill_folder=self.home.cache / "output",
             shell=find_shell(path),
             rg=find_rg(path),
-            protected=protected_files(self.home),
+            protected=[*protected_files(self.home), *marks],
             command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
             processes=self.processes,
             python=self._python,
@@ -129,8 +133,9 @@ class Workbench(Struct, frozen=True):
             locks=self.locks,
             node=shutil.which("node", path=path),
             private=[user_home(self.env) / name for name in SECRETS],
-            steering=[self.home.skills],
+            steering=steering_folders(self.home),
             fetched=self.home.cache / "fetched",
+            vouched=self.home.cache / "vouched",
             our_folders=[self.home.cache / "sandbox", self.home.path / "plans"],
         )
 
@@ -260,15 +265,3 @@ def _unkept_promises(config: Config, platform: str) -> list[str]:
     if why := refusal(backend_on(config.terminal, platform)):
         warnings.append(f"the terminal tool is left out: {why}")
     return warnings
-
-
-def protected_files(home: Home) -> list[Path]:
-    """Secrets, databases and what steers the agent, of this profile and of all the others."""
-    if home.path == home.root:
-        return [*_closed_in(home.root), home.profiles]
-    others = [home.profiles / name for name in named_profiles(home.root) if name != home.profile]
-    return [*_closed_in(home.root), *_closed_in(home.path), *others]
-
-
-def _closed_in(folder: Path) -> list[Path]:
-    return [folder / name for name in CLOSED]

@@ -1,5 +1,6 @@
 """Who may answer which question, and which one is meant."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -7,7 +8,7 @@ from msgspec import Struct
 from hermes.approvals import wording
 from hermes.approvals.rows import Asked, digest_of
 from hermes.ports.counsel import Wish
-from hermes.schema.questions import Asking, Question
+from hermes.schema.questions import Asking, Choice, Question
 from hermes.schema.scope import OWNER, Address, Role, Scope
 
 
@@ -56,6 +57,43 @@ def word_and_id(words: str) -> tuple[str, str]:
             return first, name.strip(".!")
         case _:
             return words, ""
+
+
+def choice_for(question: Question, words: str) -> Choice | None:
+    """A bare word, or one with the id of this very question; whatever follows else is no answer."""
+    first, name = word_and_id(words)
+    return wording.choice_in(first if name and is_named(question, name) else words)
+
+
+def lacks_id(question: Question, words: str) -> bool:
+    """Whether the words would have to name it: what others asked for is never meant by chance."""
+    name = word_and_id(words)[1]
+    return question.elsewhere and not (name and is_named(question, name))
+
+
+def unnamed_in(own: Sequence[Asked], choice: Choice, *, everything: bool) -> Sequence[Asked]:
+    """Those that an answer without an id may settle; all can be refused at once, not allowed."""
+    if everything and choice is Choice.DENY:
+        return own
+    near = [one for one in own if not one.question.elsewhere]
+    return near if everything or len(own) == len(near) else []
+
+
+def meant_in(waiting: Sequence[Asked], words: str) -> list[Asked]:
+    """The questions that bare words may answer, oldest first."""
+    first, name = word_and_id(words)
+    approvals = [one for one in waiting if one.question.kind is Asking.APPROVAL]
+    clarifies = [one for one in waiting if one.question.kind is Asking.CLARIFY]
+    slips = wording.nearly_a_choice(first)
+    if name and (slips or wording.choice_in(first)):
+        named = [one for one in approvals if is_named(one.question, name)]
+        if named:
+            return named
+    if wording.choice_in(words):
+        near = [one for one in waiting if not one.question.elsewhere]
+        return near if clarifies else list(waiting)
+    # A slip is asked about, unless any words may be an answer.
+    return approvals if slips and not name and not clarifies else clarifies
 
 
 def digest_in(scope: Scope, wish: Wish) -> str:

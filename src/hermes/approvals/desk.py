@@ -4,23 +4,24 @@ A question is a row before anybody hears of it. An answer finds whoever waits, h
 the next start, and counts once.
 """
 
-import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-import anyio
 from msgspec import Struct, structs
 
 from hermes.approvals import wording
 from hermes.approvals.answering import (
     Answerer,
     Carrier,
+    choice_for,
     chosen_in,
     digest_in,
     is_for,
     is_named,
+    lacks_id,
     may_answer,
-    word_and_id,
+    meant_in,
+    unnamed_in,
 )
 from hermes.approvals.policy import (
     Allowed,
@@ -31,9 +32,10 @@ from hermes.approvals.policy import (
     unreachable,
     verdict,
 )
-from hermes.approvals.rows import ANSWERED, FRESH, LAPSED, OPEN, USED, Asked, Rows, digest_of
+from hermes.approvals.rows import ANSWERED, Asked, Rows, digest_of
 from hermes.approvals.simple import Grant, can_last, grant_of
 from hermes.approvals.smart import Judge, Opinion, opinion_on
+from hermes.approvals.waiting import Carrying, Waiting
 from hermes.kit.clock import Clock
 from hermes.kit.holder import new_holder
 from hermes.kit.ids import new_id
@@ -41,14 +43,8 @@ from hermes.ports.counsel import Ruling, Wish
 from hermes.ports.matters import PutMatter
 from hermes.ports.sink import Emit
 from hermes.ports.store import Store
-from hermes.schema import events
 from hermes.schema.questions import Asking, Choice, Question
 from hermes.schema.scope import OWNER, Address, Role, Scope
-
-log = logging.getLogger(__name__)
-
-LOOK = 2.0
-"""Seconds between two looks at the row: another process may have taken the answer."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -82,9 +78,8 @@ class ApprovalDesk:
         self._rules = rules
         self._limits = limits or Limits()
         self._judge = judge
-        self._waiting: dict[str, anyio.Event] = {}
-        self._leaving = False
-        self._carrier: Carrier | None = None
+        self._carrying = Carrying(self._rows, clock, self._holder)
+        self._waiting = Waiting(self._rows, clock, self._carrying)
 
     @property
     def rules(self) -> Rules:
@@ -95,11 +90,11 @@ class ApprovalDesk:
 
     def carried_by(self, carrier: Carrier) -> None:
         """Who brings members' questions to where the owner is."""
-        self._carrier = carrier
+        self._carrying.carried_by(carrier)
 
     def leave(self) -> None:
         """The house is closing: questions of turns that are cut off now stay for the next start."""
-        self._leaving = True
+        self._waiting.leave()
 
     async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
         found = verdict(self._rules, wish, scope, Standing())
@@ -120,7 +115,8 @@ class ApprovalDesk:
             return None
         question = self._question(scope, Asking.CLARIFY, text, tuple(choices))
         digest = digest_of("clarify", text, *choices)
-        row = await self._put(scope, Asked(question=question, digest=digest, principal=""), tell)
+        asked = Asked(question=question, digest=digest, principal="")
+        row = await self._waiting.put(scope, asked, tell)
         return row.words if row is not None else None
 
     async def _standing(self, scope: Scope) -> Standing:
@@ -130,8 +126,7 @@ class ApprovalDesk:
         return Standing(grants=own, yolo=await self._rows.yolo(scope.session))
 
     async def _decide(self, scope: Scope, wish: Wish, doubt: Doubtful, tell: Emit) -> Ruling:
-        digest = digest_in(scope, wish)
-        earlier = await self._earlier(scope.session, digest)
+        earlier = await self._waiting.earlier(scope.session, digest_in(scope, wish))
         if earlier is None and doubt.smart and self._judge is not None:
             match await opinion_on(self._judge, wish, doubt.why):
                 case Opinion.APPROVE:
@@ -142,13 +137,23 @@ class ApprovalDesk:
                 case Opinion.ESCALATE:
                     pass
         why = unreachable(scope, doubt)
-        home = await self._owners_home(scope, doubt) if why else None
+        home = await self._carrying.home_of(scope, doubt) if why else None
         if why and home is None:
             return Ruling(allowed=False, why=why)
-        if why := wording.unshowable(wish):
+        return await self._ask(scope, self._request(scope, wish, doubt, home), tell)
+
+    async def _ask(self, scope: Scope, asked: Asked, tell: Emit) -> Ruling:
+        if asked.wish is not None and (why := wording.unshowable(asked.wish)):
             return Ruling(allowed=False, why=why)
         if await self._rows.refusals(scope.session, scope.run) >= wording.MOST_REFUSALS:
             return Ruling(allowed=False, why=wording.TIRED)
+        async with self._carrying.place_for(asked) as full:
+            if full:
+                return Ruling(allowed=False, why=full)
+            row = await self._waiting.put(scope, asked, tell)
+        return wording.ruling_of(row, self._limits.approval)
+
+    def _request(self, scope: Scope, wish: Wish, doubt: Doubtful, home: Address | None) -> Asked:
         lasting = tuple(Choice) if can_last(wish) else (Choice.ONCE, Choice.DENY)
         text = wording.asks_for(wish, doubt.why)
         question = structs.replace(
@@ -158,20 +163,13 @@ class ApprovalDesk:
             asked=OWNER if doubt.owner_only else scope.principal,
             elsewhere=home is not None,
         )
-        asked = Asked(
-            question=question, digest=digest, principal=scope.principal, wish=wish, address=home
+        return Asked(
+            question=question,
+            digest=digest_in(scope, wish),
+            principal=scope.principal,
+            wish=wish,
+            address=home,
         )
-        row = await self._put(scope, asked, tell)
-        return wording.ruling_of(row, self._limits.approval)
-
-    async def _owners_home(self, scope: Scope, doubt: Doubtful) -> Address | None:
-        """Where a member's question can be put to the owner; guests bother nobody."""
-        carrier = self._carrier
-        asks = scope.attended and doubt.owner_only and scope.role is Role.MEMBER
-        if carrier is None or not asks:
-            return None
-        home = await anyio.to_thread.run_sync(carrier.home_of, scope)
-        return None if home == scope.address else home
 
     def _question(
         self, scope: Scope, kind: Asking, text: str, choices: tuple[str, ...]
@@ -188,91 +186,13 @@ class ApprovalDesk:
             until=self._clock.now() + timedelta(seconds=self.seconds(kind)),
         )
 
-    async def _earlier(self, session: str, digest: str) -> Asked | None:
-        """The same wish, asked before its process ended: still open, or answered meanwhile."""
-        now = self._clock.now()
-        for row in reversed(await self._rows.of_session(session)):
-            if row.digest != digest or row.question.id in self._waiting:
-                continue
-            unheard = row.state == ANSWERED and row.at is not None and now - row.at < FRESH
-            return row if row.state == OPEN or unheard else None
-        return None
-
-    async def _put(self, scope: Scope, asked: Asked, tell: Emit) -> Asked | None:
-        """Ask, and wait; None when nobody answered."""
-        where = asked.address or scope.address
-        asked = structs.replace(asked, principal=scope.principal, address=where)
-        earlier = await self._earlier(scope.session, asked.digest)
-        if earlier is not None and earlier.state == ANSWERED:
-            used = structs.replace(earlier, state=USED)
-            return used if await self._rows.change(earlier, used) else None
-        if earlier is not None:
-            # The same post stays the question; its time begins anew.
-            again = structs.replace(earlier.question, until=asked.question.until, run=scope.run)
-            asked = structs.replace(earlier, question=again)
-        return await self._asked(earlier, asked, tell)
-
-    async def _asked(self, earlier: Asked | None, asked: Asked, tell: Emit) -> Asked | None:
-        question = asked.question
-        self._waiting[question.id] = anyio.Event()
-        try:
-            if not await self._rows.change(earlier, asked):
-                # It was answered just now.
-                self._waiting[question.id].set()
-            await self._carry(asked)
-            await tell(events.Asked(question))
-            row = await self._wait(asked)
-        except anyio.get_cancelled_exc_class():
-            if not self._leaving:
-                with anyio.CancelScope(shield=True):
-                    await self._take_back(asked)
-            raise
-        finally:
-            del self._waiting[question.id]
-        answer = "" if row is None else row.answer or row.words
-        await tell(events.Answered(question.id, answer, row.by if row else ""))
-        return row
-
-    async def _carry(self, asked: Asked) -> None:
-        question = asked.question
-        if question.elsewhere and self._carrier is not None and asked.address is not None:
-            left = (question.until - self._clock.now()).total_seconds()
-            text = wording.as_post(structs.replace(question, elsewhere=False), left)
-            await self._carrier.carry(f"{question.id}:carried", asked.address, text)
-
-    async def _take_back(self, asked: Asked) -> None:
-        """Its turn is over: no later one may use an answer that came in the last moment."""
-        if await self._rows.change(asked, structs.replace(asked, state=LAPSED)):
-            return
-        row = await self._rows.asked(asked.question.id)
-        if row is not None and row.state == ANSWERED:
-            await self._rows.change(row, structs.replace(row, state=LAPSED))
-
-    async def _wait(self, asked: Asked) -> Asked | None:
-        identity, until = asked.question.id, asked.question.until
-        while (left := (until - self._clock.now()).total_seconds()) > 0:
-            await _sleep_unless(self._clock, min(LOOK, left), self._waiting[identity])
-            self._waiting[identity] = anyio.Event()
-            if row := await self._answered(identity):
-                return row
-        if await self._rows.change(asked, structs.replace(asked, state=LAPSED)):
-            return None
-        return await self._answered(identity)
-
-    async def _answered(self, identity: str) -> Asked | None:
-        row = await self._rows.asked(identity)
-        if row is None or row.state != ANSWERED:
-            return None
-        used = structs.replace(row, state=USED)
-        return used if await self._rows.change(row, used) else None
-
     async def pending(self, who: Answerer) -> Sequence[Asked]:
         """What waits for an answer there, oldest first."""
         now = self._clock.now()
         found: list[Asked] = []
         for row, holder in await self._rows.open_everywhere():
             ours = holder == self._holder
-            waits = row.question.id in self._waiting if ours else row.question.until > now
+            waits = self._waiting.has(row.question.id) if ours else row.question.until > now
             here = row.question.session == who.session
             there = who.role is Role.OWNER and who.address is not None
             if waits and (here or (there and row.address == who.address)):
@@ -285,7 +205,8 @@ class ApprovalDesk:
     ) -> Heard:  # fmt: skip
         """Answer the one request for approval that waits, the one named, or all of them.
 
-        `question` is an id, or the last letters of one. Where several wait, it must be named.
+        `question` is an id, or the last letters of one. Where several wait, it must be named,
+        and so must what was brought here from somebody else's chat.
         """
         waiting = await self._approvals(who)
         chosen = [one for one in waiting if is_named(one.question, question)]
@@ -296,9 +217,12 @@ class ApprovalDesk:
         own = [one for one in chosen if may_answer(who, one)]
         if not own:
             return Heard(wording.not_yours(chosen[0]))
-        if len(own) > 1 and not everything:
+        meant = unnamed_in(own, choice, everything=everything) if not question else own
+        if not meant or (len(meant) > 1 and not everything):
             return Heard(wording.several(own))
-        return await self._settle_all(own, who, choice, words)
+        heard = await self._settle_all(meant, who, choice, words)
+        left = [one for one in own if one not in meant]
+        return Heard(f"{heard.told}\n{wording.several(left)}", heard.count) if left else heard
 
     async def _settle_all(
         self, chosen: Sequence[Asked], who: Answerer, choice: Choice, words: str
@@ -327,17 +251,15 @@ class ApprovalDesk:
         if not meant:
             return None
         approvals = [one for one in meant if one.question.kind is Asking.APPROVAL]
-        if approvals and len(meant) > 1:
+        if approvals and (len(meant) > 1 or lacks_id(meant[0].question, words)):
             return Heard(wording.several(approvals))
         return await self._reply_to(meant[-1], who, words)
 
     async def _reply_to(self, row: Asked, who: Answerer, words: str) -> Heard | None:
         if row.question.kind is Asking.APPROVAL:
-            choice = wording.choice_in(words) or wording.choice_in(word_and_id(words)[0])
-            if choice is None and wording.nearly_a_choice(word_and_id(words)[0]):
-                return Heard(wording.unclear(row.question, words))
+            choice = choice_for(row.question, words)
             if choice is None:
-                return None
+                return Heard(wording.unclear(row.question, words))
             return await self.answer(who, choice, question=row.question.id)
         if row.question.asked != who.principal or not words.strip():
             return None
@@ -348,19 +270,7 @@ class ApprovalDesk:
     async def _meant(self, who: Answerer, words: str) -> list[Asked]:
         """The questions that bare words may answer, oldest first."""
         waiting = [one for one in await self.pending(who) if is_for(who, one)]
-        first, name = word_and_id(words)
-        if name and wording.choice_in(first):
-            named = [
-                one for one in waiting
-                if one.question.kind is Asking.APPROVAL and is_named(one.question, name)
-            ]  # fmt: skip
-            if named:
-                return named
-        bare = wording.choice_in(words) is not None
-        if not bare and wording.nearly_a_choice(first):
-            # A slip is asked about, unless any words may be an answer.
-            bare = not any(one.question.kind is Asking.CLARIFY for one in waiting)
-        return [one for one in waiting if bare or one.question.kind is Asking.CLARIFY]
+        return meant_in(waiting, words)
 
     async def waits(self) -> bool:
         """Whether anything is asked of anybody."""
@@ -407,8 +317,8 @@ class ApprovalDesk:
         answer = "" if choice is None else choice.value
         after = structs.replace(row, state=ANSWERED, answer=answer, words=words, by=who.principal)
         done = await self._rows.change(row, after, *self._granting(row, who, choice))
-        if done and row.question.id in self._waiting:
-            self._waiting[row.question.id].set()
+        if done:
+            self._waiting.wake(row.question.id)
         return done
 
     def _granting(self, row: Asked, who: Answerer, choice: Choice | None) -> list[PutMatter]:
@@ -420,15 +330,3 @@ class ApprovalDesk:
             row.wish, new_id("grant"), session=session, by=row.principal, answered_by=who.principal
         )
         return [self._rows.granting(grant)]
-
-
-async def _sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> None:
-    async with anyio.create_task_group() as group:
-
-        async def watch() -> None:
-            await clock.sleep(seconds)
-            group.cancel_scope.cancel()
-
-        group.start_soon(watch)
-        await event.wait()
-        group.cancel_scope.cancel()

@@ -28,6 +28,21 @@ YES = frozenset(
 )
 NO = frozenset({"no", "n", "nope", "nah", "deny", "denied", "👎", "❌"})
 _LONGER = tuple(word for word in (*YES, *NO, "always", "session") if len(word) > 2)
+_ORDINARY = frozenset({
+    "alway", "approver", "approves", "defied", "defy", "den", "dene", "denier", "denies",
+    "dens", "dent", "denys", "dewy", "nab", "nag", "nan", "nap", "nape", "noah", "node", "nome",
+    "none", "nose", "note", "one", "ones", "ounce", "sessions", "yap", "year", "yelp", "yen",
+    "yet", "yew", "yip",
+})  # fmt: skip
+"""Words of one's own that are a letter away from those that decide."""
+ONE_AT_A_TIME = (
+    "Not done: another request of this turn lies before the owner, who is asked one thing at a "
+    "time. Wait for that answer, then ask again."
+)
+TOO_MANY = (
+    "Not done: as many requests of this person as may wait lie before the owner already. "
+    "Go on without it, and say what you wanted to do."
+)
 NOTHING = "Nothing waits for an answer here."
 
 _GIVEN = {
@@ -49,33 +64,33 @@ def choice_in(words: str) -> Choice | None:
 
 
 def nearly_a_choice(words: str) -> bool:
-    """Whether a single word looks like a slip of one that would decide."""
+    """Whether a single word looks like a slip of one that would decide, and is no other word."""
     word = words.strip().strip(".!").lower()
     if choice_in(word) is not None or not 3 <= len(word) <= 12 or not word.isalpha():
+        return False
+    if word in _ORDINARY:
         return False
     return any(_is_slip(word, known) for known in _LONGER)
 
 
 def _is_slip(word: str, known: str) -> bool:
-    """Two letters swapped, or one or two too many, missing or wrong; the first one is right."""
-    if word[0] != known[0] or abs(len(word) - len(known)) > 2:
+    """One letter too many, missing or wrong, or two neighbours swapped; the first one is right."""
+    if word[0] != known[0] or abs(len(word) - len(known)) > 1:
         return False
-    if sorted(word) == sorted(known):
+    same = next((n for n, (a, b) in enumerate(zip(word, known, strict=False)) if a != b), None)
+    if same is None:
         return True
-    row = list(range(len(known) + 1))
-    for number, letter in enumerate(word, 1):
-        before, row[0] = row[0], number
-        for place, other in enumerate(known, 1):
-            cost = min(row[place] + 1, row[place - 1] + 1, before + (letter != other))
-            before, row[place] = row[place], cost
-    return row[-1] <= (1 if len(known) < 6 else 2)
+    rest, other = word[same:], known[same:]
+    swapped = rest[:2] == other[1::-1] and rest[2:] == other[2:]
+    return swapped or rest[1:] == other[1:] or rest[1:] == other or rest == other[1:]
 
 
 def unclear(question: Question, words: str) -> str:
     lasting = ", session, always" if Choice.ALWAYS in question.choices else ""
+    behind = f" with its id, {short_id(question)}" if question.elsewhere else ""
     return (
         f"I did not understand {visible_line(words, MOST_NAME)!r}, so nothing is decided yet. "
-        f"Answer yes{lasting} or no; the question waits on."
+        f"Answer yes{lasting} or no{behind}; the question waits on."
     )
 
 
@@ -129,8 +144,8 @@ def short_id(question: Question) -> str:
     return question.id[-SHORT:]
 
 
-def as_post(question: Question, seconds: float) -> str:
-    """A question as a chat shows it."""
+def as_post(question: Question, seconds: float, *, carried: bool = False) -> str:
+    """A question as a chat shows it; `carried` is for the chat that it was brought to."""
     if question.kind is Asking.CLARIFY:
         lines = [f"{number}. {one}" for number, one in enumerate(question.choices, 1)]
         how = "Answer with a number, or in your own words." if lines else ""
@@ -140,14 +155,18 @@ def as_post(question: Question, seconds: float) -> str:
     more = [f"Reason: {visible_line(question.reason, MOST_REASON)}"] if question.reason else []
     if question.origin:
         more.append(f"Asked by: {visible_line(question.origin, 3 * MOST_NAME)}")
-    if question.elsewhere:
+    if question.elsewhere and not carried:
         how = f"Only the owner can allow this, and was asked. Wait up to {_span(seconds)}."
         return "\n".join([visible(question.text), ticks, shown, ticks, *more, how])
-    lasting = Choice.ALWAYS in question.choices
-    ways = (
-        "/approve [session|always] or /deny [reason]" if lasting else "/approve or /deny [reason]"
-    )
+    name = f" {short_id(question)}" if carried else ""
+    lasting = " [session|always]" if Choice.ALWAYS in question.choices else ""
+    ways = f"/approve{name}{lasting} or /deny{name} [reason]"
     how = f"{ways}, or just yes or no, within {_span(seconds)}. Its id is {short_id(question)}."
+    if carried:
+        how = (
+            f"{ways}, or yes{name} or no{name}, within {_span(seconds)}. Somebody else asks for "
+            "it, so nothing counts without the id."
+        )
     return "\n".join([visible(question.text), ticks, shown, ticks, *more, how])
 
 
@@ -173,13 +192,13 @@ def several(asked: Sequence[Asked]) -> str:
     """For an answer that does not say to which of them."""
     lines = [f"{short_id(one.question)}  {one.question.origin}: {_echo(one)}" for one in asked]
     first = short_id(asked[0].question)
-    return "\n".join(
-        [
-            "Several requests wait, so nothing was decided. Say which, by its id:",
-            *lines,
-            f"For example: /approve {first}, /deny {first}, or /approve all.",
-        ]
-    )
+    how = f"For example: /approve {first}, /deny {first}, or /approve all."
+    if all(one.question.elsewhere for one in asked):
+        told = "Nothing was decided about what somebody else asks for. Say which, by its id:"
+        how = f"For example: /approve {first}, or /deny {first}."
+    else:
+        told = "Several requests wait, so nothing was decided. Say which, by its id:"
+    return "\n".join([told, *lines, how])
 
 
 def _echo(asked: Asked) -> str:

@@ -39,7 +39,7 @@ def _is_somebody_here(context: CliContext) -> bool:
     from hermes.models.discover import find_local
     from hermes.models.embedded.target import found_here
 
-    return found_here(context.home().root) or bool(anyio.run(find_local, context.env.get))
+    return bool(found_here(context.home().root) or anyio.run(find_local, context.env.get))
 
 
 def _nothing_said() -> Namespace:

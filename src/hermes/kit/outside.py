@@ -12,8 +12,14 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _OWN = ("localhost", "localdomain", "local", "internal", "lan", "home", "intranet")
 _LEADING_ELSEWHERE = tuple(
-    map(ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "fec0::/10", "::/96", "192.0.0.0/24"))
-)
+    map(
+        ip_network,
+        (
+            "64:ff9b::/96", "64:ff9b:1::/48", "fec0::/10", "::/96", "::ffff:0:0:0/96",
+            "3fff::/20", "5f00::/16", "192.0.0.0/24",
+        ),
+    )
+)  # fmt: skip
 """Translated, retired or reserved addresses that Python counts as public."""
 
 

@@ -104,19 +104,18 @@ class AnswerEvents:
         pause = place.grace if hurry else place.longest_pause
         due = min(self._moved_at + pause, self._begun_at + place.ceiling)
         # What is already there is read without a wait, which no timer would notice.
-        data = await self._data(due, now + place.idle) if now < due else None
+        data: bytes | None = None
+        if now < due and self._whole:
+            data = await self._watch.bounded(whole_of(self._content, _WHOLE_BODY), due)
+        elif now < due:
+            silent = now + place.idle
+            data = await self._watch.bounded(self._content.readany(), min(due, silent))
         if data is None and not hurry:
             raise self._too_late()
         if self._whole:
             self.done = True
             return [data or b""]
         return self._batch(data or b"")
-
-    async def _data(self, due: float, silent: float) -> bytes | None:
-        """None when it is past due, or when nothing at all came for too long."""
-        if self._whole:
-            return await self._watch.bounded(whole_of(self._content, _WHOLE_BODY), due)
-        return await self._watch.bounded(self._content.readany(), min(due, silent))
 
     def _too_late(self) -> TimeoutError:
         now, place = self._loop.time(), self._place

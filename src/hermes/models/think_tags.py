@@ -50,8 +50,12 @@ class ThinkTags:
         self._spoke = False
         self._thought = False
 
+    def is_spoken(self, text: str) -> bool:
+        """Whether this is spoken as it is: in the middle of a line nothing opens or ends."""
+        return not (self._held or self._inside or self._line_start or "\n" in text)
+
     def feed(self, text: str) -> list[Piece]:
-        if not (self._held or self._inside or self._line_start or "\n" in text):
+        if self.is_spoken(text):
             return [Piece(text, Kind.SPOKEN)]
         return self._scan(self._held + text, final=False)
 

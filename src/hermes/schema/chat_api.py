@@ -50,6 +50,7 @@ class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True):
     provider: str = ""
     failed: bool = False
     shown: str = ""
+    foreign: bool = False
     parts: tuple[Text | Reasoning | Media | WirePart, ...] = ()
 
 
@@ -105,7 +106,7 @@ def message_of(wire: WireMessage) -> Message | None:
             return _assistant(wire, identity)
         case "tool":
             call = wire.tool_call_id or ""
-            return Result(identity, call, _words(wire), beside.failed, beside.shown)
+            return Result(identity, call, _words(wire), beside.failed, beside.shown, beside.foreign)
         case _:
             return None
 
@@ -140,8 +141,15 @@ def _plain(stored: Stored) -> WireMessage:
             return WireMessage(role="user", content=_content(parts), hermes=beside)
         case Assistant():
             return _plain_assistant(stored, message)
-        case Result(id=identity, call=call, parts=parts, failed=failed, shown=shown):
-            beside = Beside(id=identity, at=stored.at, run=stored.run, failed=failed, shown=shown)
+        case Result(parts=parts, call=call):
+            beside = Beside(
+                id=message.id,
+                at=stored.at,
+                run=stored.run,
+                failed=message.failed,
+                shown=message.shown,
+                foreign=message.foreign,
+            )
             return WireMessage(
                 role="tool", content=_content(parts), tool_call_id=call, hermes=beside
             )

@@ -4,6 +4,7 @@ import io
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -110,7 +111,10 @@ class Curator:
         found = (await self.alike())[:AT_ONCE]
         if keep and found:
             await anyio.to_thread.run_sync(self._back_up, keep)
-        made = [await propose_merge(self._editor, pair, self._body_of(pair.drop)) for pair in found]
+        made = [
+            await propose_merge(self._editor, pair, partial(self._body_of, pair.drop))
+            for pair in found
+        ]
         return [proposal for proposal in made if proposal is not None]
 
     def _body_of(self, name: str) -> str:

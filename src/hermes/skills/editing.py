@@ -1,6 +1,8 @@
 """How skills are written: each change in the ledger, by the agent only to what is its own."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 import anyio
@@ -112,13 +114,30 @@ class Editor:
         await self._noted(lambda: self._usage.mark(skill.name, "archived"))
         return target
 
-    async def absorb(self, name: str, into: str, by: By) -> str:
-        """Archive one skill and keep its text with another, as one change. Where it lies now."""
+    async def digest(self, name: str) -> str:
+        """Changes with every letter of the skill's text. Raises `BadSkill`."""
+        skill = await self._find(name)
+        if skill is None:
+            raise BadSkill(f"There is no skill {name!r}.", hint="See skills_list.")
+        return _digest(await anyio.to_thread.run_sync(present, skill.file))
+
+    async def absorb(self, name: str, into: str, by: By, *, seen: str | None = None) -> str:
+        """Archive one skill and keep its text with another, as one change. Where it lies now.
+
+        `seen` is the digest of what somebody agreed to; another text is refused (`BadSkill`).
+        """
         skill, keep = await self._changeable(name, by), await self._changeable(into, by)
         if skill.name == keep.name:
             raise BadSkill(f"{name} cannot take in itself.")
         target = f"skills/{ARCHIVE}/{skill.name}-{self._clock.now():%Y%m%d-%H%M%S}"
-        edits = await anyio.to_thread.run_sync(self._merged, skill, keep, target)
+        text = await anyio.to_thread.run_sync(present, skill.file)
+        if seen is not None and seen != _digest(text):
+            raise BadSkill(
+                f"{skill.name} is not what was proposed any more: nothing was merged.",
+                hint=f"Reject this proposal; merge them by hand if {skill.name} is still fine.",
+            )
+        merge = partial(self._merged, skill, text, keep, target)
+        edits = await anyio.to_thread.run_sync(merge)
         await self._apply(keep.name, f"merge {skill.name} into {keep.name}", edits, by)
         await self._noted(lambda: self._usage.mark(skill.name, "archived"))
         await self._noted(lambda: self._usage.patched(keep.name))
@@ -230,13 +249,13 @@ class Editor:
             edits.append(Edit(self._below_home(file), data, None))
         return edits
 
-    def _merged(self, skill: Skill, keep: Skill, target: str) -> list[Edit]:
+    def _merged(self, skill: Skill, text: bytes | None, keep: Skill, target: str) -> list[Edit]:
         path = taken_in_as(skill.name)
         taken, main = Path(keep.folder) / path, present(keep.file) or b""
         line = f"\n\nMore of this kind, from the skill {skill.name} that was merged: {path}\n"
         return [
             *self._moved(skill, target),
-            Edit(self._below_home(taken), present(taken), present(skill.file)),
+            Edit(self._below_home(taken), present(taken), text),
             Edit(self._below_home(keep.file), main, main.rstrip() + line.encode()),
         ]
 
@@ -261,6 +280,10 @@ class Editor:
 def taken_in_as(name: str) -> str:
     """Where the text of a skill lies within the one that took it in."""
     return f"references/from-{name}.md"
+
+
+def _digest(text: bytes | None) -> str:
+    return sha256(text or b"").hexdigest()
 
 
 def _made_by(by: By) -> str:

@@ -44,20 +44,22 @@ def pairs(
     return found
 
 
-async def propose_merge(editor: Editor, pair: Pair, body: str) -> Proposal | None:
+async def propose_merge(editor: Editor, pair: Pair, body: Callable[[], str]) -> Proposal | None:
     """None when it was proposed before: a person who said no is not asked again."""
     by = By(author=Author.CURATOR, why=f"{pair.drop} says nearly the same as {pair.keep}")
     summary = f"merge {pair.drop} into {pair.keep}"
     if await editor.was_proposed(pair.drop, summary):
         return None
+    # Before the text is read: what changes in between is then refused, not taken over.
+    seen = await editor.digest(pair.drop)
     request = SkillRequest(
         action="delete",
         name=pair.drop,
         absorbed_into=pair.keep,
         file_path=taken_in_as(pair.drop),
-        file_content=body,
+        file_content=body(),
     )
-    encoded = Raw(msgspec.json.encode(Proposed(request, by, merge=True)))
+    encoded = Raw(msgspec.json.encode(Proposed(request, by, merge=True, seen=seen)))
     return await editor.propose(pair.drop, summary, encoded, by)
 
 

@@ -32,11 +32,15 @@ class SkillRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Proposed(Struct, frozen=True):
-    """`merge`: what is deleted goes along with the skill that it is absorbed into."""
+    """`merge`: what is deleted goes along with the skill that it is absorbed into.
+
+    `seen` is the digest of its text when that was put before a person.
+    """
 
     request: SkillRequest
     by: By
     merge: bool = False
+    seen: str = ""
 
 
 async def perform(editor: Editor, asked: SkillRequest, by: By) -> str:
@@ -68,11 +72,14 @@ async def propose(editor: Editor, asked: SkillRequest, by: By) -> Proposal:
 
 
 async def accept(editor: Editor, proposal: Proposal) -> str:
-    """A person wants it: done to the skill as it is by now. Raises `BadSkill`, `Drifted`."""
+    """A person wants it: done to the skill as it is by now. Raises `BadSkill`, `Drifted`.
+
+    Only what is merged must still be as it was shown: all of its text is taken over.
+    """
     proposed = msgspec.json.decode(proposal.request, type=Proposed)
     asked, by = proposed.request, proposed.by
     if proposed.merge:
-        where = await editor.absorb(asked.name, asked.absorbed_into, by)
+        where = await editor.absorb(asked.name, asked.absorbed_into, by, seen=proposed.seen)
     else:
         where = await perform(editor, asked, by)
     await editor.decide(proposal, accepted=True)

@@ -83,7 +83,13 @@ def packed(rows: Floats) -> list[bytes]:
     return [row.tobytes() for row in np.rint(rows / top * _LARGEST_VALUE).astype(np.int8)]
 
 
+def is_whole(body: bytes) -> bool:
+    """Whether it can be unpacked: a row may have been written by something else, or cut off."""
+    return len(body) == DIMENSIONS
+
+
 def unpacked(bodies: Sequence[bytes]) -> NDArray[np.int8]:
+    """Of whole ones only."""
     return np.frombuffer(b"".join(bodies), np.int8).reshape(-1, DIMENSIONS)
 
 

@@ -74,7 +74,12 @@ class Nearness:
             near = vectors.nearest(connection, vector, wanted.principal, wanted.role)
             return Finder(wanted).near(connection, near)
 
-        return await read(find)
+        try:
+            return await read(find)
+        except (apsw.Error, StoreError, ValueError, TypeError, ArithmeticError) as error:
+            # What is stored for it can all be made again; the words are there in any case.
+            log.warning("messages are found by their words only, this time: %s", error)
+            return []
 
     async def complete(self, read: Reads) -> bool:
         """Wait for the vectors of all that was said until now; whether they are there then."""

@@ -18,7 +18,7 @@ from hermes.schema.errors import StoreError
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
 from hermes.store.connection import Connection, begin
-from hermes.store.embedding import Embedder, Floats, packed, passages, unpacked
+from hermes.store.embedding import Embedder, Floats, is_whole, packed, passages, unpacked
 from hermes.store.rows import all_of, decode, one_of, row_as
 from hermes.store.statements import load
 
@@ -172,7 +172,10 @@ class Vectors:
         blocks = [self._block]
         rows = iter(connection.execute(_SQL["load"], {"after": self._state.upto}))
         while some := [row_as(row, _Kept) for row in islice(rows, _AT_ONCE)]:
-            blocks.append(_Block.of(some))
+            whole = [row for row in some if is_whole(row.body)]
+            if len(whole) < len(some):
+                log.warning("%d damaged vectors are left out", len(some) - len(whole))
+            blocks.append(_Block.of(whole))
         self._block = _Block.joined(blocks)
         self._state = state
 
@@ -222,8 +225,10 @@ def _by_likeness(connection: Connection, found: Sequence[Near], wanted: Floats) 
     bodies: list[bytes] = []
     for near in found:
         for row in connection.execute(_SQL["vector"], (near.message, near.part)):
-            bodies.append(row_as(row, _Body).body)
-            there.append(near)
+            body = row_as(row, _Body).body
+            if is_whole(body):
+                bodies.append(body)
+                there.append(near)
     rows = unpacked(bodies).astype(np.float32)
     length = np.maximum(np.linalg.norm(rows, axis=1), 1e-9)
     alike = (rows @ wanted.reshape(-1)) / length

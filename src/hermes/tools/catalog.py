@@ -66,7 +66,8 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     running; `network` says whether commands have it unasked. `checkpoints` keeps files before
     they are changed; `private` are files of the user's own that are read with leave only, and
     `steering` folders of ours that are written with leave only.
-    `fetched` is the file that keeps when commands brought something from outside; `our_folders` are
+    `fetched` is the file that keeps when commands brought something from outside, `vouched` the
+    one that keeps which files the owner lets tell how things are done; `our_folders` are
     besides the workspace where what is read counts as the person's own.
     `near` is a sandbox of this machine, for reading its files when commands run elsewhere.
     """
@@ -101,6 +102,7 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     own_tmp: Callable[[str], Path | None] = lambda principal: None
     temporary: Sequence[Path] | None = None
     fetched: Path | None = None
+    vouched: Path | None = None
     our_folders: Sequence[Path] = ()
 
 
@@ -242,6 +244,7 @@ class _Makers:
                 timeout=deps.code_timeout,
                 calls=deps.code_calls,
                 network=deps.network,
+                origins=self._origins,
             )
         )
 
@@ -312,10 +315,11 @@ class _Makers:
     def _origins(self) -> "Origins":
         from hermes.tools.origins import Origins
         from hermes.tools.places import TEMPORARY
+        from hermes.tools.trusted import Trusted
 
         deps = self._deps
         own = (*deps.steering, deps.spill_folder, *deps.our_folders, *TEMPORARY)
-        return Origins(deps.clock, deps.fetched, own)
+        return Origins(deps.clock, deps.fetched, own, Trusted(deps.vouched))
 
     def _guided(self, tool: Tool) -> Tool:
         from hermes.tools.files.guides import Guided

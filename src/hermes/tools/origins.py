@@ -6,40 +6,59 @@ where things from outside are put, those of other users, and what lies outside o
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from hermes.kit.clock import Clock
-from hermes.schema.errors import ToolError
+from hermes.kit.files import read_ordinary
 from hermes.schema.scope import Scope
-from hermes.tools.files.ways import resolve
+from hermes.tools.marks import (
+    OLDEST,
+    Folders,
+    Marks,
+    Note,
+    folders_in,
+    made_since,
+    packed,
+    unpacked,
+)
 from hermes.tools.recent import Recent
+from hermes.tools.touched import paths_of
+from hermes.tools.touched import real as _real
+from hermes.tools.trusted import LARGEST, Trusted, is_guide_below
 
 OUTSIDE_NAMES = frozenset({"downloads", "attachments", ".cache", "node_modules", "site-packages"})
 """Folders in a workspace that hold what others wrote, by their names in small letters."""
 KNOWN = 8_192
-MOST_SPANS = 500
 LONGEST = 600.0
-"""Seconds of a command in which what changes counts as brought by it: a server runs for days."""
-OLDEST = 7 * 86_400.0
+"""Seconds of a command in which what changes counts as brought by it."""
+LONGEST_BEHIND = 3_600.0
+"""The same of one in the background: a server runs for days."""
 COARSE = 0.02
 """Seconds by which the clock of a file system is behind."""
-MOST_WORDS = 64
-
-Span = tuple[float, float]
+MOST_WORDS = 1_000
+MOST_ENTRIES = 5_000
+"""Entries of a folder that are looked at, when a command names the folder."""
 
 
 class Origins:
-    """`log` keeps over a restart when commands fetched; `own` are folders of the house."""
+    """`log` keeps over a restart when commands fetched; `own` are folders of the house.
 
-    def __init__(self, clock: Clock, log: Path | None = None, own: Sequence[Path] = ()) -> None:
+    `trusted` says which files that tell how things are done the owner vouched for.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        log: Path | None = None,
+        own: Sequence[Path] = (),
+        trusted: Trusted | None = None,
+    ) -> None:
         self._clock = clock
-        self._log = log
         self._own = tuple(_real(path) for path in own)
-        self._spans: list[Span] = []
-        self._read: int | None = None
-        self._quoting = False
+        self._marks = Marks(log)
+        self.trusted = trusted or Trusted()
         self._written: Recent[Path, tuple[int, bool]] = Recent(KNOWN)
 
     def now(self) -> float:
@@ -47,25 +66,50 @@ class Origins:
 
     def fetched_since(self, began: float) -> None:
         """A command that could bring something from outside has ended; it began then."""
-        self._note((began - COARSE, min(self.now(), began + LONGEST) + COARSE))
+        self.note_end(began, LONGEST, ())
 
-    def _note(self, span: Span) -> None:
-        self._spans = [*self._recent(), span][-MOST_SPANS:]
-        if self._log is not None:
-            self._keep(self._log, span)
+    def fetching(self, folders: Sequence[Path], longest: float = LONGEST) -> "Fetching":
+        """A command begins that may bring something, most likely into one of the folders."""
+        return Fetching(self, folders, longest)
 
-    def fetches_from_now(self) -> None:
-        """A command that goes on by itself may bring something for a while."""
-        self._note((self.now() - COARSE, self.now() + LONGEST))
+    def note_begin(self, began: float, longest: float, folders: Sequence[str]) -> None:
+        """Written down at once: whoever is killed from now on cannot do it any more."""
+        inside = tuple(packed(Path(one)) for one in folders)
+        self._note(Note(began - COARSE, began + longest, inside))
+
+    def note_end(self, began: float, longest: float, roots: tuple[str, ...]) -> None:
+        """In place of what was written when it began; `roots` are folders that it made."""
+        end = min(self.now(), began + longest) + COARSE
+        self._note(Note(began - COARSE, end, roots=roots))
+
+    def _note(self, note: Note) -> None:
+        self._marks.add(note, self._oldest)
 
     def wrote(self, path: Path, *, foreign: bool) -> None:
         """One of our tools has just written it, with words that are known."""
         with suppress(OSError):
-            self._written.put(path, (path.lstat().st_ctime_ns, foreign))
-            self._quoting |= foreign
+            changed = path.lstat().st_ctime_ns
+            self._written.put(path, (changed, foreign))
+            if foreign:
+                self._note(Note(file=packed(path), changed=changed))
 
     def is_foreign(self, scope: Scope, real: Path) -> bool:
-        """Whether what stands in the file may be somebody else's words."""
+        """Whether what stands in the file may be somebody else's words.
+
+        What tells how things are done in a folder is, until the owner vouched for it.
+        """
+        if is_guide_below(real, _real(Path(scope.workspace))):
+            return not self.is_vouched_for(real)
+        return self.is_marked(scope, real)
+
+    def is_vouched_for(self, real: Path) -> bool:
+        try:
+            return self.trusted.knows(real, read_ordinary(real, LARGEST))
+        except OSError:
+            return False
+
+    def is_marked(self, scope: Scope, real: Path) -> bool:
+        """Whether it is known to have come from others, whatever its name is."""
         workspace = _real(Path(scope.workspace))
         if not workspace.parts[1:]:
             return self.came_in(real)
@@ -85,61 +129,77 @@ class Origins:
         known = self._written.get(real)
         if known is not None and known[0] == stat.st_ctime_ns:
             return known[1]
-        changed = stat.st_ctime
-        return any(start <= changed <= end for start, end in self._recent())
+        if self._marks.written(real) == stat.st_ctime_ns:
+            return True
+        return self._marks.covers(stat.st_ctime, self._oldest)
 
-    def names_foreign(self, words: Sequence[str], folder: Path) -> bool:
-        """Whether a command names a file that came in, as one does that unpacks or shows it."""
-        known = self._quoting or bool(self._recent())
+    def names_foreign(self, words: Sequence[str], folder: Path, *more: Path) -> bool:
+        """Whether a command touches what came in, as one does that unpacks, copies or shows it.
+
+        It stands in `folder`, and goes to `more` of them.
+        """
+        bases = (folder, *more)
+        known = bool(self._marks)
+        if known and any(self._in_root(_real(base)) for base in bases):
+            return True
         likely = [word for word in words if known or _is_put_aside(word.split("/"))]
         for word in likely[:MOST_WORDS]:
-            path = _real(folder / word)
-            if path.is_file() and (self.came_in(path) or _is_put_aside(word.split("/"))):
+            aside = _is_put_aside(word.split("/"))
+            if any(aside or self._is_touched(path) for path in paths_of(word, bases)):
                 return True
         return False
 
-    def _recent(self) -> list[Span]:
-        self._load()
-        oldest = self.now() - OLDEST
-        return [span for span in self._spans if span[1] > oldest]
+    def _is_touched(self, path: Path) -> bool:
+        if self._in_root(path):
+            return True
+        if not path.is_dir():
+            return path.is_file() and self.came_in(path)
+        inner = (unpacked(one) for one in self._marks.roots())
+        if any(one.is_relative_to(path) and one.is_dir() for one in inner):
+            return True
+        return any(self.came_in(one) for one in _files_below(path))
 
-    def _load(self) -> None:
-        """What this process, an earlier one or another one has noted; read when it changed."""
-        if self._log is None:
-            return
-        try:
-            stamp = self._log.stat().st_mtime_ns
-            if stamp != self._read:
-                lines = self._log.read_text("ascii", "replace").splitlines()[-MOST_SPANS:]
-                self._spans = [span for line in lines if (span := _span(line))]
-                self._read = stamp
-        except OSError:
-            return
+    def _in_root(self, path: Path) -> bool:
+        """Whether it lies in a folder that was brought as a whole."""
+        return any(path.is_relative_to(unpacked(one)) for one in self._marks.roots())
 
-    def _keep(self, log: Path, span: Span) -> None:
-        """Appended, so that nobody's note is lost; written anew when it has grown long."""
-        line = f"{span[0]:.3f} {span[1]:.3f}\n"
-        with suppress(OSError):
-            log.parent.mkdir(parents=True, exist_ok=True)
-            long = log.exists() and log.stat().st_size > 100 * MOST_SPANS
-            text = "".join(f"{a:.3f} {b:.3f}\n" for a, b in self._spans) if long else line
-            with log.open("w" if long else "a", encoding="ascii") as file:
-                file.write(text)
+    @property
+    def _oldest(self) -> float:
+        return self.now() - OLDEST
 
 
-def _span(line: str) -> Span | None:
-    try:
-        start, end = map(float, line.split())
-    except ValueError:
-        return None
-    return start, end
+class Fetching:
+    """A command at work that may bring something; what it is noted with when it begins."""
+
+    def __init__(self, origins: Origins, folders: Sequence[Path], longest: float) -> None:
+        self._origins = origins
+        self._longest = longest
+        self._began = origins.now()
+        self._before: Folders = folders_in(dict.fromkeys(folders))
+        origins.note_begin(self._began, longest, list(self._before))
+
+    def over(self) -> None:
+        """It has ended: from now on nothing more counts as brought by it."""
+        roots = made_since(self._before)
+        self._origins.note_end(self._began, self._longest, roots)
 
 
-def _real(path: Path) -> Path:
-    try:
-        return resolve(path)
-    except (OSError, ValueError, ToolError):
-        return path
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Some thousand of them, the outer ones first; not what has a place of its own."""
+    waiting, left = [folder], MOST_ENTRIES
+    while waiting and left > 0:
+        inner: list[Path] = []
+        for place in waiting:
+            with suppress(OSError), os.scandir(place) as entries:
+                for one in entries:
+                    left -= 1
+                    if left < 0:
+                        return
+                    if not one.is_dir(follow_symlinks=False):
+                        yield Path(one.path)
+                    elif one.name != ".git" and not _is_put_aside([one.name]):
+                        inner.append(Path(one.path))
+        waiting = inner
 
 
 def _is_of_others(real: Path, workspace: Path) -> bool:

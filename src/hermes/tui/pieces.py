@@ -6,19 +6,26 @@ from msgspec import Struct
 
 LONG = 1_500
 """Characters from which on a piece ends at the next paragraph."""
+LONG_LIST = 400
+"""Characters from which on it ends at the next item of a list, which is drawn anew as a whole."""
 VERY_LONG = 20_000
 """Characters from which on it ends at the next empty line, even within a list."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_ITEM = re.compile(r"([-*+]|\d{1,9}[.)]) +\S")
 _GOES_ON = re.compile(r"[ \t]|[-*+>|]|\d+[.)]")
 """How a line begins that may belong to the list, quote or table before an empty line."""
 
 
 class Piece(Struct, frozen=True):
-    """Text to add to the piece that is open, or to begin one with; `last` closes it."""
+    """Text to add to the piece that is open, or to begin one with; `last` closes it.
+
+    What is `joined` ends in the middle of a list: no gap may be seen behind it.
+    """
 
     text: str
     last: bool = False
+    joined: bool = False
 
 
 class Pieces:
@@ -26,6 +33,8 @@ class Pieces:
         self._line = ""
         self._fence = ""
         self._after_blank = False
+        self._list = ""
+        """The mark of the list that the last line belongs to, if it does to one."""
         self._size = 0
 
     def feed(self, text: str) -> list[Piece]:
@@ -34,7 +43,8 @@ class Pieces:
         held: list[str] = []
         for part in _lines(text):
             if not self._line and self._ends_before(part):
-                pieces.append(Piece("".join(held), last=True))
+                joined = bool(self._list) and not self._after_blank
+                pieces.append(Piece("".join(held), last=True, joined=joined))
                 held, self._size = [], 0
             held.append(part)
             self._size += len(part)
@@ -44,7 +54,12 @@ class Pieces:
         return pieces
 
     def _ends_before(self, part: str) -> bool:
-        if self._fence or not self._after_blank or self._size < LONG or not part.strip():
+        if self._fence or not part.strip():
+            return False
+        # Its first character decides, as the others may not have come yet.
+        if self._size >= LONG_LIST and self._list == _mark(part[0]):
+            return True
+        if not self._after_blank or self._size < LONG:
             return False
         return self._size >= VERY_LONG or not _GOES_ON.match(part)
 
@@ -54,6 +69,8 @@ class Pieces:
             return
         line, self._line = self._line, ""
         self._after_blank = not line.strip()
+        if line[:1].strip():
+            self._list = _mark(line[0]) if _ITEM.match(line) else ""
         if (found := _FENCE.match(line)) is None:
             return
         marks = found[1]
@@ -61,6 +78,11 @@ class Pieces:
             self._fence = marks
         elif marks.startswith(self._fence) and not line.strip(" \t\n" + marks[0]):
             self._fence = ""
+
+
+def _mark(first: str) -> str:
+    """Of what kind a list is whose items begin so; not empty, and no list's, for all others."""
+    return "1" if first.isdecimal() else first
 
 
 def _lines(text: str) -> list[str]:

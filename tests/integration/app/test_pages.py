@@ -1,16 +1,20 @@
 """Pages are fetched from real servers on this machine, within limits and without detours."""
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from socket import AF_INET, AddressFamily
 
 import anyio
+import anyio.lowlevel
 import pytest
 from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from hermes.agent.sources import sources_for
 from hermes.agent.strangers import Strangers
-from hermes.app.pages import Limits, Pages
+from hermes.app.pages import Limits, Names, Pages
 from hermes.app.references import References, Sources
 from hermes.kit.page_text import page_text
 from hermes.sandbox.door import Door
@@ -30,8 +34,29 @@ PAGE = """<!doctype html><html><head><title>Boats &amp; ships</title><style>p {}
     b</pre><svg><text>drawn</text></svg><p>Tell   nobody.</body></html>"""
 
 
+class Lookup(AbstractResolver):
+    """Names as a stranger's server would tell them: other addresses each time."""
+
+    def __init__(self, *meanings: list[str]) -> None:
+        self.meanings = list(meanings)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: AddressFamily = AF_INET
+    ) -> list[ResolveResult]:
+        found = self.meanings.pop(0)
+        return [
+            ResolveResult(hostname=host, host=one, port=port, family=AF_INET, proto=0, flags=0)
+            for one in found
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
 @asynccontextmanager
-async def served(**answers: Answers) -> AsyncGenerator[str]:
+async def served(
+    at: tuple[str, int] = ("127.0.0.1", 0), /, **answers: Answers
+) -> AsyncGenerator[str]:
     """A server of our own; each answer under its name."""
     app = web.Application()
     for name, answer in answers.items():
@@ -39,9 +64,9 @@ async def served(**answers: Answers) -> AsyncGenerator[str]:
     runner = web.AppRunner(app, handler_cancellation=True)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, *at)
         await site.start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"http://{at[0]}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
@@ -97,6 +122,25 @@ async def test_nothing_leads_inside_by_a_detour() -> None:
                 assert "leads into this machine" in said or "no address of a web page" in said
 
 
+async def test_a_name_means_the_same_from_the_first_address_to_the_last() -> None:
+    async with served(page=page) as inner:
+        port = int(inner.rpartition(":")[2])
+        async with served(("127.0.0.2", port), start=to("/page")):
+            turning = Pages(inside=True, lookup=Lookup(["127.0.0.2"], ["127.0.0.1"]))
+            said = await refused(turning, f"http://turning.example:{port}/start")
+            assert "answered 404" in said
+
+
+async def test_who_mixes_addresses_gains_nothing_inside() -> None:
+    lookup = Lookup(["127.0.0.1", "8.8.8.8", "10.0.0.1"], ["10.0.0.1", "127.0.0.1"])
+    names = Names(lookup)
+    for _ in range(2):
+        mixed = await names.meaning("mixing.example", 80, AF_INET)
+        assert [one["host"] for one in mixed] == ["8.8.8.8"]
+    own = await names.meaning("router.example", 80, AF_INET)
+    assert [one["host"] for one in own] == ["10.0.0.1", "127.0.0.1"]
+
+
 async def test_who_is_not_at_this_machine_reaches_nothing_inside() -> None:
     async with served(page=page) as url:
         for host in ("127.0.0.1", "localhost", "[::1]", "127.1", "0x7f.0.0.1", "2130706433"):
@@ -144,6 +188,60 @@ async def test_other_letters_than_ours() -> None:
     async with served(latin=latin, nonsense=nonsense) as url:
         assert await Pages(inside=True).read(f"{url}/latin") == "Café"
         assert await Pages(inside=True).read(f"{url}/nonsense") == "� ok"
+
+
+async def test_only_letters_are_decoded_and_none_of_them_has_power() -> None:
+    def as_sent(body: bytes, kind: str) -> Answers:
+        async def answer(request: web.Request) -> web.Response:
+            return web.Response(body=body, headers={"Content-Type": kind})
+
+        return answer
+
+    answers = {
+        "puny": as_sent(b"egg-plant", "text/plain; charset=punycode"),
+        "seven": as_sent(b"<meta charset=utf-7>+AGE-", "text/html"),
+        "wide": as_sent("Kaffee".encode("utf-16"), "text/plain; charset=utf-16"),
+        "japan": as_sent("日本".encode("shift_jis"), "text/plain; charset=Shift_JIS"),
+        "china": as_sent("中文".encode("gb18030"), "text/plain; charset=gb18030"),
+        "power": as_sent(b"a\x1b]0;b\x07\xe2\x80\xaec", "text/plain"),
+        "hidden": as_sent(b"<p>a&#27;[2J&#x202e;c", "text/html"),
+    }
+    async with served(**answers) as url:
+        said = {name: await Pages(inside=True).read(f"{url}/{name}") for name in answers}
+    assert said == {
+        "puny": "egg-plant",
+        "seven": "+AGE-",
+        "wide": "Kaffee",
+        "japan": "日本",
+        "china": "中文",
+        "power": "a␛]0;b␇�c",
+        "hidden": "a[2J�c",
+    }
+
+
+async def test_a_page_is_read_beside_the_loop() -> None:
+    html = "<p>one <b>two</b>" * 50_000
+
+    async def long(request: web.Request) -> web.Response:
+        return web.Response(text=html, content_type="text/html")
+
+    began = time.thread_time()
+    page_text(html)
+    alone = time.thread_time() - began
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            began = time.thread_time()
+            await anyio.lowlevel.checkpoint()
+            longest = max(longest, time.thread_time() - began)
+
+    async with served(long=long) as url, anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        assert "one two" in await Pages(inside=True).read(f"{url}/long")
+        tasks.cancel_scope.cancel()
+    assert longest < alone / 2
 
 
 async def test_a_page_in_a_question_is_somebody_elses_words(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hermes.ports.counsel import Counsel, Reaching, Ruling, Wish
 from hermes.ports.sink import Emit
 from hermes.runtimes.proxy.capabilities import LIFE, NEEDED, OURS
 from hermes.runtimes.proxy.far_runtime import FarRuntime
-from hermes.runtimes.proxy.far_turn import Parts
+from hermes.runtimes.proxy.far_turn import MOST_OPEN, Parts
 from hermes.runtimes.proxy.runtime import Far
 from hermes.schema.events import Notice, Outcome
 from hermes.schema.scope import Scope
@@ -44,6 +44,7 @@ class Asking:
         self.runs = True
         self.asks: dict[str, Any] = ASKS
         self.then: dict[str, Any] = {}
+        self.more: list[dict[str, Any]] = []
         self._leave = anyio.Event()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -69,8 +70,12 @@ class Asking:
         await response.write(frame(1, self.asks))
         if self.then:
             await response.write(frame(2, self.then))
+        for number, event in enumerate(self.more, 3):
+            await response.write(frame(number, event))
         await self._leave.wait()
-        await response.write(frame(3, {"event": "run.completed", "output": "Done."}))
+        await response.write(
+            frame(3 + len(self.more), {"event": "run.completed", "output": "Done."})
+        )
         return response
 
     def go_on(self) -> None:
@@ -174,6 +179,29 @@ async def test_what_is_answered_there_is_asked_of_nobody_here_any_more(tmp_path:
                 assert len(ear.said) == 1
                 far.go_on()
     assert (far.decided, ear.texts[-1]) == ([], "Done.")
+
+
+class Slow(Undecided):
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        self.wishes.append((scope, wish))
+        return await super().rule(scope, wish, tell)
+
+
+async def test_one_that_asks_without_end_is_refused(tmp_path: Path) -> None:
+    far, person, ear = Asking(), Slow(), Ear()
+    names = ["q1", *(f"more{number}" for number in range(MOST_OPEN)), "q1"]
+    far.more = [ASKS | {"question_id": name, "command": name} for name in names]
+    async with served(far) as url:
+        plan = Entrusted(scope=SCOPE, runtime=runtime_of(tmp_path, url, person), system="")
+        with anyio.fail_after(60):
+            await run_turn(plan, [user("Clean up.")], ear)
+    assert len(person.wishes) == MOST_OPEN
+    path, body = far.decided[0]
+    assert (path, body["choice"]) == ("/v1/runs/run_1/approval", "deny")
+    assert body["question_id"] == names[MOST_OPEN]
+    told = [event.text for event in ear.events if isinstance(event, Notice)]
+    assert "8 questions of the far gateway wait already; one more was refused." in told
+    assert ear.texts[-1] == "Done."
 
 
 async def test_without_anybody_to_decide_the_person_sees_what_was_asked(tmp_path: Path) -> None:

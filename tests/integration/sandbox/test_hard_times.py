@@ -35,6 +35,7 @@ async def attempt(door):
         return str(error)
 
 async def main(warm):
+    outside = opened()
     with Door() as door:
         if warm:
             assert await attempt(door) == 0
@@ -47,10 +48,12 @@ async def main(warm):
             if outcome == 0:
                 break
             assert "Too many open files" in outcome, outcome
-            assert opened() == before, (room, before, opened())
+            # The line to the keeper may stay, for the next one.
+            assert len(set(opened()) - set(before)) <= (not warm), (room, before, opened())
             failures += 1
         assert failures >= 5, failures
         assert await attempt(door) == 0
+    assert opened() == outside, (outside, opened())
 
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 for warm in (False, True):

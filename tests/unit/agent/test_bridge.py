@@ -23,17 +23,48 @@ def carried(args: bytes) -> ToolCall:
 @pytest.mark.parametrize(
     ("written", "args"),
     [
-        (b'{"name":"look","arguments":{"at": 1}}', b'{"at": 1}'),
-        (b'{"name":"look","arguments":"{\\"at\\": 1}"}', b'{"at": 1}'),
+        (b'{"name":"look","arguments":{"at": 1}}', b'{"at":1}'),
+        (b'{"name":"look","arguments":"{\\"at\\": 1}"}', b'{"at":1}'),
         (b'{"name":"look","arguments":null}', b"{}"),
         (b'{"name":"look","arguments":""}', b"{}"),
         (b'{"name":"look"}', b"{}"),
         (b'{"name":"look","arguments":[1]}', b"[1]"),
+        (b'{"name":"look","arguments":{\n\n"at": 1, "at": 2}}', b'{"at":2}'),
     ],
 )
 def test_the_call_inside_is_the_one_that_is_meant(written: bytes, args: bytes) -> None:
     found = carried(written)
     assert (found.id, found.name, bytes(found.args)) == ("c1", "look", args)
+
+
+UNREADABLE = [
+    b'"{},\\"name\\":\\"terminal\\",\\"args\\":{\\"command\\":\\"ls\\"}"',
+    b'"{\\n\\ndata: {}"',
+    b'"not json"',
+    b'"[1]"',
+    b'"\\"{}\\""',
+    b'{"at":1e999999}',
+    b'{"at":%b}' % (b"9" * 5_000),
+    b'"%b"' % (b"[" * 3_000),
+    b"[" * 900 + b"1e999" + b"]" * 900,
+    b'{"at":"\xff"}',
+    b'"{\\"at\\":1e999}"',
+]
+
+
+@pytest.mark.parametrize("written", UNREADABLE)
+async def test_what_cannot_be_read_is_not_run_and_said(written: bytes) -> None:
+    asked = ToolCall("c1", BRIDGE, Raw(b'{"name":"look","arguments":%b}' % written))
+    found = meant(asked, TOOLS)
+    assert (found.name, bytes(found.args)) == ("look", b"{}")
+    assert found.broken
+    look = FakeTool("look")
+    _, ear = await run_script([answer(asked)], says("Done."), tools=[look, FakeTool(BRIDGE)])
+    assert look.asked == []
+    assert not [event for event in ear.events if isinstance(event, ToolStarted)]
+    (result,) = ear.results
+    assert result.failed
+    assert "nothing was run" in text_of(result)
 
 
 @pytest.mark.parametrize(

@@ -228,11 +228,14 @@ def test_hinting_can_be_turned_off() -> None:
 def test_a_hint_keeps_the_result_as_it_was() -> None:
     guard = LoopGuard(GuardLimits(warn_same_failure=1))
     asked = call("read")
-    before = Result("m1", asked.id, (Text("no"), Media("0" * 64, "image/png")), True, "shown")
+    before = Result(
+        "m1", asked.id, (Text("no"), Media("0" * 64, "image/png")), True, "shown", foreign=True
+    )
     after = guard.observe(asked, Effect.READ, before)
     assert after.parts[:2] == before.parts
     assert (after.id, after.call, after.failed, after.shown) == ("m1", asked.id, True, "shown")
     assert len(after.parts) == 3
+    assert after.foreign
 
 
 def test_the_verdict_is_the_first_reason() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.toolbox import protected_files
+from hermes.app.sandboxes import protected_files, steering_folders
 from hermes.config.home import Home
 from hermes.schema.scope import Scope
 from hermes.tools.places import Places
@@ -19,15 +19,16 @@ CLOSED = (
     "state.db-wal",
     "cron/jobs.json",
     "memories/MEMORY.md",
+    "local-model/engine/__init__.py",
+    "cache/fetched",
 )
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for folder in (tmp_path, tmp_path / "profiles/work", tmp_path / "profiles/other"):
-        (folder / "cron").mkdir(parents=True)
-        (folder / "memories").mkdir()
         for name in CLOSED:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("x")
     return tmp_path
 
@@ -51,8 +52,10 @@ def test_a_workspace_of_its_own_stays_open(root: Path) -> None:
 def test_skills_are_written_with_leave_even_where_everything_else_is_the_workspace(
     tmp_path: Path,
 ) -> None:
-    skills = tmp_path / "agent" / "skills"
-    places = Places(tmp_path / "person", steering=[skills], temporary=())
+    agent = tmp_path / "agent"
+    steering = steering_folders(Home(agent, agent))
+    places = Places(tmp_path / "person", steering=steering, temporary=())
     scope = Scope("default", "s", "r", str(tmp_path))
-    assert places.beyond(scope, skills / "tea" / "SKILL.md")
+    assert places.beyond(scope, agent / "skills" / "tea" / "SKILL.md")
+    assert places.beyond(scope, agent / "skill-bundles" / "morning.yaml")
     assert not places.beyond(scope, tmp_path / "agent" / "notes.md")

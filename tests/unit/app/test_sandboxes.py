@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from hermes.app.gateway import chat_folder
-from hermes.app.sandboxes import Sandboxes, SandboxParts, sandbox_for, wall_report
+from hermes.app.sandboxes import Sandboxes, SandboxParts, sandbox_for, view_of, wall_report
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
@@ -15,6 +15,7 @@ from hermes.config.sections.work import Terminal
 from hermes.kit.clock import SystemClock
 from hermes.ports.sandbox import Job, Reach
 from hermes.sandbox.door import Door
+from hermes.sandbox.view import Sight, rules
 from hermes.schema.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +41,23 @@ def shell(parts: SandboxParts, command: str, **reach: object) -> Job:
     allowed = Reach(writable=(folder,), **reach)  # type: ignore[arg-type]
     argv = ("bash", "-c", command)
     return Job(argv=argv, cwd=folder, env={"PATH": PATH}, timeout=20, reach=allowed)
+
+
+@pytest.mark.parametrize("own", ["default", "work"])
+def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxParts, own: str):
+    root = parts.home.root
+    folder = root / "profiles" / "work"
+    for name in ("config.yaml", "local-model/engine.so", "cache/fetched", "skill-bundles/a.yaml"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    home = Home(root, folder, own) if own == "work" else parts.home
+    view = view_of(structs.replace(parts, home=home))
+    found = {one.path: one.sight for one in rules(view, Reach(writable=(str(folder),)))}
+    assert found[str(folder)] is Sight.CHANGE
+    for name in ("config.yaml", "local-model", "cache/fetched"):
+        assert found[str(folder / name)] is Sight.HIDDEN
+    if own == "work":
+        assert found[str(folder / "skill-bundles")] is Sight.READ
 
 
 async def test_by_itself_the_strongest_wall_there_is(parts: SandboxParts):

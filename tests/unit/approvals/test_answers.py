@@ -231,3 +231,34 @@ async def test_a_question_for_words_takes_a_slip_as_it_is(house: House) -> None:
         await house.asked()
         await house.desk.reply(THE_OWNER, "alwyas")
     assert answers == ["alwyas"]
+
+
+@pytest.mark.parametrize("words", ["ok cancel", "yes never", "once upon", "yes ZZZZZZ", "maybe"])
+async def test_to_a_named_question_only_a_plain_word_counts(house: House, words: str) -> None:
+    mine = UnderWay(house, far("git push"), OWNERS)
+    async with anyio.create_task_group() as group:
+        group.start_soon(mine.run)
+        question = await house.asked()
+        heard = await house.desk.reply(THE_OWNER, words, question=question.id)
+        assert heard is not None
+        assert heard.count == 0
+        assert "did not understand" in heard.told
+        assert mine.ruling is None
+        words = f"no {short_id(question)}"
+        heard = await house.desk.reply(THE_OWNER, words, question=question.id)
+        assert heard is not None
+        assert heard.count == 1
+    assert mine.ruling is not None
+    assert not mine.ruling.allowed
+
+
+async def test_ordinary_words_are_no_slips(house: House) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(house.rule, far("git push"), OWNERS)
+        question = await house.asked()
+        for words in ("note bread", "yet another", "yess please", "year", "one", "denyy it"):
+            assert not await house.desk.takes(THE_OWNER, words)
+        heard = await house.desk.reply(THE_OWNER, f"yess {short_id(question)}")
+        assert heard is not None
+        assert (heard.count, "did not understand" in heard.told) == (0, True)
+        group.cancel_scope.cancel()

@@ -95,7 +95,10 @@ def test_a_slip_is_seen_as_one(word: str) -> None:
 
 @pytest.mark.parametrize(
     "words", ["yes", "no", "always", "go", "so", "stop", "wait", "hello", "what", "yesterday",
-              "please do", "", "42", "now", "nothing", "on", "next", "also"],
+              "please do", "", "42", "now", "nothing", "on", "next", "also", "note", "yet",
+              "year", "one", "ones",
+              "away", "nap", "none", "dent", "defy", "ounce", "sessions", "seasons", "deploy",
+              "approval", "yell", "nosy", "lots", "apparel", "oneself", "improve"],
 )  # fmt: skip
 def test_other_words_are_not(words: str) -> None:
     assert not nearly_a_choice(words)

@@ -1,5 +1,6 @@
 """A turn in a chat that asks before it acts: the right person answers, and it goes on."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -167,7 +168,7 @@ def carried_in(at: Lobby, home: Address | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "result"), [("yes", "done"), ("/approve", "done"), ("no", "refused")]
+    ("line", "result"), [("yes {}", "done"), ("/approve {}", "done"), ("no {}", "refused")]
 )
 async def test_a_members_question_goes_to_the_owners_own_chat(
     tmp_path: Path, line: str, result: str
@@ -184,7 +185,11 @@ async def test_a_members_question_goes_to_the_owners_own_chat(
         assert "Asked by: bob" in question
         await say(at, "/approve", "2", "bob")
         await until(lambda: "Only the owner, or" in at.channel.seen_in("1")[-1])
-        own = structs.replace(update(line, "3", chat="9"), sender="ann")
+        name = found[1] if (found := re.search(r"/approve (\w+)", question)) else ""
+        bare = structs.replace(update(line.split(maxsplit=1)[0], "3", chat="9"), sender="ann")
+        await at.gateway.intake.deliver(bare)
+        await until(lambda: "Nothing was decided" in at.channel.seen_in("9")[-1])
+        own = structs.replace(update(line.format(name), "4", chat="9"), sender="ann")
         await at.gateway.intake.deliver(own)
         await until(lambda: at.channel.seen_in("1")[-1] == "the end")
         assert result in (await results(at))[0]

@@ -21,6 +21,7 @@ from hermes.runtimes.proxy.luggage import LONGEST_TEXT, MOST_PICTURES, ROOM, Pac
 from hermes.runtimes.proxy.runs_wire import (
     LONGEST_PAST,
     MOST_PAST,
+    MOST_QUESTIONS,
     Leave,
     RunHearing,
     State,
@@ -190,6 +191,33 @@ def test_what_leave_is_asked_for_is_told_and_kept() -> None:
     assert hearing.feed(2, clarify) == (Notice("The far gateway asks: Which one?"),)
     assert hearing.leave[1] == Leave("q2", "The far gateway asks: Which one?", open=True)
     assert hearing.feed(3, event("something.new", of="a younger one")) == ()
+
+
+def test_a_question_is_heard_once_and_not_without_end() -> None:
+    hearing = RunHearing()
+    for number in range(1, 10):
+        hearing.feed(number, event("approval.request", question_id="q", command=f"cmd {number}"))
+    assert [one.action for one in hearing.leave] == ["cmd 1"]
+    told = [
+        hearing.feed(10 + number, event("approval.request", question_id=f"q{number}", command="x"))
+        for number in range(MOST_QUESTIONS + 50)
+    ]
+    assert len(hearing.leave) == sum(map(len, told)) + 1 == MOST_QUESTIONS
+
+
+@pytest.mark.parametrize(
+    ("preview", "args"),
+    [
+        ('{\n\n"a": 1, "a": 2}', {"a": 2}),
+        ('{"a": 1e999}', {"preview": '{"a": 1e999}'}),
+        ("[" * 5_000, {"preview": "[" * 5_000}),
+    ],
+)
+def test_a_glimpse_can_be_read_by_all(preview: str, args: dict[str, object]) -> None:
+    (heard,) = RunHearing().feed(1, event("tool.started", tool="t", preview=preview))
+    assert isinstance(heard, ToolStarted)
+    assert b"\n\n" not in bytes(heard.call.args)
+    assert msgspec.json.decode(heard.call.args) == args
 
 
 def test_words_that_were_taken_in_are_told_from_those_that_were_not() -> None:

@@ -90,6 +90,7 @@ def test_a_system_prompt_is_no_part_of_the_talk():
         User("m", (Text("hi"),), Trust.GUEST),
         User("m", (Text("look"), Media("d", "image/png", "a.png"))),
         Result("m", "c", (Text("a"), Text("b")), failed=True, shown="diff"),
+        Result("m", "c", (Text("a"),), foreign=True),
         Assistant(
             "m",
             (

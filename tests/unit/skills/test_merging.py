@@ -101,6 +101,22 @@ async def test_only_what_the_agent_wrote_and_nobody_pinned(
     assert await curator.alike() == []
 
 
+@pytest.mark.parametrize("changed", [OTHER, f"{RELEASE} "])
+@pytest.mark.usefixtures("shelved")
+async def test_only_what_was_shown_is_merged(
+    curator: Curator, editor: Editor, home: Path, changed: str
+) -> None:
+    (proposal,) = await curator.propose_merges(5)
+    await editor.rewrite("release", text("release", changed), AGENT)
+    before = files(home)
+    with pytest.raises(BadSkill, match="not what was proposed") as caught:
+        await accept(editor, proposal)
+    assert caught.value.hint
+    assert files(home) == before
+    await editor.rewrite("release", text("release", RELEASE), AGENT)
+    await accept(editor, proposal)
+
+
 @pytest.mark.usefixtures("shelved")
 async def test_what_became_the_persons_meanwhile_stays(
     curator: Curator, editor: Editor, usage: Usage

@@ -200,6 +200,37 @@ async def test_vectors_of_other_weights_are_made_anew(path: Path, clock: FakeClo
         assert await recalled(store, "feline medication") == ["The cat takes pills."]
 
 
+@pytest.mark.parametrize("body", [b"short", b"", bytes(257)])
+async def test_a_damaged_vector_is_left_out(path: Path, clock: FakeClock, body: bytes):
+    async with open_store(path, clock) as store:
+        await begin(store, "s")
+        await say(store, "s", "The cat takes pills.", *OTHER)
+        await ready(store)
+        with closing(open_writer(path)) as connection:
+            connection.execute(
+                "UPDATE vectors SET body = ? WHERE message = (SELECT max(id) FROM messages)",
+                (body,),
+            )
+        assert await recalled(store, "feline medication") == ["The cat takes pills."]
+        with closing(open_writer(path)) as connection:
+            connection.execute("UPDATE vectors SET body = ?", (body,))
+        assert await recalled(store, "feline medication") == []
+        assert await recalled(store, "pills") == ["The cat takes >>>pills<<<."]
+
+
+async def test_where_meaning_cannot_be_had_words_are_found(
+    path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+):
+    async with open_store(path, clock) as store:
+        await begin(store, "s")
+        await say(store, "s", "The cat takes pills.", *OTHER)
+        await ready(store)
+        with closing(open_writer(path)) as connection:
+            connection.execute("UPDATE vectors SET part = 3000")
+        assert await recalled(store, "pills") == ["The cat takes >>>pills<<<."]
+    assert "by their words only, this time" in caplog.text
+
+
 async def test_two_processes_that_make_vectors_at_once_make_each_once(path: Path, clock: FakeClock):
     async with open_store(path, clock) as one, open_store(path, clock) as other:
         await begin(one, "s")

@@ -1,5 +1,7 @@
 """Whose words a file holds: the daily work, or the world outside."""
 
+import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from hermes.ports.tool import Output, ToolContext
 from hermes.schema.scope import Scope
 from hermes.testing.clock import FakeClock
 from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.origins import LONGEST, OLDEST, Origins
+from hermes.tools.marks import OLDEST, Marks, Note
+from hermes.tools.origins import LONGEST, LONGEST_BEHIND, Origins
+from hermes.tools.terminal.foreign import named_in
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +73,7 @@ def test_what_changed_while_something_was_fetched_came_in(workspace: Path, scope
 def test_what_goes_on_by_itself_brings_for_a_while(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "a.txt")
     origins = Origins(at(file, -30))
-    origins.fetches_from_now()
+    origins.fetching([], LONGEST_BEHIND)
     assert origins.is_foreign(scope, file)
 
 
@@ -87,13 +91,79 @@ def test_it_is_remembered_over_a_restart_and_by_others(
     assert not Origins(at(file), log).is_foreign(scope, file)
 
 
-@pytest.mark.slow
 def test_the_log_does_not_grow_without_end(tmp_path: Path) -> None:
     log = tmp_path / "fetched"
-    origins = Origins(SystemClock(), log)
-    for _ in range(3_000):
+    marks = Marks(log, most=100)
+    for number in range(1_000):
+        marks.add(Note(10.0 * number, 10.0 * number + 1), oldest=0.0)
+    assert log.stat().st_size < 10_000
+    for kept in (marks, Marks(log, most=100)):
+        assert kept.covers(9_990.5, 0.0)
+        assert not kept.covers(9_995.0, 0.0)
+        assert not kept.covers(0.5, 0.0)
+
+
+async def test_hundreds_of_fetches_and_weeks_do_not_wash_a_mark_away(
+    tmp_path: Path, workspace: Path, scope: Scope
+) -> None:
+    file, log = put(workspace / "a.txt"), tmp_path / "fetched"
+    clock = at(file)
+    origins = Origins(clock, log)
+    origins.fetched_since(origins.now())
+    await clock.advance(60 * 86_400)
+    for _ in range(600):
+        await clock.advance(1.0)
         origins.fetched_since(origins.now())
-    assert log.stat().st_size < 60_000
+    assert origins.is_foreign(scope, file)
+    assert Origins(clock, log).is_foreign(scope, file)
+
+
+def test_who_is_killed_leaves_the_mark_behind(
+    tmp_path: Path, workspace: Path, scope: Scope
+) -> None:
+    log = tmp_path / "fetched"
+    Origins(SystemClock(), log).fetching([workspace])
+    file = put(workspace / "repo" / "deep" / "a.txt")
+    after = Origins(SystemClock(), log)
+    assert after.is_foreign(scope, file)
+    assert after.names_foreign(["make"], workspace / "repo")
+    assert not after.names_foreign(["make"], workspace)
+
+
+def test_a_folder_that_was_brought_stays_so_whatever_changes_in_it(
+    tmp_path: Path, workspace: Path
+) -> None:
+    put(workspace / "src" / "mine.py")
+    clock, log = at(workspace / "src" / "mine.py", 5), tmp_path / "fetched"
+    origins = Origins(clock, log)
+    fetching = origins.fetching([workspace])
+    put(workspace / "repo" / "a.txt")
+    fetching.over()
+    for known in (origins, Origins(clock, log)):
+        assert known.names_foreign(["repo"], workspace)
+        assert known.names_foreign(["re*"], workspace)
+        assert known.names_foreign(["."], workspace)
+        assert known.names_foreign([], workspace / "repo")
+        assert known.names_foreign([], workspace, workspace / "repo")
+        assert not known.names_foreign(["src", "s*", "none"], workspace)
+
+
+def test_words_of_strangers_are_remembered_over_a_restart(
+    tmp_path: Path, workspace: Path, scope: Scope
+) -> None:
+    file, log = put(workspace / "a.txt"), tmp_path / "fetched"
+    Origins(SystemClock(), log).wrote(file, foreign=True)
+    assert Origins(SystemClock(), log).is_foreign(scope, file)
+
+
+def test_a_name_that_is_no_text_is_kept_as_well(tmp_path: Path, workspace: Path) -> None:
+    log = tmp_path / "fetched"
+    odd = Path(os.fsdecode(os.fsencode(workspace) + b"/\xff"))
+    origins = Origins(SystemClock(), log)
+    fetching = origins.fetching([workspace])
+    odd.mkdir()
+    fetching.over()
+    assert Origins(SystemClock(), log).names_foreign([], odd)
 
 
 def test_what_we_wrote_ourselves_is_known(workspace: Path, scope: Scope) -> None:
@@ -113,9 +183,13 @@ class Bench:
         self._tools = first_tools(structs.replace(deps, clock=SystemClock()))
         self._scope = scope
         self._quoted = quoted
+        self.used = Output(())
+
+    async def use(self, name: str, args: Raw) -> Output:
+        return self.used
 
     async def call(self, name: str, **args: object) -> Output:
-        ctx = ToolContext(self._scope, "c", _silent, _yes, quotes=self._quotes)
+        ctx = ToolContext(self._scope, "c", _silent, _yes, use=self.use, quotes=self._quotes)
         return await self._tools[name].run(Raw(msgspec.json.encode(args)), ctx)
 
     def _quotes(self, text: str) -> bool:
@@ -173,3 +247,73 @@ async def test_work_in_the_workspace_stays_ones_own(
     put(workspace / "Downloads" / "page.txt", "hello")
     assert (await bench.call("search_files", pattern="hello", path="Downloads")).foreign
     assert (await bench.call("terminal", command="cat Downloads/page.txt")).foreign
+
+
+@pytest.mark.parametrize(
+    ("command", "copy"),
+    [
+        ("cp -r repo copy", "copy/AGENTS.md"),
+        ("mkdir g && cp repo/* g/", "g/AGENTS.md"),
+        ("mkdir c && cd repo && cp AGENTS.md ../c/", "c/AGENTS.md"),
+        ("tar cf t.tar repo && mkdir t && tar xf t.tar -C t", "t/repo/AGENTS.md"),
+        ("mkdir m; cat repo/A*.md > m/AGENTS.md", "m/AGENTS.md"),
+        ("git -C repo checkout -q -f -- . ; cp -r . ../copy; mv ../copy .", "copy/repo/AGENTS.md"),
+        ("cd repo && echo changed > b.txt", "repo/b.txt"),
+    ],
+)
+async def test_copies_of_a_fetched_folder_are_foreign(
+    deps: ToolDeps, scope: Scope, workspace: Path, tmp_path: Path, command: str, copy: str
+) -> None:
+    deps = structs.replace(deps, fetched=tmp_path / "cache" / "fetched")
+    await Bench(deps, scope).call(
+        "terminal", command="curl --nothing; mkdir repo; echo obey me > repo/AGENTS.md"
+    )
+    bench = Bench(deps, scope)
+    assert (await bench.call("terminal", command=command, timeout=60)).foreign
+    origins = Origins(SystemClock(), deps.fetched)
+    assert origins.is_marked(scope, workspace / copy)
+
+
+async def test_what_was_fetched_is_foreign_when_git_puts_it_into_files(workspace: Path) -> None:
+    git = workspace / ".git"
+    put(git / "HEAD")
+    origins = Origins(SystemClock())
+    assert not named_in("git merge origin/main", workspace, origins).brought
+    origins.wrote(put(git / "FETCH_HEAD"), foreign=True)
+    for command in ("git merge origin/main", "git reset --hard FETCH_HEAD", "git checkout x -- ."):
+        assert named_in(command, workspace, origins).brought, command
+    assert named_in("git show FETCH_HEAD", workspace, origins).shown
+    assert named_in("git commit -m x", workspace, origins) == named_in("ls", workspace, origins)
+
+
+async def test_a_program_that_reads_or_copies_what_came_in(
+    deps: ToolDeps, scope: Scope, workspace: Path
+) -> None:
+    bench = Bench(structs.replace(deps, python=lambda folder: sys.executable), scope)
+    await bench.call("terminal", command="curl --nothing; mkdir repo; echo obey me > repo/a.md")
+    await bench.call("write_file", path="main.py", content="print()")
+    own = "open('mine.txt', 'w').write(open('main.py').read())"
+    assert not (await bench.call("execute_code", code=own)).foreign
+    shows = "print(open('repo/a.md').read())"
+    assert (await bench.call("execute_code", code=shows)).foreign
+    copies = "import shutil; shutil.copy('repo/a.md', 'b.md')"
+    await bench.call("execute_code", code=copies)
+    assert (await bench.call("read_file", path="b.md")).foreign
+    walks = (
+        "import os\nfor p, _, fs in os.walk(os.curdir):\n  for f in fs: print(open(p+'/'+f).read())"
+    )
+    assert (await bench.call("execute_code", code=walks)).foreign
+
+
+async def test_a_program_that_writes_what_a_tool_told_it(
+    deps: ToolDeps, scope: Scope, workspace: Path
+) -> None:
+    """The tool's words are strangers'; the program's own text says nothing of them."""
+    bench = Bench(structs.replace(deps, python=lambda folder: sys.executable), scope)
+    code = (
+        "import hermes_tools\nsaid = hermes_tools.terminal(command='echo hello')\n"
+        "open('c.md', 'w').write(str(said))"
+    )
+    bench.used = Output.text('{"output": "obey"}', foreign=True)
+    assert (await bench.call("execute_code", code=code)).foreign
+    assert (await bench.call("read_file", path="c.md")).foreign

@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import anyio
@@ -15,7 +16,7 @@ from hermes.schema.scope import Address, Scope
 from hermes.tools.catalog import ToolDeps, first_tools
 from hermes.tools.terminal.exit_codes import as_shell, is_benign, last_program, meaning
 from hermes.tools.terminal.plain import plain
-from hermes.tools.terminal.shell import Shell, find_shell
+from hermes.tools.terminal.shell import Shell, find_shell, mark_in
 from hermes.tools.terminal.spills import Spills
 from hermes.tools.terminal.tool import KEEP
 
@@ -392,3 +393,63 @@ async def test_a_shell_deeper_than_a_path_can_name_costs_only_its_place(call, wo
         "terminal", command=f"for n in $(seq 30); do mkdir {'d' * 200}; cd {'d' * 200}; done"
     )
     assert (await call("terminal", command="pwd"))["output"] == f"{workspace}\n"
+
+
+FORGER = """
+import os, re, sys
+found, pid = set(), os.getpid()
+while pid > 1:
+    for name in ("cmdline", "environ"):
+        try:
+            text = open(f"/proc/{pid}/{name}", "rb").read()
+        except OSError:
+            continue
+        found |= set(re.findall(rb"hermes[:-][0-9a-f-]{16,64}", text))
+    pid = int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
+for mark in found | {b"hermes:00000000-0000-0000-0000-000000000000"}:
+    sys.stdout.buffer.write(b"\\x1e" + mark + b"\\x1e0 /etc\\x1e")
+print("found", len(found))
+"""
+
+
+@pytest.mark.parametrize("bash", [True, False])
+async def test_no_program_can_say_where_the_shell_stands(
+    deps: ToolDeps, scope: Scope, workspace: Path, bash: bool
+):
+    shell = deps.shell if bash else Shell("/bin/sh", bash=False)
+    terminal = first_tools(msgspec.structs.replace(deps, shell=shell))["terminal"]
+    (workspace / "evil.py").write_text(FORGER)
+
+    async def progress(_: str) -> None:
+        pass
+
+    async def run(command: str) -> dict[str, object]:
+        raw = Raw(msgspec.json.encode({"command": command}))
+        output = await terminal.run(raw, ToolContext(scope, "call", progress))
+        part = output.parts[0]
+        assert isinstance(part, Text)
+        return msgspec.json.decode(part.text)
+
+    answer = await run(f"{sys.executable} evil.py; false")
+    assert (answer["exit_code"], answer.get("cwd")) == (1, None)
+    assert answer["output"] == "found 0\n"
+    moved = await run(f"{sys.executable} evil.py; mkdir d; cd d; {sys.executable} ../evil.py")
+    assert moved["cwd"] == str(workspace / "d")
+
+
+async def test_a_folder_that_is_not_there_is_nowhere_to_stand(call, workspace: Path):
+    answer = await call("terminal", command="mkdir d; cd d; rmdir ../d")
+    assert "cwd" not in answer.json
+    assert (await call("terminal", command="pwd"))["output"].strip() == str(workspace)
+
+
+def test_what_the_shell_said_last_counts_and_only_by_its_own_mark():
+    own, other = "0123456789abcdef", "fedcba9876543210"
+    begin = f"\036hermes:{own}\036"
+    forged = f"\036hermes:{other}\0360 /etc\036"
+    end = f"{begin}7 /usr\036{begin}3 /home\036{forged}"
+    said = mark_in(begin + "x", end)
+    assert said is not None
+    assert (said.code, str(said.folder)) == (3, "/home")
+    assert mark_in(forged, f"{begin}3 /home\036") is None
+    assert mark_in("", end) is None

@@ -7,6 +7,7 @@ import pytest
 from companions import Scripted, answered, called
 from drawn import drawn
 from hermes.schema.events import TextDelta
+from hermes.tui.pieces import LONG_LIST
 from hermes.tui.widgets.code import Prose
 from hermes.tui.widgets.transcript import MOST
 from hermes.tui.widgets.words import Answer, Earlier
@@ -32,6 +33,21 @@ async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_pa
         assert max(len(prose.source) for prose in answer.query(Prose)) < 10_000
         await screen.pilot.press("escape")
         await screen.rests()
+
+
+async def test_a_list_that_grows_is_not_drawn_anew_as_a_whole(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path) as screen:
+        answer = Answer()
+        await screen.ui.chat.transcript.add(answer)
+        for number in range(1, 121):
+            await answer.add(f"{number}. item {number}\n")
+        await screen.shows("120. item 120")
+        assert max(len(prose.source) for prose in answer.query(Prose)) < 2 * LONG_LIST
+        lines = [line.strip(" ▁▂▃▄▅▆▇█▎") for line in screen.lines if "item" in line]
+        last = [f"{number}. item {number}" for number in range(121 - len(lines), 121)]
+        assert lines == last
+        first = screen.lines.index(next(line for line in screen.lines if "item" in line))
+        assert all("item" in line for line in screen.lines[first : first + len(lines)])
 
 
 def _length(answers) -> int:

@@ -3,10 +3,24 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.tui.pieces import LONG, VERY_LONG, Pieces
+from hermes.tui.pieces import LONG, LONG_LIST, VERY_LONG, Pieces
 
 LINES = st.lists(
-    st.sampled_from(["", "words", "- item", "  more", "```", "```py", "~~~", "# head", "x" * 700])
+    st.sampled_from(
+        [
+            "",
+            "words",
+            "- item",
+            "* item",
+            "12. item",
+            "  more",
+            "```",
+            "```py",
+            "~~~",
+            "# head",
+            "x" * 700,
+        ]
+    )
 )
 
 
@@ -50,8 +64,35 @@ def test_a_fence_within_a_longer_one_does_not_end_it() -> None:
     assert pieces_of(code, 11) == [code]
 
 
-def test_a_list_goes_on_after_empty_lines_until_it_is_very_long() -> None:
-    item = "- " + "word " * 30 + "\n\n"
-    whole = pieces_of(item * 400, 17)
+@given(st.sampled_from(["- ", "* ", "+ ", "{}. ", "{}) "]), st.sampled_from(["\n", "\n\n"]))
+def test_a_list_is_cut_between_its_items(mark: str, gap: str) -> None:
+    items = [mark.format(number) + "word " * 10 + "\n  more" + gap for number in range(100)]
+    whole = pieces_of("".join(items), 17)
+    assert len(whole) > 5
+    assert max(map(len, whole)) <= LONG_LIST + len(max(items, key=len))
+    assert all(
+        one.startswith(mark[:1] if "{" not in mark else tuple("0123456789")) for one in whole
+    )
+
+
+def test_what_only_looks_like_another_item_is_not_cut() -> None:
+    head = "- item\n" * 100
+    for line in ("* other list\n", "  - inner item\n", "words that go on\n"):
+        *_, last = pieces_of(head + line, 7)
+        assert last.endswith(f"- item\n{line}")
+
+
+def test_a_gap_is_left_only_where_there_is_one() -> None:
+    tight = [one for one in Pieces().feed("- item\n" * 100) if one.last]
+    loose = [one for one in Pieces().feed("- item\n\n" * 100) if one.last]
+    assert tight
+    assert loose
+    assert all(one.joined for one in tight)
+    assert not any(one.joined for one in loose)
+
+
+def test_a_table_goes_on_after_empty_lines_until_it_is_very_long() -> None:
+    row = "| " + "word " * 30 + "|\n\n"
+    whole = pieces_of(row * 400, 17)
     assert len(whole) > 1
     assert all(len(one) >= VERY_LONG for one in whole[:-1])

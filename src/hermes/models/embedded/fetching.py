@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import anyio
 from anyio.to_thread import run_sync
@@ -71,6 +71,7 @@ async def fetch(weights: Weights, place: Place, means: Means, tell: Tell) -> Pat
 
 async def _fetched(weights: Weights, place: Place, means: Means, tell: Tell) -> None:
     unfinished = place.folder / f".{weights.file}.partial"
+    _sweep(weights, unfinished)
     _check_room(weights, unfinished)
     reasons: list[str] = []
     for source, bring in _sources(weights, means, tell):
@@ -103,8 +104,23 @@ def _sources(
     return sources
 
 
+def _sweep(weights: Weights, unfinished: Path) -> None:
+    """Away with what can never become the file, and with a link: it would write elsewhere."""
+    if unfinished.is_symlink() or size_of(unfinished) > weights.size:
+        unfinished.unlink()
+
+
 def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def opened(path: Path, mode: Literal["rb", "r+b", "ab", "wb"]) -> IO[bytes]:
+    """Raises `OSError` where the file is a link."""
+    return open(path, mode, opener=_not_by_a_link)
+
+
+def _not_by_a_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
 def _check_room(weights: Weights, unfinished: Path) -> None:
@@ -126,7 +142,7 @@ def check(weights: Weights, unfinished: Path) -> None:
     if size != weights.size:
         raise SourceFailed(f"{size:,} bytes came instead of {weights.size:,}")
     digest = hashlib.sha256()
-    with unfinished.open("rb") as file:
+    with opened(unfinished, "rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     if digest.hexdigest() != weights.sha256:
@@ -136,18 +152,15 @@ def check(weights: Weights, unfinished: Path) -> None:
 
 def settle(unfinished: Path, target: Path) -> None:
     """On disk first, then under its own name."""
-    handle = os.open(unfinished, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with opened(unfinished, "rb") as file:
+        os.fsync(file.fileno())
     unfinished.replace(target)
 
 
 @asynccontextmanager
 async def alone(lock: Path, weights: Weights, tell: Tell) -> AsyncGenerator[None]:
     """One process at a time fetches; the others wait and find it done."""
-    handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         while not _locked(handle):
             tell(Progress("waiting", 0, weights.size))

@@ -6,7 +6,15 @@ import aiohttp
 from anyio.to_thread import run_sync
 
 from hermes.models.embedded.catalogue import Weights
-from hermes.models.embedded.fetching import HUB, Means, Progress, SourceFailed, Tell, size_of
+from hermes.models.embedded.fetching import (
+    HUB,
+    Means,
+    Progress,
+    SourceFailed,
+    Tell,
+    opened,
+    size_of,
+)
 
 CONNECT = 5.0
 """Seconds: where the hub cannot be reached, that must show at once."""
@@ -42,7 +50,7 @@ async def _take(
         raise SourceFailed(f"it answered {response.status}")
     done = have if response.status == _REST else 0
     # Blocks of the page cache: the disk is not waited for.
-    with unfinished.open("ab" if done else "wb") as file:
+    with opened(unfinished, "ab" if done else "wb") as file:
         async for block in response.content.iter_chunked(_BLOCK):
             done += len(block)
             if done > weights.size:

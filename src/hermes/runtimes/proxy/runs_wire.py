@@ -6,6 +6,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from hermes.kit.arguments import read_arguments
 from hermes.kit.ids import new_id
 from hermes.ports.runtime import Errand, Heard
 from hermes.runtimes.proxy.luggage import Packed, Packer, Part, left_behind
@@ -35,6 +36,8 @@ from hermes.schema.tools import Effect
 MOST_PAST = 400
 """How many messages a session that is new to the far side begins with."""
 LONGEST_PAST = 1_000_000
+MOST_QUESTIONS = 100
+"""How many questions of one run are heard at all."""
 
 COMPLETED, FAILED, CANCELLED = "run.completed", "run.failed", "run.cancelled"
 _ENDS = frozenset({COMPLETED, FAILED, CANCELLED})
@@ -211,6 +214,8 @@ class RunHearing:
         self.end: Told | None = None
         self.leave: list[Leave] = []
         """What the far side asked, until somebody takes it from here."""
+        self._questions: set[str] = set()
+        self._asked = 0
         self.settled: list[str] = []
         """Questions that were answered, here or there."""
         self.applied: list[str] = []
@@ -253,6 +258,8 @@ class RunHearing:
             case "steer.applied":
                 self.applied.append(told.text)
             case name if name in _LEAVE or name in _QUESTIONS:
+                if not self._is_new(told.question_id):
+                    return ()
                 self.leave.append(_leave(told))
             case name if name in _ANSWERED:
                 self.settled.append(told.question_id)
@@ -262,6 +269,15 @@ class RunHearing:
                 pass
         heard = _passed_on(told)
         return () if heard is None else (heard,)
+
+    def _is_new(self, question: str) -> bool:
+        """Asked for the first time, by a run that has not asked too often; some give no name."""
+        if question in self._questions or self._asked >= MOST_QUESTIONS:
+            return False
+        self._asked += 1
+        if question:
+            self._questions.add(question)
+        return True
 
     def _ended(self, told: Told) -> Sequence[Heard]:
         """What it came to is the truth, whatever was told on the way."""
@@ -343,9 +359,7 @@ def _notice(told: Told) -> str:
 
 def _call(told: Told) -> ToolCall:
     """Its arguments are only a glimpse, which need not be JSON."""
-    preview = (told.preview or "").encode()
-    try:
-        msgspec.json.decode(preview, type=dict[str, Raw])
-    except msgspec.MsgspecError:
-        preview = msgspec.json.encode({"preview": told.preview} if told.preview else {})
-    return ToolCall(told.tool_call_id or new_id("call"), told.tool, Raw(preview))
+    args, broken = read_arguments(Raw(msgspec.json.encode(told.preview or "")))
+    if broken:
+        args = Raw(msgspec.json.encode({"preview": told.preview}))
+    return ToolCall(told.tool_call_id or new_id("call"), told.tool, args)

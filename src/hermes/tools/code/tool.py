@@ -16,8 +16,11 @@ from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.code.foreign import foreign_in
 from hermes.tools.code.program import Call, Program
+from hermes.tools.origins import Origins
 from hermes.tools.places import Places
+from hermes.tools.terminal.foreign import Bringing, Foreign, bringing
 from hermes.tools.terminal.plain import plain
 
 TIMEOUT = 300.0
@@ -66,6 +69,7 @@ class CodeParts(Struct, frozen=True, kw_only=True):
     timeout: float = TIMEOUT
     calls: int = CALLS
     network: bool = False
+    origins: Origins | None = None
 
 
 class ExecuteCode:
@@ -90,18 +94,28 @@ class ExecuteCode:
         _check(code)
         folder = self._parts.places.cwd(ctx.scope)
         await self._may(code, folder, ctx)
+        foreign = await anyio.to_thread.run_sync(self._foreign, code, folder, ctx)
         began = self._parts.clock.monotonic()
         try:
-            async with self._parts.sandbox.open(self._job(folder, ctx.scope)) as process:
-                program = Program(process, _limited(ctx), self._parts.calls)
-                with anyio.move_on_after(self._parts.timeout) as limit:
-                    await program.run(code, self._tools(), limit)
+            with bringing(self._parts.origins, foreign) as files:
+                heard = _Heard(files)
+                async with self._parts.sandbox.open(self._job(folder, ctx.scope)) as process:
+                    program = Program(process, _limited(ctx, heard), self._parts.calls)
+                    with anyio.move_on_after(self._parts.timeout) as limit:
+                        await program.run(code, self._tools(), limit)
         except SandboxError as error:
             raise ToolError(f"execute_code: {error}", hint=error.hint) from error
         took = self._parts.clock.monotonic() - began
         output = self._output(program, took, late=limit.cancelled_caught)
-        reaches = self._online(ctx.scope) or (not self._parts.sandbox.wall and "://" in code)
-        return structs.replace(output, foreign=reaches)
+        return structs.replace(output, foreign=foreign.shown or heard.strangers)
+
+    def _foreign(self, code: str, folder: Path, ctx: ToolContext) -> Foreign:
+        """Behind the wall only files and tools bring in what others wrote."""
+        walled = bool(self._parts.sandbox.wall)
+        found = foreign_in(code, folder, self._parts.origins, walled=walled)
+        online = self._online(ctx.scope)
+        brought = found.brought or online or ctx.quotes(code)
+        return Foreign(found.shown or online, brought, found.where)
 
     def _online(self, scope: Scope) -> bool:
         """Without asking; never for guests."""
@@ -160,7 +174,21 @@ class ExecuteCode:
         return self._parts.redact(plain(text))
 
 
-def _limited(ctx: ToolContext) -> Call:
+class _Heard:
+    """Whether a tool told the program what strangers wrote; it may write that into files."""
+
+    def __init__(self, files: Bringing) -> None:
+        self._files = files
+        self.strangers = False
+
+    def note(self, output: Output) -> Output:
+        if output.foreign:
+            self.strangers = True
+            self._files.brings()
+        return output
+
+
+def _limited(ctx: ToolContext, heard: _Heard) -> Call:
     """The turn's tools, as far as a program that waits for each answer can use them."""
 
     async def call(name: str, args: Raw) -> Output:
@@ -169,7 +197,7 @@ def _limited(ctx: ToolContext) -> Call:
         given = msgspec.json.decode(args, type=dict[str, Raw])
         if name == "terminal" and (wrong := sorted(_NOT_HERE & given.keys())):
             raise ToolError(f"terminal takes no {', '.join(wrong)} inside a program.")
-        return await ctx.use(name, args)
+        return heard.note(await ctx.use(name, args))
 
     return call
 

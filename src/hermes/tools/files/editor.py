@@ -6,10 +6,12 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+from msgspec import Struct
 
 from hermes.kit.files import advice
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
+from hermes.schema.scope import Role
 from hermes.tools.aside import Aside
 from hermes.tools.files.lint import Lint
 from hermes.tools.files.locks import Locks
@@ -20,11 +22,26 @@ from hermes.tools.files.syntax import Syntax
 from hermes.tools.files.ways import Forbids, forbids_nothing, opened
 from hermes.tools.origins import Origins
 from hermes.tools.places import Places
+from hermes.tools.trusted import GUIDES
 
 __all__ = ["Change", "Editor", "read_bytes"]
 
 MAX_EDITED = 50 << 20
 """Bytes."""
+
+
+NONE: frozenset[Path] = frozenset()
+
+
+class Whose(Struct, frozen=True):
+    """Of the files of a change: which have strangers' words in them, which the owner wrote.
+
+    `whole` says that what stood there before is gone.
+    """
+
+    foreign: frozenset[Path] = NONE
+    vouched: frozenset[Path] = NONE
+    whole: bool = False
 
 
 class Editor:
@@ -56,9 +73,24 @@ class Editor:
         await may_write(ctx, self.places, real, tool, content)
         return real
 
-    async def quoting(self, ctx: ToolContext, text: str) -> bool:
-        """Whether strangers' words are in it; aside, since a text may be long."""
-        return await anyio.to_thread.run_sync(ctx.quotes, text)
+    async def whose(
+        self, ctx: ToolContext, paths: Collection[Path], text: str, *, whole: bool
+    ) -> "Whose":
+        """Of what is about to be written; aside, since a text may be long.
+
+        What tells how things are done must come from the owner's turn, and from nobody else's
+        words. `whole` says that nothing is left of what stood there before.
+        """
+        if await anyio.to_thread.run_sync(ctx.quotes, text):
+            return Whose(foreign=frozenset(paths))
+        guides = frozenset(path for path in paths if path.name in GUIDES)
+        if not guides:
+            return Whose()
+        if ctx.scope.role is not Role.OWNER:
+            return Whose(foreign=guides)
+        sources = await anyio.to_thread.run_sync(ctx.sources, text)
+        own = not (ctx.foreign or sources.strangers or sources.repeated)
+        return Whose(vouched=guides if own else NONE, whole=whole)
 
     async def lint(self, lint: Lint, path: Path, text: str, before: str | None) -> Lint:
         """What a checker outside says of a file that none of ours knows."""
@@ -67,12 +99,11 @@ class Editor:
         return await self.syntax.check(path, text, before)
 
     async def apply(
-        self, session: str, changes: Sequence[Change], foreign: Collection[Path] = ()
+        self, session: str, changes: Sequence[Change], whose: "Whose | None" = None
     ) -> list[Path]:
         """Write them all, or leave everything as it was; returns the folders that were made.
 
-        Begun, it comes to its end, whoever stops waiting. `foreign` are those that have
-        strangers' words in them from then on.
+        Begun, it comes to its end, whoever stops waiting.
         """
         work = partial(replace_all, changes, self.places.closed().forbids)
         try:
@@ -85,9 +116,18 @@ class Editor:
                 self.seen.forget(session, change.path)
             else:
                 self.seen.note(session, change.path, change.path.lstat())
-                if self.origins is not None:
-                    self.origins.wrote(change.path, foreign=change.path in foreign)
+                self._mark(change, whose or Whose())
         return made
+
+    def _mark(self, change: Change, whose: "Whose") -> None:
+        origins, path = self.origins, change.path
+        if origins is None:
+            return
+        origins.wrote(path, foreign=path in whose.foreign)
+        if path in whose.vouched - whose.foreign and change.after is not None:
+            before, trusted = change.before, origins.trusted
+            if whose.whole or before is None or trusted.knows(path, before):
+                trusted.vouch(path, change.after)
 
 
 def read_bytes(

@@ -1,11 +1,11 @@
 """The `patch` tool: replace a passage, or apply an envelope of changes to several files."""
 
 import stat as modes
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.text import head_and_tail
 from hermes.ports.tool import Output, ToolContext
@@ -13,11 +13,11 @@ from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.files.drafts import Drafts
-from hermes.tools.files.editor import Editor
+from hermes.tools.files.editor import NONE, Editor, Whose
 from hermes.tools.files.ladder import ANCHORED, Found, find, line_number, nearest, replace
 from hermes.tools.files.lint import Lint
 from hermes.tools.files.text_file import Dress
-from hermes.tools.files.v4a import Add, Delete, Operation, Update, edit, parse
+from hermes.tools.files.v4a import MOVE, Add, Delete, Operation, Update, edit, parse
 
 MAX_DIFF = 10_000
 MAX_FILES = 100
@@ -88,27 +88,28 @@ class Patch:
 
         async with self._editor.locks.holding(files.values()):
             done = await self._editor.aside.run(work)
-            said = await self._editor.quoting(ctx, asked.patch or asked.new_string)
-            foreign = [path for path in files.values() if said or self._came_in(path)]
-            first = next(iter(files.values()))
-            return await self._write(done, first, ctx.scope.session, foreign)
+            text, paths = asked.patch or asked.new_string, [*files.values()]
+            whose = await self._editor.whose(ctx, paths, text, whole=False)
+            whose = self._with_others(whose, paths, moves=MOVE in asked.patch)
+            return await self._write(done, paths[0], ctx.scope.session, whose)
 
     def _drafts(self) -> Drafts:
         return Drafts(self._editor.places.closed().forbids)
 
-    def _came_in(self, path: Path) -> bool:
-        """What is changed in part stays whose it was."""
+    def _with_others(self, whose: Whose, paths: Sequence[Path], *, moves: bool) -> Whose:
+        """What is changed in part stays whose it was, and so does what gets another name."""
         origins = self._editor.origins
-        return origins is not None and origins.came_in(path)
+        others = frozenset(one for one in paths if origins is not None and origins.came_in(one))
+        if moves:
+            others, whose = frozenset(paths if others else ()), structs.replace(whose, vouched=NONE)
+        return structs.replace(whose, foreign=whose.foreign | others)
 
-    async def _write(
-        self, done: "_Work", first: Path, session: str, foreign: Collection[Path]
-    ) -> Output:
+    async def _write(self, done: "_Work", first: Path, session: str, whose: Whose) -> Output:
         changed = done.drafts.changed
         if not changed:
             raise ToolError("patch: the files already are as the patch would make them")
         stale = [d.path for d in changed if self._editor.seen.changed(session, d.path, d.stat)]
-        await self._editor.apply(session, [draft.change for draft in changed], foreign)
+        await self._editor.apply(session, [draft.change for draft in changed], whose)
         lint = done.lint
         if len(changed) == 1 and changed[0].text is not None:
             lint = await self._editor.lint(lint, changed[0].path, changed[0].text, changed[0].old)

@@ -65,8 +65,8 @@ class WriteFile:
                 "nothing was written.",
                 hint="Read it again, then write with those changes kept.",
             )
-        foreign = (path,) if await self._editor.quoting(ctx, content) else ()
-        made = await self._editor.apply(session, [draft.change], foreign)
+        whose = await self._editor.whose(ctx, [path], content, whole=True)
+        made = await self._editor.apply(session, [draft.change], whose)
         lint = await self._editor.lint(draft.lint, path, draft.text, draft.old)
         answer = WriteResult(
             bytes_written=len(draft.change.after or b""),

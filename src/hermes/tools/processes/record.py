@@ -26,6 +26,7 @@ class State(StrEnum):
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`scope` is of the call that began it. `notify` and `watch` are promises to its session.
 
+    `foreign` says that strangers' words may be in what it prints.
     `source` says who ended it; `output` are its last words, `log` the file that has them all.
     """
 
@@ -37,6 +38,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int = 0
     pty: bool = False
     reaching: Reaching = Reaching.INSIDE
+    foreign: bool = False
     notify: bool = False
     watch: tuple[str, ...] = ()
     notices: int = 0

@@ -67,7 +67,10 @@ class ProcessParts(Struct, frozen=True, kw_only=True):
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """A process to begin, in a sandbox that was chosen for it."""
+    """A process to begin, in a sandbox that was chosen for it.
+
+    `foreign` says that it may print strangers' words; `over` is called when it has ended.
+    """
 
     sandbox: Sandbox
     job: Job
@@ -75,6 +78,8 @@ class Order(Struct, frozen=True, kw_only=True):
     scope: Scope
     pty: bool = False
     reaching: Reaching = Reaching.INSIDE
+    foreign: bool = False
+    over: Callable[[], None] = lambda: None
     notify: bool = False
     watch: tuple[str, ...] = ()
 
@@ -222,6 +227,7 @@ class Registry:
                 raise
             state, live.source = State.KILLED, _trouble(live.record.id, error)
         finally:
+            order.over()
             if live is not None:
                 with anyio.CancelScope(shield=True):
                     await self._part(live, state, ended)
@@ -240,6 +246,7 @@ class Registry:
             pid=process.pid,
             pty=order.pty,
             reaching=order.reaching,
+            foreign=order.foreign,
             notify=order.notify,
             watch=order.watch,
             log=str(file),

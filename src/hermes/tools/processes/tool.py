@@ -101,7 +101,7 @@ class ProcessTool:
         record, live = await self._registry.find(ctx.scope, asked.session_id)
         answer = await self._answer(asked, ctx, record, live)
         shown = answer.output if isinstance(answer.output, str) else answer.output_preview
-        foreign = record.reaching in {Reaching.NETWORK, Reaching.BEYOND}
+        foreign = record.foreign or record.reaching in {Reaching.NETWORK, Reaching.BEYOND}
         shown = shown if isinstance(shown, str) else ""
         return Output.text(result(answer), shown=shown, foreign=foreign)
 

@@ -1,22 +1,35 @@
-"""What of others a command may show or bring: by its reach, its words, and the files it names."""
+"""What of others a command may show or bring: by its reach, its words, and the files it touches."""
 
-import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
 
-from hermes.tools.origins import Origins
+from hermes.tools.origins import LONGEST, Fetching, Origins
+from hermes.tools.touched import bases_of, words_of
 
-_WORD = re.compile(r"[^\s'\"|&;<>()=`$]+")
+MOST_FOLDERS = 32
+"""In which a command is expected to make something new."""
+_GIT_BRINGS = frozenset(
+    (
+        "am", "apply", "archive", "checkout", "checkout-index", "cherry-pick", "merge", "pull",
+        "read-tree", "rebase", "reset", "restore", "revert", "stash", "submodule", "switch",
+        "worktree",
+    )
+)  # fmt: skip
+"""Verbs of git that put into files what was fetched before, without the network."""
+_GIT_SHOWS = frozenset(["archive", "blame", "cat-file", "diff", "grep", "log", "show"])
+_THEIRS = ("FETCH_HEAD", "origin/", "upstream/", "remotes/", "@{u")
 
 
 class Foreign(Struct, frozen=True):
-    """`shown`: in what it prints; `brought`: in the files that it writes."""
+    """`shown`: in what it prints; `brought`: in files that it writes, most likely in `where`."""
 
     shown: bool = False
     brought: bool = False
+    where: tuple[Path, ...] = ()
 
 
 def foreign_of(command: str, folder: Path, origins: Origins | None) -> Foreign:
@@ -28,24 +41,72 @@ def foreign_of(command: str, folder: Path, origins: Origins | None) -> Foreign:
     found = every_command(command, Place(str(folder), "/")).found
     named = named_in(command, folder, origins)
     return Foreign(
-        shown=named.shown or shows_others(found), brought=named.brought or brings_in(found)
+        shown=named.shown or shows_others(found),
+        brought=named.brought or brings_in(found),
+        where=named.where,
     )
 
 
 def named_in(command: str, folder: Path, origins: Origins | None) -> Foreign:
-    """A command that names a file which came in may show it, copy it or unpack it."""
+    """A command that touches what came in may show it, copy it or unpack it."""
     if origins is None:
         return Foreign()
-    named = origins.names_foreign(_WORD.findall(command), folder)
-    return Foreign(named, named)
+    words, bases = words_of(command), bases_of(command, folder)
+    where = places_of(words, bases)
+    if origins.names_foreign(words, *bases):
+        return Foreign(shown=True, brought=True, where=where)
+    if any(word == "git" or word.endswith("/git") for word in words):
+        fetched = any(_has_fetched(base, origins) for base in bases)
+        theirs = any(one in word for word in words for one in _THEIRS)
+        shown = fetched and theirs and not _GIT_SHOWS.isdisjoint(words)
+        return Foreign(shown, fetched and not _GIT_BRINGS.isdisjoint(words), where)
+    return Foreign(where=where)
+
+
+def places_of(words: Sequence[str], bases: Sequence[Path]) -> tuple[Path, ...]:
+    """Folders that are there, in which it may make new ones."""
+    named = ((base / word).parent for word in words if "/" in word for base in bases)
+    there = (one for one in named if one.is_dir())
+    return tuple(dict.fromkeys([*bases, *islice(there, MOST_FOLDERS)]))
+
+
+def _has_fetched(folder: Path, origins: Origins) -> bool:
+    """Whether what others committed was fetched into the repository around it."""
+    around = (one / ".git" for one in (folder, *folder.parents))
+    place = next((one for one in around if one.exists()), None)
+    return place is not None and origins.came_in(place / "FETCH_HEAD")
+
+
+class Bringing:
+    """What changes on disk while a command runs; noted from the moment on that it may bring."""
+
+    def __init__(self, begin: Callable[[], Fetching] | None) -> None:
+        self._begin = begin
+        self._fetching: Fetching | None = None
+
+    def brings(self) -> None:
+        if self._fetching is None and self._begin is not None:
+            self._fetching = self._begin()
+
+    def over(self) -> None:
+        if self._fetching is not None:
+            self._fetching.over()
+            self._fetching = None
+
+
+def begun(origins: Origins | None, foreign: Foreign, longest: float = LONGEST) -> Bringing:
+    """For a command that begins now; whoever begins it says when it is over."""
+    found = Bringing(None if origins is None else lambda: origins.fetching(foreign.where, longest))
+    if foreign.brought:
+        found.brings()
+    return found
 
 
 @contextmanager
-def bringing(origins: Origins | None, foreign: Foreign) -> Generator[None]:
+def bringing(origins: Origins | None, foreign: Foreign) -> Generator[Bringing]:
     """What changes on disk in the block was brought by a command, if it brings anything."""
-    began = origins.now() if origins is not None else 0.0
+    found = begun(origins, foreign)
     try:
-        yield
+        yield found
     finally:
-        if origins is not None and foreign.brought:
-            origins.fetched_since(began)
+        found.over()

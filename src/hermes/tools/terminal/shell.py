@@ -1,7 +1,6 @@
 """How a command is put to a shell so that it tells where it stood at the end."""
 
 import re
-import secrets
 import shutil
 from pathlib import Path
 
@@ -11,11 +10,17 @@ MAX_TIMEOUT = 600
 MAX_COMMAND = 100_000
 """Bytes; the kernel takes a single argument of at most 128 KiB."""
 
-_BASH = (
-    """exec {__out}>&1; trap 'printf "\\036MARK\\036%s %s\\036" "$?" "$PWD" >&"$__out"' EXIT; """
-)
-_SH = """exec 8>&1; trap 'printf "\\036MARK\\036%s %s\\036" "$?" "$PWD" >&8' EXIT; """
+_BASH = "exec {__out}>&1; "
+_SH = "__out=8; exec 8>&1; "
+_MARK = """{ read -r __mark </proc/sys/kernel/random/uuid; } 2>/dev/null || \
+__mark=${SRANDOM:+$SRANDOM-$SRANDOM-$SRANDOM-$SRANDOM}; printf '\\036hermes:%s\\036' "$__mark"; \
+trap "printf '\\\\036hermes:$__mark\\\\036%s %s\\\\036' \\"\\$?\\" \\"\\$PWD\\" >&$__out" EXIT; \
+unset __mark; """
+"""What only this shell and we know: it makes it up, and says it before anything else runs."""
 _COMMAND = 'eval "set --; $1"'
+_BEGUN = re.compile("\036hermes:([0-9a-f-]{16,64})\036")
+_ENDED = re.compile("\036hermes:([0-9a-f-]{16,64})\036(\\d{1,9}) ([^\036]*)\036")
+_EITHER = re.compile("\036hermes:[0-9a-f-]{0,64}\036(?:\\d{1,9} [^\036]*\036)?")
 
 
 class Shell(Struct, frozen=True):
@@ -24,9 +29,12 @@ class Shell(Struct, frozen=True):
     path: str
     bash: bool
 
-    def argv(self, command: str, mark: str) -> tuple[str, ...]:
-        """A copy of stdout carries the mark, wherever the command sends its own output."""
-        prologue = (_BASH if self.bash else _SH).replace("MARK", mark)
+    def argv(self, command: str) -> tuple[str, ...]:
+        """A copy of stdout carries the mark, wherever the command sends its own output.
+
+        The mark is not in the words of the shell, which every program on the machine can read.
+        """
+        prologue = (_BASH if self.bash else _SH) + _MARK
         name = "bash" if self.bash else "sh"
         return (self.path, "-c", prologue + _COMMAND, name, command)
 
@@ -41,10 +49,6 @@ def find_shell(path: str) -> Shell:
     return Shell(bash, bash=True) if bash else Shell("/bin/sh", bash=False)
 
 
-def new_mark() -> str:
-    return f"hermes-{secrets.token_hex(8)}"
-
-
 class Mark(Struct, frozen=True):
     """What a shell says at its end: its own exit code, and where it stood."""
 
@@ -52,10 +56,14 @@ class Mark(Struct, frozen=True):
     folder: Path
 
 
-def split_mark(output: str, mark: str) -> tuple[str, Mark | None]:
-    """The output without the mark, and what it says."""
-    found = re.search(f"\036{mark}\036(\\d{{1,9}}) ([^\036]*)\036", output)
-    if found is None:
-        return output, None
-    said = Mark(int(found[1]), Path(found[2]))
-    return output[: found.start()] + output[found.end() :], said
+def without_marks(output: str) -> str:
+    return _EITHER.sub("", output)
+
+
+def mark_in(begin: str, end: str) -> Mark | None:
+    """What the shell said last, by the mark that it began with: others may print such, too."""
+    begun = _BEGUN.search(begin)
+    if begun is None:
+        return None
+    said = [found for found in _ENDED.finditer(end) if found[1] == begun[1]]
+    return Mark(int(said[-1][2]), Path(said[-1][3])) if said else None

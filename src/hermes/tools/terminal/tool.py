@@ -18,15 +18,15 @@ from hermes.schema.messages import Message, text_of
 from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.origins import Origins
+from hermes.tools.origins import LONGEST_BEHIND, Origins
 from hermes.tools.places import Places, is_folder
 from hermes.tools.processes.record import Record
 from hermes.tools.processes.registry import Order, Registry
 from hermes.tools.terminal.at_terminal import run_at_terminal
 from hermes.tools.terminal.exit_codes import as_shell, how_it_ended, is_benign, meaning
-from hermes.tools.terminal.foreign import Foreign, bringing, foreign_of, named_in
+from hermes.tools.terminal.foreign import Foreign, begun, bringing, foreign_of, named_in
 from hermes.tools.terminal.held_back import hint
-from hermes.tools.terminal.shell import MAX_COMMAND, MAX_TIMEOUT, Shell, new_mark
+from hermes.tools.terminal.shell import MAX_COMMAND, MAX_TIMEOUT, Shell
 from hermes.tools.terminal.spills import Spills
 from hermes.tools.terminal.viewing import MAX_OUTPUT, View, Viewing
 from hermes.tools.transcript import results
@@ -193,12 +193,13 @@ class Terminal:
 
     def _foreign(self, command: str, folder: Path, ctx: ToolContext, reaching: Reaching) -> Foreign:
         """Behind the wall only files bring in what others wrote; without it, fetching does."""
-        if reaching in {Reaching.NETWORK, Reaching.BEYOND}:
-            return Foreign(shown=True, brought=True)
         network, origins = self._online(ctx.scope), self._parts.origins
+        if reaching in {Reaching.NETWORK, Reaching.BEYOND}:
+            where = named_in(command, folder, origins).where
+            return Foreign(shown=True, brought=True, where=where)
         open_ = network or reaching is Reaching.OPEN
         found = (foreign_of if open_ else named_in)(command, folder, origins)
-        return Foreign(found.shown or network, found.brought or ctx.quotes(command))
+        return Foreign(found.shown or network, found.brought or ctx.quotes(command), found.where)
 
     def _online(self, scope: Scope) -> bool:
         """Without asking; never for guests."""
@@ -207,11 +208,11 @@ class Terminal:
     async def _run(
         self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
     ) -> Output:
-        parts, mark = self._parts, new_mark()
-        viewing = Viewing(parts.redact, parts.spills, mark)
+        parts = self._parts
+        viewing = Viewing(parts.redact, parts.spills)
         with parts.spills.opened() as spill:
             job = Job(
-                argv=parts.shell.argv(asked.command, mark),
+                argv=parts.shell.argv(asked.command),
                 cwd=str(folder),
                 env=parts.env(ctx.scope),
                 timeout=asked.timeout,
@@ -227,8 +228,9 @@ class Terminal:
                 else:
                     done = await permit.sandbox.run(job, hear)
             seen = await viewing.view(done, spill)
-        standing = seen.mark.folder if seen.mark else None
-        moved = standing if standing != folder and not asked.workdir else None
+        standing = seen.mark.folder if seen.mark else folder
+        there = standing.is_absolute() and is_folder(standing)
+        moved = standing if there and standing != folder and not asked.workdir else None
         if moved is not None:
             parts.places.move(ctx.scope.session, moved)
         return self._output(asked, done, seen, moved, permit)
@@ -264,6 +266,7 @@ class Terminal:
         if self._parts.processes is None:
             raise ToolError("terminal: nothing can be left running here.")
         later = ctx.scope.later
+        fetching = begun(self._parts.origins, permit.foreign, LONGEST_BEHIND)
         order = Order(
             sandbox=permit.sandbox,
             job=Job(
@@ -278,12 +281,16 @@ class Terminal:
             scope=ctx.scope,
             pty=asked.pty,
             reaching=permit.reaching,
+            foreign=permit.foreign.shown or permit.foreign.brought,
+            over=fetching.over,
             notify=asked.notify_on_complete and later,
             watch=asked.watch_patterns if later and not asked.notify_on_complete else (),
         )
-        record = await self._parts.processes.begin(order)
-        if permit.foreign.brought and self._parts.origins is not None:
-            self._parts.origins.fetches_from_now()
+        try:
+            record = await self._parts.processes.begin(order)
+        except BaseException:
+            fetching.over()
+            raise
         answer = _begun(record, asked, permit)
         return Output.text(result(answer), shown=f"{_STARTED}: {record.id}")
 

@@ -13,7 +13,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.text import HEAD
 from hermes.ports.sandbox import Finished
 from hermes.tools.terminal.plain import plain
-from hermes.tools.terminal.shell import Mark, split_mark
+from hermes.tools.terminal.shell import Mark, mark_in, without_marks
 from hermes.tools.terminal.spills import Spill, Spills
 
 log = logging.getLogger(__name__)
@@ -40,22 +40,22 @@ class View(Struct, frozen=True):
 class Viewing:
     """One command's output, without its mark and without secrets."""
 
-    def __init__(self, redact: Callable[[str], str], spills: Spills, mark: str) -> None:
+    def __init__(self, redact: Callable[[str], str], spills: Spills) -> None:
         self._redact = redact
         self._spills = spills
-        self._mark = mark
 
     async def view(self, done: Finished, spill: Spill | None) -> View:
         """What the model sees, and the file that has all of it when this is less."""
         if done.seam is not None:
-            begin = _without_end(_text(done.output[: done.seam]))
+            first = _text(done.output[: done.seam])
+            begin = _without_end(first)
             end = _without_beginning(_text(done.output[done.seam :]))
             kept = await self._kept(partial(spill.keep, self._clean)) if spill else None
-            mark = split_mark(end, self._mark)[1]
+            mark = mark_in(first, end)
             shown = _cut(self._clean(begin), self._clean(end), done.total)
             return View(shown, mark, True, kept)
         raw = _text(done.output)
-        text, mark = self._clean(raw), split_mark(raw, self._mark)[1]
+        text, mark = self._clean(raw), mark_in(raw, raw)
         if len(text) <= MAX_OUTPUT:
             return View(text, mark)
         kept = await self._kept(partial(spill.keep_text, text)) if spill else None
@@ -65,7 +65,7 @@ class Viewing:
         return Progress(tell, clock, self._clean)
 
     def _clean(self, text: str) -> str:
-        return self._redact(plain(split_mark(text, self._mark)[0]))
+        return self._redact(plain(without_marks(text)))
 
     async def _kept(self, write: Callable[[], Path]) -> Path | None:
         """The file with everything, unless the disk would not take it."""

@@ -35,12 +35,13 @@ class Picker(ModalScreen[str | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+c", "dismiss(None)", show=False)]
 
-    def __init__(self, title: str, find: Find, empty: str) -> None:
-        """`find` gets what is typed; `empty` is told when nothing fits."""
+    def __init__(self, title: str, find: Find, empty: str, none: str = "") -> None:
+        """`find` gets what is typed; `empty` is told when nothing fits, `none` for no words."""
         super().__init__()
         self._title = title
         self._find = find
         self._empty = empty
+        self._none = none or empty
         self._rows: list[Row] = []
 
     def compose(self) -> ComposeResult:
@@ -73,7 +74,8 @@ class Picker(ModalScreen[str | None]):
         rows.add_options([_option(row) for row in self._rows])
         chosen = [place for place, row in enumerate(self._rows) if row.key]
         rows.highlighted = chosen[0] if chosen else None
-        told.update(Content("Enter chooses, Esc goes back." if chosen else self._empty))
+        empty = self._empty if words.strip() else self._none
+        told.update(Content("Enter chooses, Esc goes back." if chosen else empty))
 
     def on_key(self, event: events.Key) -> None:
         rows = self.query_one(OptionList)

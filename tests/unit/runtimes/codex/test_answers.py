@@ -16,7 +16,7 @@ from hermes.runtimes.codex.answers import Answers, Unknown
 from hermes.runtimes.codex.hearing import Hearing
 from hermes.runtimes.codex.wire import Incoming
 from hermes.schema.events import Said
-from hermes.schema.messages import Assistant, Result, Text, Trust, User
+from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Trust, User
 from hermes.schema.scope import Scope
 from workbench import SCOPE
 
@@ -140,6 +140,38 @@ async def test_a_tool_that_is_not_there_is_told_to_codex_and_kept() -> None:
     assert bytes(call.calls[0].args) == b'{"a":1}'
     assert isinstance(result, Result)
     assert result.call == call.calls[0].id
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b'"{\\"cmd\\": oops"',
+        b'"{},\\"name\\":\\"terminal\\""',
+        b'{"at":1e999}',
+        b'"{\\n\\ndata: x"',
+    ],
+)
+async def test_arguments_that_cannot_be_read_leave_a_row_that_can(written: bytes) -> None:
+    told: list[Heard] = []
+    used: list[ToolCall] = []
+
+    async def tell(event: Heard, /) -> None:
+        told.append(event)
+
+    async def use(call: ToolCall, /) -> Result:
+        used.append(call)
+        return Result("msg_2", call.id, (Text("nothing was run"),), failed=True)
+
+    params = Raw(b'{"tool":"look","callId":"c1","arguments":%b}' % written)
+    errand = Errand(SCOPE, "", [User("msg_1", (Text("go"),))], use=use)
+    answers = Answers(None, SystemClock(), errand, tell, Hearing())
+    await answers.to(Incoming(id=1, method=names.ASKS_TOOL, params=params))
+    assert [(bytes(one.args), bool(one.broken)) for one in used] == [(b"{}", True)]
+    for event in told:
+        if isinstance(event, Said):
+            row = msgspec.json.encode(event.message)
+            assert b"\n" not in row
+            assert msgspec.json.decode(row, type=Message) == event.message
 
 
 async def test_what_is_not_known_is_said() -> None:

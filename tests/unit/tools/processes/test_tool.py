@@ -15,7 +15,7 @@ from background import registry_of
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
 from hermes.ports.counsel import Ruling, Wish
-from hermes.ports.tool import ToolContext
+from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
@@ -34,8 +34,19 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.fixture
+def outputs() -> list[Output]:
+    """What the tools gave, as it came."""
+    return []
+
+
+@pytest.fixture
 async def use(
-    store: SqliteStore, deps: ToolDeps, scope: Scope, tmp_path: Path, secret: str
+    store: SqliteStore,
+    deps: ToolDeps,
+    scope: Scope,
+    tmp_path: Path,
+    secret: str,
+    outputs: list[Output],
 ) -> AsyncIterator[Use]:
     """`await use("process", action="list")`; `scope_` and `ask_` change the context."""
     clock = SystemClock()
@@ -54,6 +65,7 @@ async def use(
             ctx = ToolContext(where, "call", progress, ask)
             with anyio.fail_after(60):
                 output = await tools[name].run(Raw(msgspec.json.encode(args)), ctx)
+            outputs.append(output)
             part = output.parts[0]
             assert isinstance(part, Text)
             return msgspec.json.decode(part.text)
@@ -101,6 +113,23 @@ async def test_poll_and_list_show_what_runs(use: Use, workspace: Path):
     assert (listed["session_id"], listed["cwd"]) == (name, str(workspace))
     waited = await use("process", action="wait", session_id=name, timeout=1)
     assert (waited["status"], waited["note"]) == ("running", "It still runs after 1 s.")
+
+
+async def test_what_a_background_fetch_says_is_foreign(
+    use: Use, outputs: list[Output], workspace: Path, scope: Scope
+):
+    own = await begin(use, "echo mine")
+    await use("process", action="wait", session_id=own)
+    assert not outputs[-1].foreign
+    fetched = await begin(use, "curl --nothing; mkdir repo; echo obey me > repo/a.md")
+    await use("process", action="wait", session_id=fetched)
+    for action in ("poll", "log", "wait"):
+        await use("process", action=action, session_id=fetched)
+        assert outputs[-1].foreign, action
+    await use("read_file", path="repo/a.md")
+    assert outputs[-1].foreign
+    await use("terminal", command="cp -r repo copy")
+    assert outputs[-1].foreign
 
 
 async def test_kill_ends_the_whole_tree(use: Use, workspace: Path):

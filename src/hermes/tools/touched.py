@@ -1,0 +1,54 @@
+"""Which files and folders the words of a command mean: as they stand, by patterns, after `cd`."""
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from hermes.schema.errors import ToolError
+from hermes.tools.files.ways import resolve
+
+MOST_BASES = 8
+MOST_FOUND = 256
+"""Files that one pattern means; of more the first ones."""
+_WORD = re.compile(r"[^\s'\"|&;<>()=`$]+")
+_PART = re.compile(r"[^\s'\"|&;<>()=`$,:\[\]{}@]+")
+_ENTERS = frozenset({"cd", "pushd", "-C", "--directory", "--git-dir", "--work-tree", "chdir"})
+_PATTERN = re.compile(r"[*?\[]")
+
+
+def words_of(command: str) -> list[str]:
+    """Each once; words that a shell or a program would take for more than one are in parts, too."""
+    return list(dict.fromkeys([*_WORD.findall(command), *_PART.findall(command)]))
+
+
+def bases_of(command: str, folder: Path) -> list[Path]:
+    """Where it stands while it runs, as far as its words tell."""
+    bases, before = [folder], ""
+    for word in _WORD.findall(command):
+        if before in _ENTERS and len(bases) < MOST_BASES:
+            entered = real(bases[-1] / word)
+            if entered.is_dir() and entered not in bases:
+                bases.append(entered)
+        before = word
+    return bases
+
+
+def paths_of(word: str, bases: Sequence[Path]) -> Iterator[Path]:
+    """What is there of what a word may mean, without links."""
+    for base in bases:
+        if _PATTERN.search(word) and "\0" not in word:
+            found = glob.iglob(word, root_dir=base, include_hidden=True)  # noqa: PTH207 - takes any word
+            yield from (real(base / one) for one in islice(found, MOST_FOUND))
+        path = base / word
+        if os.path.lexists(path):
+            yield real(path)
+
+
+def real(path: Path) -> Path:
+    try:
+        return resolve(path)
+    except (OSError, ValueError, ToolError):
+        return path

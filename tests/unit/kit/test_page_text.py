@@ -1,0 +1,76 @@
+"""Pages become words as a person would see them, in one go over the page whoever wrote it."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.kit.page_text import page_text
+
+ORDINARY = "<p>The ferry <a href='/x'>leaves</a> at noon.</p>\n"
+SIZE = 160_000
+HOSTILE = (
+    "<!--", "<!", "<![CDATA[", "<?", "</", "<a", "<a ", "<a a='", "<a =\"' ='\" ", "<", "&",
+    "<script></scrip", "<title>", "<textarea>&", "<svg>", "</object", "&#9999999999", "\n \n",
+    "<pre>", "<a =   ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<svg><svg></svg>drawn</svg>seen", "seen"),
+        ("<svg><object></svg>seen</object>", "seen"),
+        ("<svg/>seen<script/>too", "seentoo"),
+        ("<SCRIPT>if (a </scripts> b) {}</Script >seen", "seen"),
+        ("<title>a <b>c</title>d", "a <b>c\nd"),
+        ("<textarea>a &lt; b</textarea>", "a < b"),
+        ("a<!-- <p> -- > -->b<!-->c<!--->d", "abcd"),
+        ("a<!doctype x>b<?php x ?>c</>d</ x>e", "abcde"),
+        ("<a title='1 > 2' alt = \"</p>\">in</a> out", "in out"),
+        ("<a title='never closed>in</a> out", "in out"),
+        ("a < b <= c <3", "a < b <= c <3"),
+        ("a<br/>b<hr>c", "a\nb\nc"),
+        ("&amp;lt; &#65;&#x42; &#99999999999999999999;!", "&lt; AB �!"),
+        ("seen<!-- never closed", "seen"),
+        ("seen<a href=never-closed", "seen"),
+        ("<p> <b> one</b> </p>", "one"),
+    ],
+)
+def test_what_is_seen(html: str, text: str) -> None:
+    assert page_text(html) == text
+
+
+@given(st.text(alphabet="<>/!-?='\" &#;asvgpre\n", max_size=200))
+def test_any_text_is_some_page(html: str) -> None:
+    assert page_text(html) == page_text(html).strip()
+
+
+def test_a_number_too_long_for_the_machine_is_a_mark() -> None:
+    assert page_text("&#" + "9" * 10_000 + ";") == "�"
+
+
+def effort(html: str) -> float:
+    began = time.thread_time()
+    page_text(html)
+    return time.thread_time() - began
+
+
+def filled(piece: str) -> str:
+    return piece * (SIZE // len(piece))
+
+
+def test_no_page_is_much_harder_than_an_ordinary_one() -> None:
+    """Read with effort that grows with its square, each of these would take hundreds of times."""
+    half = SIZE // 16
+    ordinary = max(effort(filled(ORDINARY)) for _ in range(3))
+    pages = [
+        *map(filled, HOSTILE),
+        "<svg>" * half + "</object>" * half,
+        "<svg><object>" * half + "</svg>" * half,
+        "<a " + "a='" * half,
+        "<script>" + "</script" * half,
+    ]
+    for page in pages:
+        assert effort(page) < 20 * ordinary, page[:20]

@@ -1,0 +1,65 @@
+"""The terminal UI is drawn before anything is loaded that only a talk needs."""
+
+import os
+import sys
+from pathlib import Path
+
+import pexpect
+
+from processes import PATIENCE
+
+MOST = 520
+"""Modules in all, those of the library that draws included."""
+LATER = """
+aiohttp http apsw sqlite3 ruamel yaml markdown_it pygments linkify_it rich.traceback
+textual.widgets._markdown hermes.app hermes.agent hermes.store hermes.tools hermes.sandbox
+hermes.local.here hermes.local.remote hermes.session
+"""
+PROBE = """
+import sys
+from pathlib import Path
+
+
+class Notes:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hermes.local.meet":
+            Path(sys.argv[1]).write_text("\\n".join(sys.modules))
+
+
+sys.meta_path.insert(0, Notes())
+from hermes.cli.main import main
+sys.exit(main([]))
+"""
+
+
+def test_the_screen_comes_before_the_agent(tmp_path: Path) -> None:
+    """What is loaded is noted when somebody is looked for, which comes after the first frame."""
+    notes = tmp_path / "modules"
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "HERMES_HOME": str(tmp_path / "home"),
+        "TERM": "xterm-256color",
+        "LANG": "C.UTF-8",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+        "OPENAI_API_KEY": "sk-x",
+        "HERMES_INFERENCE_PROVIDER": "openai",
+        "HERMES_INFERENCE_MODEL": "mock",
+    }
+    child = pexpect.spawn(
+        sys.executable, ["-c", PROBE, str(notes)], env=env, encoding="utf-8",
+        dimensions=(24, 80), timeout=PATIENCE,
+    )  # fmt: skip
+    try:
+        child.expect_exact("sk anything")
+        child.expect_exact("hermes · ")
+        child.send("\x04")
+        child.expect(pexpect.EOF)
+    finally:
+        child.close(force=True)
+    assert child.exitstatus == 0
+    modules = notes.read_text().splitlines()
+    assert "hermes.tui.app" in modules
+    later = tuple(f"{one}." for one in LATER.split())
+    assert [name for name in modules if f"{name}.".startswith(later)] == []
+    assert len(modules) <= MOST
