@@ -65,6 +65,12 @@ TASKS: tuple[Task, ...] = (
         judge=says(r"shopping\.txt", r"plan\.txt"),
     ),
     Task(
+        name="the first question",
+        asked="What is in this folder?",
+        files={"shopping.txt": SHOPPING, "plan.txt": PLAN},
+        judge=says(r"shopping\.txt", r"plan\.txt"),
+    ),
+    Task(
         name="read a file and answer",
         asked="When is the launch? It is in plan.txt.",
         files={"plan.txt": PLAN},

@@ -52,7 +52,7 @@ class OneModel:
 
 
 class Facts:
-    def status(self) -> Sequence[tuple[str, str]]:
+    def status(self, session: Session) -> Sequence[tuple[str, str]]:
         return [("profile", "default"), ("home", "/home/ann/.hermes")]
 
 
@@ -168,7 +168,7 @@ class Butler:
     async def offers(self) -> Sequence[str]:
         return ["big --provider here", "small"]
 
-    def offered(self, platform: str, role: Role) -> Sequence[ToolSpec]:
+    def offered(self, platform: str, role: Role, session: Session) -> Sequence[ToolSpec]:
         tools = [ToolSpec("look", "Look at something.", {}, Effect.READ, 1.0)]
         if role is Role.OWNER:
             tools.append(ToolSpec("shell", f"Run on {platform}.", {}, Effect.OUTSIDE, 1.0))

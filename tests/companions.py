@@ -44,7 +44,7 @@ def called(
     ]
 
 
-def leave_asked(id_: str = "q1", **given: str) -> Asked:
+def leave_asked(id_: str = "q1", until: datetime = LATER, **given: str) -> Asked:
     return Asked(
         Question(
             id=id_,
@@ -54,8 +54,9 @@ def leave_asked(id_: str = "q1", **given: str) -> Asked:
             text="May this command run outside of the sandbox?",
             subject=given.get("subject", "rm -rf build"),
             reason=given.get("reason", "to build anew"),
+            origin=given.get("origin", ""),
             choices=tuple(Choice),
-            until=LATER,
+            until=until,
         )
     )
 
@@ -157,6 +158,9 @@ class Scripted:
         match line.split(maxsplit=1)[0]:
             case "/quit":
                 return Bye()
+            case "/new":
+                self.now = structs.replace(self.now, session="s2")
+                return Shown("New session s2.")
             case "/clear":
                 return Shown("New session s2.", clear=True)
             case "/retry":

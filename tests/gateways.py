@@ -81,7 +81,7 @@ class NoModels:
 
 
 class NoFacts:
-    def status(self) -> Sequence[tuple[str, str]]:
+    def status(self, session: Session) -> Sequence[tuple[str, str]]:
         return []
 
 

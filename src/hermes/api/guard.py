@@ -12,6 +12,7 @@ from hermes.api.desk import PROFILE
 from hermes.api.errors import ApiError, from_hermes, from_http
 from hermes.api.settings import ApiSettings, check_key
 from hermes.api.tally import Tally
+from hermes.kit.text import one_line
 from hermes.schema.errors import ConfigError, HermesError
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ SHOWN = (
     "X-Hermes-Error, X-Hermes-Run-Id, X-Hermes-Replayed, Retry-After"
 )
 KEPT = "600"
+TOLD = 20
+"""Refused keys that are logged one by one."""
 _CLIENT_HEADERS = "x-stainless-"
 """What official clients add by themselves, and a browser then asks about."""
 
@@ -54,6 +57,7 @@ class Guard:
         self._own: dict[str, bytes] = {}
         self._origins = frozenset(settings.cors_origins)
         self._tally = tally
+        self._refused = 0
         self._free = free
         self._hosts: frozenset[str] | None = None
         self.spoken: set[RequestHandler] = set()
@@ -157,8 +161,19 @@ class Guard:
                 request[PROFILE] = profile
                 good = True
         if not good or scheme.lower() != "bearer":
+            self._tell_of_refusal(request)
             told = "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
             raise ApiError(401, "invalid_api_key", told, headers={"WWW-Authenticate": "Bearer"})
+
+    def _tell_of_refusal(self, request: web.Request) -> None:
+        """The first ones each, then every hundredth: whoever tries keys must not fill the disk."""
+        self._refused += 1
+        if self._refused <= TOLD or self._refused % 100 == 0:
+            wanted = one_line(ascii(f"{request.method} {request.path}"), 120)
+            log.warning(
+                "a missing or wrong API key from %s for %s (%d so far)",
+                request.remote, wanted, self._refused,
+            )  # fmt: skip
 
 
 def _is_client_header(name: str) -> bool:

@@ -23,13 +23,13 @@ from hermes.api.settings import ApiSettings, own_key
 from hermes.api.tally import Tally
 from hermes.app.build import App
 from hermes.kit.clock import Clock
+from hermes.kit.serving import put_away
 from hermes.kit.text import one_line
 from hermes.models.settings import CustomProvider
 from hermes.schema.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-LAST_ROUNDS = 3
 LOOK = 1.0
 """Seconds between two looks at the loop's lateness and at connections that say nothing."""
 
@@ -114,6 +114,11 @@ class ApiServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
+    def address(self) -> str:
+        host = self._settings.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
     def serving(self) -> bool:
         return self._server is not None and self._server.is_serving()
 
@@ -170,7 +175,7 @@ class ApiServer:
         async with AsyncExitStack() as stack:
             runner = self._app_runner()
             await runner.setup()
-            stack.push_async_callback(_shielded, runner)
+            stack.push_async_callback(put_away, runner)
             self._runner = runner
             self._server = await self._bind()
             stack.callback(self._server.close)
@@ -265,14 +270,6 @@ class ApiServer:
         for one, since in self._silent.items():
             if now - since >= self._limits.head_seconds:
                 one.force_close()
-
-
-async def _shielded(runner: web.AppRunner) -> None:
-    with anyio.CancelScope(shield=True):
-        await runner.cleanup()
-        # A connection that came in just now, or was closed, lets go of its socket a round later.
-        for _ in range(LAST_ROUNDS):
-            await asyncio.sleep(0)
 
 
 def _paths(route: Route) -> tuple[str, str]:

@@ -143,11 +143,11 @@ class App:
     def price(self, model: str, provider: str, usage: Usage) -> float | None:
         return price(model, provider, usage)
 
-    def status(self) -> Sequence[tuple[str, str]]:
+    def status(self, session: Session) -> Sequence[tuple[str, str]]:
         return [
             ("profile", self.home.profile),
             ("home", str(self.home.path)),
-            ("tools", ", ".join(self.tools) or "none"),
+            ("tools", ", ".join(self.models.told(session, self.tools)) or "none"),
             ("sandbox", self.toolbox.sandboxes.describe(self._source)),
             *([("runtime", self.codex.status())] if self.codex.on else []),
         ]

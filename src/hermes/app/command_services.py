@@ -25,6 +25,7 @@ from hermes.gateway.letters import platform_of
 from hermes.gateway.roles import offered
 from hermes.gateway.settings import home_variables
 from hermes.gateway.supervisor import Supervisor
+from hermes.models.settings import LocalServer
 from hermes.ports.blobs import Blobs
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media
@@ -41,7 +42,7 @@ def command_services(
     return Services(
         settings=WrittenSettings(app),
         house=ThisHouse(app.home, app.config),
-        offers=KnownModels(app.config),
+        offers=KnownModels(app.config, app.home),
         toolbox=OfferedTools(app),
         pictures=HandedPictures(app.blobs),
         platforms=platforms,
@@ -158,10 +159,11 @@ def _size(path: Path) -> int:
 
 
 class KnownModels:
-    """The models that the settings name; nobody is asked over the network."""
+    """The models that the settings name, and those that run inside; nobody else is asked."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, home: Home) -> None:
         self._config = config
+        self._root = home.root
 
     async def offers(self) -> Sequence[str]:
         config, main = self._config, self._config.main_model
@@ -174,7 +176,15 @@ class KnownModels:
         for provider, one in given:
             models = as_list(one.models) or list(as_mapping(one.models) or ())
             names += [_full(provider, str(model)) for model in [one.model, *models] if model]
+        names += [
+            _full(one.provider, model) for one in await self._inside() for model in one.models
+        ]
         return list(dict.fromkeys(name for name in names if name))
+
+    async def _inside(self) -> Sequence[LocalServer]:
+        from hermes.models.embedded.target import found_here  # noqa: PLC0415 - for lists only
+
+        return await run_sync(found_here, self._root)
 
 
 def _full(provider: str, model: str) -> str:
@@ -185,9 +195,11 @@ class OfferedTools:
     def __init__(self, app: App) -> None:
         self._toolbox: Toolbox = app.toolbox
         self._chats = app.chats
+        self._models = app.models
 
-    def offered(self, platform: str, role: Role) -> Sequence[ToolSpec]:
-        specs = [tool.spec for tool in self._toolbox.on(platform).values()]
+    def offered(self, platform: str, role: Role, session: Session) -> Sequence[ToolSpec]:
+        tools = self._models.told(session, self._toolbox.on(platform))
+        specs = [tool.spec for tool in tools.values()]
         return offered(self._chats.powers(platform, role), specs, tools_of)
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:

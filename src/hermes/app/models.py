@@ -1,8 +1,8 @@
 """Which model a session talks to: the flags, its own past, or the settings decide."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from anyio.to_thread import run_sync
 from msgspec import structs
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hermes.models.embedded.engine import Engine
 
 log = logging.getLogger(__name__)
+
+_Tool = TypeVar("_Tool")
 
 WEIGHTS = "local-model"
 """The folder of embedded models, in the root that all profiles share."""
@@ -61,6 +63,7 @@ class ModelDesk:
         self._given = given
         self._built: dict[Flags, Resilient] = {}
         self._outworn: list[Resilient] = []
+        self._lost: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(home.auth, clock)
 
     def embeds(self, engine: Callable[[], "Engine"]) -> None:
@@ -78,15 +81,56 @@ class ModelDesk:
         """
         if not session.model or self._given.base_url or self._given.api_key:
             return await self._model(self._given if self._given != Flags() else wish or Flags())
+        pinned = session.provider, session.model
+        self._lost.pop(pinned, None)
         try:
             return await self._model(Flags(model=session.model, provider=session.provider))
         except ConfigError as error:
-            # An address that only the settings know has no name of its own.
-            usual = await self._model(structs.replace(self._given, model=session.model))
-            if usual.provider == session.provider:
+            if usual := await self._at_usual_address(session):
                 return usual
             log.warning("session %s cannot keep its model: %s", session.id, error)
-            return await self._model(self._given)
+            instead = await self._model(self._given)
+            self._lost[pinned] = (
+                f"{session.provider}/{session.model} cannot be used now ({error}): "
+                f"{instead.provider}/{instead.name} answers instead. Choose another: /model NAME"
+            )
+            return instead
+
+    async def _at_usual_address(self, session: Session) -> Model | None:
+        """An address that only the settings know has no name of its own."""
+        try:
+            usual = await self._model(structs.replace(self._given, model=session.model))
+        except ConfigError:
+            # What is usual now need not have heard of the session's model.
+            return None
+        return usual if usual.provider == session.provider else None
+
+    def instead(self, session: Session) -> str:
+        """Why another model than the session's own answers, in a sentence; mostly empty."""
+        return self._lost.get((session.provider, session.model), "")
+
+    def told(self, session: Session, tools: Mapping[str, _Tool]) -> Mapping[str, _Tool]:
+        """Those of the tools that its model gets: a small one gets few."""
+        few = self._few(self._flags(session))
+        return {name: tools[name] for name in few if name in tools} if few else tools
+
+    def _few(self, flags: Flags) -> Sequence[str]:
+        if built := self._built.get(flags):
+            return built.profile.tools
+        try:
+            target = resolve(self._pool.under(self._settings), self._env.get, flags).primary
+        except ConfigError:
+            return ()
+        return target.profile.tools
+
+    def _flags(self, session: Session | None) -> Flags:
+        """What was given, unless the session has a model of its own that can be used."""
+        given = self._given
+        if session is None or not session.model or given.base_url or given.api_key:
+            return given
+        if self.instead(session):
+            return given
+        return Flags(model=session.model, provider=session.provider)
 
     async def choose(self, name: str, provider: str | None) -> Model:
         """The model of that name, ready to use. Raises `ConfigError` when there is none."""
@@ -110,8 +154,8 @@ class ModelDesk:
 
     def current(self, session: Session | None = None) -> str:
         """The model in use, or the one that would be; nothing is asked over the network."""
-        given = self._given
-        if session is not None and session.model and not given.base_url and not given.api_key:
+        given = self._flags(session)
+        if session is not None and given is not self._given:
             return f"{session.provider}/{session.model}"
         if built := self._built.get(given):
             return f"{built.provider}/{built.name}"

@@ -50,6 +50,7 @@ are sent, which program runs as the model, or whose words count as somebody else
 STEERING = ("skills", "skill-bundles")
 """What tells the agent what to do: written with leave only."""
 
+WEAKER = "the weaker wall"
 NO_WALL = "Commands run without a sandbox, with all the rights you have"
 
 
@@ -119,7 +120,8 @@ class Sandboxes:
 
     def _line(self, name: str, sandbox: Sandbox) -> str:
         if isinstance(sandbox, _Walled):
-            return f"commands are held back by {sandbox.wall}" if sandbox.wall else sandbox.why
+            held = f"commands are held back by {sandbox.wall}"
+            return held + sandbox.shortfall if sandbox.wall else sandbox.why
         if sandbox.wall:
             return f"commands run in a container ({name})"
         if name == "ssh":
@@ -211,6 +213,13 @@ class _Walled:
             return f"{NO_WALL}: {reasons}."
         return f"Commands do not run: the sandbox {self._kinds[0]} cannot be used: {reasons}."
 
+    @property
+    def shortfall(self) -> str:
+        """What is to be added where it is not the strongest wall: that it is not, and why."""
+        if not self.wall or not self._reasons:
+            return ""
+        return f", {WEAKER}: {'; '.join(dict.fromkeys(self._reasons))}"
+
     async def run(
         self, job: Job, heard: Callable[[bytes], Awaitable[None]] | None = None
     ) -> Finished:
@@ -232,6 +241,8 @@ class _Walled:
 
                     await self._tidy()
                     self._settled = WalledSandbox(self._door, verdict.wall)
+                    if weaker := self.shortfall:
+                        log.warning("commands are held back by %s%s", self.wall, weaker)
                     return self._settled
                 self._reasons.append(verdict.why)
             if self._fallback:

@@ -41,7 +41,8 @@ class ThisWindow:
         if compressing is not None:
             record, limits = await compressing.record(session), compressing.limits
             messages = await compressing.seen(session, messages)
-        tools = [tool.spec for tool in app.toolbox.on(session.source).values()]
+        told = app.models.told(session, app.toolbox.on(session.source))
+        tools = [tool.spec for tool in told.values()]
         specs = offered(app.chats.powers(session.source, role), tools, tools_of)
         prompt = portions(session.system)
         parts = {name: size // _CHARACTERS for name, size in prompt.items()}

@@ -7,7 +7,7 @@ from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, Asked
 from hermes.kit.plain import visible, visible_line
 from hermes.ports.counsel import Ruling, Wish
 from hermes.schema.questions import Asking, Choice, Question
-from hermes.schema.scope import Scope, platform_of
+from hermes.schema.scope import OWNER, Scope, platform_of
 
 MOST_SHOWN = 8_000
 """Characters of what somebody is asked about; what is longer is not asked at all."""
@@ -95,6 +95,8 @@ def unclear(question: Question, words: str) -> str:
 
 
 def origin_of(scope: Scope) -> str:
+    if scope.principal == OWNER and scope.source == "cli" and scope.address is None:
+        return "you, in the terminal"
     who = scope.asker.name or scope.asker.user or scope.principal
     where = platform_of(scope.address.channel) if scope.address else scope.source
     named = [visible_line(one, MOST_NAME) for one in (who, where, scope.asker.chat_name)]

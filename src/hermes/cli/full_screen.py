@@ -4,12 +4,13 @@ import asyncio
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
+from errno import EIO
 from threading import Lock
 from typing import TypeAlias, assert_never
 
 from msgspec import structs
 
-from hermes.cli.boundary import complain
+from hermes.cli.boundary import complain, silence_stdout
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.start import start_of
@@ -75,8 +76,14 @@ def _leave(context: CliContext, now: tui.Now, text: str) -> None:
         lines = [f"… {len(lines) - _KEPT:,} lines before …", *lines[-_KEPT:]]
     if now.started:
         lines.append(f"Go on later with: hermes -r {now.session}")
-    context.stdout.write("".join(line + "\n" for line in lines))
-    context.stdout.flush()
+    try:
+        context.stdout.write("".join(line + "\n" for line in lines))
+        context.stdout.flush()
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+        # The terminal was closed: nobody is left to tell, and all of it is kept.
+        silence_stdout()
 
 
 class AtTerminal:
@@ -184,11 +191,13 @@ class AtTerminal:
 
     async def _models(self) -> Sequence[tui.Offered]:
         from hermes.app.model_settings import model_settings
+        from hermes.app.models import with_weights
         from hermes.app.offers import reachable
 
         home = self._context.home()
         env = env_of(home.dotenv, self._context.env)
-        offers = await reachable(model_settings(load_config(home, env).config), env.get)
+        settings = with_weights(model_settings(load_config(home, env).config), home)
+        offers = await reachable(settings, env.get)
         found: list[tui.Offered] = []
         for offer in offers:
             provider = offer.provider

@@ -259,7 +259,8 @@ class Chat:
             + self._style("Type a request, or /help. Ctrl+C interrupts, Ctrl+D leaves.", "dim")
         )
         for who, words in greeting.recap:
-            self._print(self._style(f"{who}: {one_line(flat(words), 200)}", "dim"))
+            lead = f"{who}: " if who else "  "
+            self._print(self._style(lead + one_line(flat(words), 200), "dim"))
         for warning in greeting.warnings:
             self._print(self._style(f"warning: {flat(warning)}", "yellow"))
         if (trouble := greeting.trouble) is not None:

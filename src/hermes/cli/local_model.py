@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hermes.app.embedded import fetched
 from hermes.cli.context import CliContext
+from hermes.cli.next_step import as_typed
 from hermes.cli.setup_asking import Person
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -77,7 +78,12 @@ def offer_local_model(context: CliContext, home: Home, env: Env, person: Person,
     context.stderr.flush()
     if person.asks and person.line("Fetch it now, yes or no", "yes").lower() not in {"y", "yes"}:
         raise UsageError("Nothing was fetched, and nothing was changed.", hint="hermes setup")
-    anyio.run(fetched, weights, place, env, bar(context.stderr))
+    try:
+        anyio.run(fetched, weights, place, env, bar(context.stderr))
+    except KeyboardInterrupt:
+        again = as_typed("hermes setup --local", context.profile)
+        context.stderr.write(f"\nStopped. It goes on where it stopped with: {again}\n")
+        raise
     return weights.name
 
 

@@ -2,14 +2,14 @@
 
 import os
 import time
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterable
 
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import harmless
 from hermes.cli.log_reading import Follower, Opened, Wanted, level_in
 from hermes.cli.style import Style
-from hermes.cli.verbs.sessions.when import age
+from hermes.cli.verbs.sessions.when import Moment
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
 from hermes.schema.errors import StoreError, UsageError
@@ -53,9 +53,18 @@ def show_logs(args: Namespace, context: CliContext) -> int:
 def _wanted(args: Namespace, home: Home) -> Wanted:
     since = None
     if args.since:
-        since = SystemClock().now() - age(args.since)
+        since = _moment(args.since).at(SystemClock().now())
     names = _names_of(args.session, home) if args.session else ()
     return Wanted(level=args.level or "", names=names, since=since)
+
+
+def _moment(text: str) -> Moment:
+    try:
+        return Moment(text)
+    except ArgumentTypeError as error:
+        raise UsageError(
+            f"--since: {error}.", hint="For example: hermes logs --since yesterday, or --since 2h"
+        ) from error
 
 
 def _names_of(session: str, home: Home) -> tuple[str, ...]:

@@ -155,11 +155,13 @@ def _take_verb(words: list[str]) -> tuple[str, list[str]]:
     """The first word that is no flag; none at all means a chat."""
     place = 0
     before = ""
+    flags: list[str] = []
     for group in _groups(words):
         if not group[0].startswith("-"):
             break
         place += len(group)
         before = group[0]
+        flags.append(before)
         if before == "--":
             return "chat", _joined(words)
     if place >= len(words):
@@ -170,7 +172,7 @@ def _take_verb(words: list[str]) -> tuple[str, list[str]]:
         return verb, _joined(rest) if verb == "chat" else rest
     if before in {"-c", "--continue"}:
         return "chat", _joined(words)
-    raise _unknown(verb, words[place:])
+    raise _unknown_flag(flags) or _unknown(verb, words[place:])
 
 
 def _joined(words: list[str]) -> list[str]:
@@ -182,6 +184,23 @@ def _joined(words: list[str]) -> list[str]:
         else:
             joined += group
     return joined
+
+
+def _unknown_flag(flags: list[str]) -> Exception | None:
+    """A mistyped flag leaves its value behind, which must not pass for a command."""
+    strange = [one for one in flags if not _is_flag(one.partition("=")[0])]
+    if not strange:
+        return None
+    from hermes.cli.parser import Parser, flags_of, no_such_flag
+    from hermes.cli.verbs import chat
+
+    parser = Parser(prog="hermes chat")
+    chat.add_arguments(parser)
+    known = [*flags_of(parser), *_LONG, *_BARE]
+    for flag in strange:
+        if flag.partition("=")[0] not in known and (flag.startswith("--") or len(flag) == 2):
+            return no_such_flag(flag, known, parser.prog)
+    return None
 
 
 def _unknown(verb: str, words: list[str]) -> Exception:

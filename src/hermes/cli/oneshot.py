@@ -86,7 +86,7 @@ def _run(partner: Partner, question: Question, listener: Listener) -> int:
 def _unwritten(error: OSError) -> HermesError:
     return HermesError(
         f"The output cannot be written: {error.strerror}.",
-        hint="Nothing is lost: `hermes sessions show` has what was said.",
+        hint="Nothing is lost: `hermes -c` goes on with it, and `hermes sessions list` has it.",
     )
 
 

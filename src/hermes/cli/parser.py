@@ -1,13 +1,16 @@
 """The parser of every verb: what is wrong with a command line is an ordinary error of ours."""
 
 import os
-from argparse import ArgumentParser, HelpFormatter
-from typing import Any, NoReturn, Protocol
+from argparse import PARSER, Action, ArgumentParser, HelpFormatter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, Protocol, cast
 
+from hermes.kit.text import did_you_mean
 from hermes.schema.errors import UsageError
 
 _WIDTHS = (40, 100)
 _ASSUMED_WIDTH = 80
+_UNRECOGNIZED = "unrecognized arguments: "
 
 
 class Parser(ArgumentParser):
@@ -17,11 +20,57 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """What is wrong, and where to read more; the usage only where it is a single line."""
+        given = message.removeprefix(_UNRECOGNIZED)
+        if given != message and given.startswith("-"):
+            raise no_such_flag(given.split()[0], flags_of(self), self.prog)
+        actions = self._actions_listed()
+        if actions and message.endswith(": ACTION"):
+            raise UsageError(f"`{self.prog}` needs to know what to do:", hint=actions)
         usage = self.format_usage()
-        hint = f"`{self.prog} --help` shows what there is."
+        hint = _more(self.prog)
         if usage.count("\n") == 1:
             hint = f"{usage}  {hint}"
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", hint=hint)
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        """What is nearly one of the words to choose from is asked about."""
+        words = [str(one) for one in action.choices or ()]
+        near = did_you_mean(str(value), words) if words and value not in words else ""
+        if near:
+            what = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
+            raise UsageError(
+                f"There is no {what} {str(value)!r}.", hint=f"{near} {_more(self.prog)}"
+            )
+        super()._check_value(action, value)
+
+    def _actions_listed(self) -> str:
+        """A line for each, as in the help; nothing for a verb without actions."""
+        for action in self._actions:
+            if action.nargs == PARSER:
+                ones = cast("Sequence[Action]", getattr(action, "_choices_actions", ()))
+                width = max((len(one.dest) for one in ones), default=0)
+                rows = [f"  {one.dest:<{width}}  {one.help}" for one in ones]
+                return "\n".join([*rows, f"  {_more(self.prog)}"]).strip()
+        return ""
+
+
+def flags_of(parser: ArgumentParser) -> Iterator[str]:
+    """Also those of its actions."""
+    for action in parser._actions:  # noqa: SLF001 - there is no other way to them
+        yield from action.option_strings
+        if action.nargs == PARSER:
+            for one in cast("Mapping[str, ArgumentParser]", action.choices).values():
+                yield from flags_of(one)
+
+
+def no_such_flag(flag: str, known: Iterable[str], prog: str) -> UsageError:
+    name = flag.partition("=")[0]
+    hint = f"{did_you_mean(name, known)} {_more(prog)}".strip()
+    return UsageError(f"There is no flag {name}.", hint=hint)
+
+
+def _more(prog: str) -> str:
+    return f"`{prog} --help` shows what there is."
 
 
 class _Actions(Protocol):

@@ -56,6 +56,14 @@ class _Desk(Struct, frozen=True):
     person: Person
 
 
+class _Declined(Exception):
+    """Somebody does not want to keep what could not be tried."""
+
+    def __init__(self, trouble: ModelError) -> None:
+        super().__init__(str(trouble))
+        self.trouble = trouble
+
+
 def set_up(args: Namespace, context: CliContext) -> int:
     home = context.home()
     ensure_home(home)
@@ -63,16 +71,28 @@ def set_up(args: Namespace, context: CliContext) -> int:
     settings = model_settings(load_config(home, env).config)
     pooled = KeyPool(home.auth, SystemClock()).under(settings)
     desk = _Desk(args, home, env, pooled, Person(context, asks=not args.yes))
-    place = _place(desk)
-    if place.provider.name == EMBEDDED:
-        name = offer_local_model(context, home, env, desk.person, args.model or "")
-        chosen = structs.replace(place, model=name)
-    else:
-        chosen, models = _tried(desk, place)
-        chosen = structs.replace(chosen, model=_model(desk, chosen, models))
+    chosen = _chosen(desk, context)
+    while chosen is None:
+        chosen = _chosen(desk, context)
     keep(home, env, chosen)
     _tell(context, home, chosen)
     return 0
+
+
+def _chosen(desk: _Desk, context: CliContext) -> Chosen | None:
+    """None when the person saw that it does not work, and wants to choose again."""
+    place = _place(desk)
+    if place.provider.name == EMBEDDED:
+        model = desk.args.model or ""
+        name = offer_local_model(context, desk.home, desk.env, desk.person, model)
+        return structs.replace(place, model=name)
+    try:
+        chosen, models = _tried(desk, place)
+    except _Declined as error:
+        if desk.args.provider or desk.args.base_url:
+            raise error.trouble from error
+        return None
+    return structs.replace(chosen, model=_model(desk, chosen, models))
 
 
 def _tell(context: CliContext, home: Home, chosen: Chosen) -> None:
@@ -139,12 +159,20 @@ def _asked(desk: _Desk) -> Chosen:
     rows = [*ready, *others]
     rows.append((CUSTOM.name, "Another address (any OpenAI-compatible server)"))
     usual = desk.settings.provider or rows[0][0]
-    name = desk.person.choice("Which provider?", rows, usual)
+    name = desk.person.choice("Which provider?", rows, usual, lambda name: _misnamed(desk, name))
     provider = _named(desk, name)
     if provider is not CUSTOM:
         return Chosen(provider=provider)
     old = desk.settings.base_url or "http://127.0.0.1:8000/v1"
     return Chosen(provider=provider, base_url=_url(desk.person.line("Its address", old)))
+
+
+def _misnamed(desk: _Desk, name: str) -> str:
+    try:
+        _named(desk, name)
+    except UsageError as error:
+        return error.sentence
+    return ""
 
 
 def _named(desk: _Desk, name: str) -> Provider:
@@ -200,11 +228,13 @@ def _tried(desk: _Desk, place: Chosen) -> tuple[Chosen, Mapping[str, int | None]
 
 def _accepted_unseen(desk: _Desk, error: ModelError) -> None:
     """A provider that cannot be reached just now may still be the right one."""
-    if desk.args.yes or (desk.person.asks and desk.person.agrees(f"{error} Keep it all the same?")):
+    said = f"{str(error)[:1].upper()}{str(error)[1:]}".rstrip(".")
+    if desk.args.yes or (desk.person.asks and desk.person.agrees(f"{said}. Keep it all the same?")):
         desk.person.says(f"It could not be tried: {error}")
         return
     hint = f"{error.hint} Nothing was changed; --yes keeps it all the same.".strip()
-    raise type(error)(str(error), hint=hint) from error
+    trouble = type(error)(str(error), hint=hint)
+    raise (_Declined(trouble) if desk.person.asks else trouble) from error
 
 
 def _key(desk: _Desk, place: Chosen) -> str:

@@ -1,6 +1,6 @@
 """The questions of `hermes setup`, for whoever sits at the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from getpass import getpass
 
 from hermes.cli.context import CliContext
@@ -23,8 +23,17 @@ class Person:
         self._out.write(f"hermes: {flat(text)}\n")
         self._out.flush()
 
-    def choice(self, question: str, rows: Sequence[tuple[str, str]], usual: str) -> str:
-        """One of the names, by its number or written out; any other name that is written out."""
+    def choice(
+        self,
+        question: str,
+        rows: Sequence[tuple[str, str]],
+        usual: str,
+        wrong: Callable[[str], str] = lambda name: "",
+    ) -> str:
+        """One of the names, by its number or written out; any other name that is written out.
+
+        `wrong` says what is wrong with such a name, which is then asked for again.
+        """
         self._out.write(f"{question}\n")
         for number, (name, about) in enumerate(rows[:SHOWN], 1):
             self._out.write(f"  {number:>2}. {flat(name):<14} {flat(about)}".rstrip() + "\n")
@@ -33,7 +42,11 @@ class Person:
         for _ in range(_TRIES):
             said = self.line("Number or name", usual)
             if not said.isdecimal():
-                return said
+                trouble = wrong(said)
+                if not trouble:
+                    return said
+                self.says(trouble)
+                continue
             if 1 <= int(said) <= len(rows):
                 return rows[int(said) - 1][0]
             self.says(f"There is no number {said}.")

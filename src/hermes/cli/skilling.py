@@ -20,6 +20,7 @@ from hermes.config.load import load_config
 from hermes.config.schema import Config
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
+from hermes.kit.text import did_you_mean
 from hermes.kit.text import one_line as flat
 from hermes.skills.bundles import bundles
 from hermes.skills.curating import Curator
@@ -53,7 +54,9 @@ class _Desk(Struct, frozen=True, kw_only=True):
     def skill(self, name: str) -> Skill:
         found = self.shelf.find(name)
         if found is None:
-            raise UsageError(f"There is no skill {name!r}.", hint="See `hermes skills list`.")
+            near = did_you_mean(name, (one.name for one in self.shelf.skills()))
+            hint = f"{near} `hermes skills list` shows them all.".strip()
+            raise UsageError(f"There is no skill {name!r}.", hint=hint)
         return found
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hermes import __version__
+from hermes.approvals.policy import Mode
 from hermes.commands.command import Command, Context, Reply, Told
 from hermes.commands.context import use_line
 from hermes.commands.services import Toolbox
@@ -17,6 +18,12 @@ _MAY = {
     Role.GUEST: "talk with the agent",
 }
 
+_ASKING = {
+    Mode.SMART: "only for what leaves the sandbox (smart)",
+    Mode.MANUAL: "for what leaves the sandbox, and only you decide (manual)",
+    Mode.OFF: "nothing (off)",
+}
+
 
 async def _status(context: Context, words: str) -> Reply:
     session = context.conversation.session
@@ -27,7 +34,7 @@ async def _status(context: Context, words: str) -> Reply:
         ("model", _model(context)),
     ]
     if context.is_owner:
-        facts += [("folder", session.cwd), *context.facts.status()]
+        facts += [("folder", session.cwd), *context.facts.status(session)]
         facts += await _leave(context)
     if context.in_chat:
         facts.append(("now", _doing(context)))
@@ -40,7 +47,7 @@ async def _leave(context: Context) -> list[tuple[str, str]]:
         return []
     if desk.rules.yolo or await desk.yolo(context.conversation.session.id):
         return [("asking", "nothing: /yolo is on")]
-    return [("asking", str(desk.rules.mode))]
+    return [("asking", _ASKING[desk.rules.mode])]
 
 
 def _model(context: Context) -> str:
@@ -101,8 +108,8 @@ def _toolbox(context: Context) -> Toolbox:
 
 
 def _offered(context: Context, toolbox: Toolbox) -> Sequence[ToolSpec]:
-    platform = context.seat.platform or context.conversation.session.source
-    return toolbox.offered(platform, context.role)
+    session = context.conversation.session
+    return toolbox.offered(context.seat.platform or session.source, context.role, session)
 
 
 async def _tools(context: Context, words: str) -> Reply:

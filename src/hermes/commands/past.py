@@ -1,5 +1,6 @@
 """Commands for what was said before: list sessions, go back to one, read this one again."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from hermes.commands.command import Command, Context, Reply, Told
@@ -7,7 +8,7 @@ from hermes.commands.numbers import counted
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.sessions import Digest, Session, SessionFilter
-from hermes.session.conversation import recap
+from hermes.session.recap import recap
 
 _LISTED = 10
 _IN_CHAT = 10
@@ -22,7 +23,8 @@ async def _resume(context: Context, words: str) -> Reply:
         raise UsageError("This is that session.")
     await context.work.enter(session)
     rows = await context.archive.messages(session.id)
-    lines = [f"{who}: {one_line(said, 300)}" for who, said in recap(rows, 3)]
+    going_on = await context.conversation.going_on(session.id)
+    lines = _lines(recap(rows, 3, going_on=going_on), 300)
     name = f" “{session.title}”" if session.title else ""
     head = f"Back in session {session.id}{name}, {plural(len(rows), 'message')}."
     return Told("\n".join([head, *lines]))
@@ -80,8 +82,17 @@ async def _history(context: Context, words: str) -> Reply:
         raise UsageError("/history takes a number of exchanges.", hint="For example: /history 5")
     rows = await context.conversation.messages()
     exchanges = exchanges or (_IN_CHAT if context.in_chat else len(rows))
-    lines = [f"{who}: {one_line(said, 500)}" for who, said in recap(rows, exchanges)]
+    going_on = await context.conversation.going_on()
+    lines = _lines(recap(rows, exchanges, going_on=going_on), 500)
     return Told("\n".join(lines) or "Nothing has been said yet.")
+
+
+def _lines(told: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """What nobody said stands for itself."""
+    return [
+        f"{who}: {one_line(said, width)}" if who else f"  {one_line(said, width)}"
+        for who, said in told
+    ]
 
 
 COMMANDS = (

@@ -33,7 +33,7 @@ class Models(Protocol):
 class Facts(Protocol):
     """What `/status` says about the house around the session."""
 
-    def status(self) -> Sequence[tuple[str, str]]: ...
+    def status(self, session: Session) -> Sequence[tuple[str, str]]: ...
 
 
 class Settings(Protocol):
@@ -87,7 +87,9 @@ class Offers(Protocol):
 class Toolbox(Protocol):
     """The tools that the agent has on a platform when somebody of that role asks."""
 
-    def offered(self, platform: str, role: Role) -> Sequence[ToolSpec]: ...
+    def offered(self, platform: str, role: Role, session: Session) -> Sequence[ToolSpec]:
+        """As far as the session's model is told of them."""
+        ...
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         """The tools of each toolset, by its name."""

@@ -14,7 +14,7 @@ from hermes.kit.files import advice
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Assistant, Text, text_of
 from hermes.schema.sessions import Stored
-from hermes.session.conversation import recap
+from hermes.session.recap import recap
 
 _LEVELS = ("off", "new", "all", "verbose")
 
@@ -100,7 +100,8 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def _as_markdown(title: str, rows: Sequence[Stored]) -> str:
-    spoken = [f"## {who}\n\n{said}" for who, said in recap(rows, len(rows))]
+    told = recap(rows, len(rows))
+    spoken = [f"## {who}\n\n{said}" if who else said for who, said in told]
     return "\n\n".join([f"# {title}", *spoken]) + "\n"
 
 

@@ -214,10 +214,13 @@ def home_of(root: Path, profile: str) -> Home:
         raise name_error(profile)
     path = root / "profiles" / profile
     if not path.is_dir():
+        from hermes.kit.text import did_you_mean  # noqa: PLC0415 - only mistakes pay for it
+
+        names = [DEFAULT, *named_profiles(root)]
+        near = did_you_mean(profile, names)
         raise ConfigError(
-            f"There is no profile named {profile!r}; there are: "
-            + ", ".join([DEFAULT, *named_profiles(root)]),
-            hint=f"Create it with: hermes profile create {profile}",
+            f"There is no profile named {profile!r}; there are: {', '.join(names)}",
+            hint=f"{near} Create it with: hermes profile create {profile}".strip(),
         )
     _check_folder(path, f"the home of profile {profile!r}")
     return Home(root, path, profile)

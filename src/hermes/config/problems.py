@@ -32,7 +32,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         place = f"{self.file}, line {self.line}, column {self.column}" if self.line else self.file
-        if not self.line and self.message.startswith(f"{self.file} "):
+        if not self.line and self.message.startswith(tuple(f"{self.file}{end}" for end in " ,:")):
             # What cannot be read at all is told with its name by whoever tried.
             return self.message
         return f"{place}: {self.key}: {self.message}" if self.path else f"{place}: {self.message}"

@@ -31,6 +31,7 @@ class Programs:
         try:
             server = ApiServer(read_settings(owner.config, owner.env), self._clock)
             self._server = await stack.enter_async_context(server)
+            log.info("the API server listens at %s", server.address)
         except ConfigError as error:
             log.warning("the API server is not there: %s", error.sentence)
             self._trouble = error.sentence

@@ -85,6 +85,8 @@ class Service:
                 self._notifier.waiting(advice.wait, advice.reason)
                 await self._clock.sleep(advice.wait)
             await self._open(homes, lodging, group)
+            # Only now there are files to write it to.
+            log.info("the gateway starts for %s", ", ".join(self._tenants))
             # Before anybody is at work: a tenant that is told to end would take its app along.
             await self._programs.open(self._tenants[homes[0].profile].app, stack)
             for tenant in self._tenants.values():
@@ -101,8 +103,10 @@ class Service:
             self._tenure.state.write(snapshot)
             self._tell(snapshot)
             self._notifier.ready(sentence(snapshot))
+            log.info("the gateway is ready: %s", _in_full(snapshot))
             await self._until_ended()
             await stack.aclose()
+            log.info("the gateway has ended: %s", self._ending or Ending.FAILED)
             group.cancel_scope.cancel()
         return self._ending or Ending.FAILED
 
@@ -165,6 +169,7 @@ class Service:
         self._ending = ending
         if not self._assembled:
             return
+        log.info("the gateway is to end (%s); running turns may end first", ending)
         patience = max((one.gateway.drain for one in self._tenants.values()), default=0.0)
         self._notifier.stopping("letting running turns end", patience + 10)
         self._closing.set()
@@ -228,6 +233,12 @@ def sentence(snapshot: Snapshot) -> str:
         if found:
             parts.append(f"{state}: {', '.join(_with_reason(*one) for one in found)}")
     return "; ".join(parts)
+
+
+def _in_full(snapshot: Snapshot) -> str:
+    """The same with every platform that is there."""
+    there = sorted(name for name, one in snapshot.platforms.items() if one.state == "connected")
+    return f"{sentence(snapshot)}; connected: {', '.join(there) or 'none'}"
 
 
 def _with_reason(name: str, platform: PlatformState) -> str:

@@ -10,6 +10,7 @@ from hermes.commands.registry import is_command, standard_commands
 from hermes.commands.surface import Ability, Busy, OwnTalk, Seat, Surface
 from hermes.local.host import Sitting
 from hermes.local.partner import Ask, Leave, Plain, Reply, Told
+from hermes.schema.sessions import Session
 
 _OF_A_SCREEN = frozenset({Ability.CLEAR, Ability.COPY})
 
@@ -66,9 +67,10 @@ class _FactsAt:
         self._app = app
         self._source = source
 
-    def status(self) -> Sequence[tuple[str, str]]:
-        tools = ", ".join(self._app.toolbox.on(self._source)) or "none"
-        facts = self._app.status()
+    def status(self, session: Session) -> Sequence[tuple[str, str]]:
+        there = self._app.toolbox.on(self._source)
+        tools = ", ".join(self._app.models.told(session, there)) or "none"
+        facts = self._app.status(session)
         return [(name, tools if name == "tools" else value) for name, value in facts]
 
 

@@ -27,9 +27,10 @@ from hermes.local.partner import (
 from hermes.ports.model import Model
 from hermes.ports.sink import Emit
 from hermes.schema.errors import HermesError, SandboxError
-from hermes.schema.events import Event, Notice, Outcome, RunEnded
+from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.sessions import SessionChange
-from hermes.session.conversation import Conversation, Origin, recap
+from hermes.session.conversation import Conversation, Origin
+from hermes.session.recap import recap
 
 log = logging.getLogger(__name__)
 
@@ -87,11 +88,14 @@ class Host:
     async def say(self, question: Question, emit: Emit) -> Outcome:
         """One turn, which always has a last word unless it could not begin."""
         ended = False
+        before = self._conversation.session
 
         async def listen(event: Event) -> None:
             nonlocal ended
             ended = ended or isinstance(event, RunEnded)
             await emit(event)
+            if isinstance(event, RunStarted) and (why := self._app.models.instead(before)):
+                await emit(Notice(why))
 
         outcome = Outcome.CANCELLED
         with self._defects_kept(), self._stoppable():
@@ -213,7 +217,9 @@ class Host:
         return Sitting(self._app, self._conversation, self._start, self._manner)
 
     async def _recap(self) -> tuple[tuple[str, str], ...]:
-        return tuple(recap(await self._conversation.messages(), EXCHANGES))
+        talk = self._conversation
+        rows = await talk.messages()
+        return tuple(recap(rows, EXCHANGES, going_on=await talk.going_on()))
 
     async def _trouble(self) -> Trouble | None:
         """Why there is no model, if so; else its room is known from now on."""

@@ -13,6 +13,7 @@ from aiohttp.abc import AbstractStreamWriter
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.models.address import host_of
 from hermes.models.error_body import shown
 from hermes.models.errors import Origin, classify, url_hint
 from hermes.schema.errors import BadRequest, ModelError, ModelNotFound, NotRunning, Unreachable
@@ -253,7 +254,7 @@ def broken(error: Exception, origin: Origin, place: Place) -> ModelError:
         case TimeoutError():
             what = f"{who} took longer than {place.ceiling:g} s for one answer"
         case aiohttp.ClientConnectorDNSError():
-            what = f"the name of {who} is unknown"
+            what = f"the host {host_of(origin.address)} cannot be found (no network?)"
             hint = "Check the network and the address."
         case aiohttp.ClientConnectorError():
             what = f"no connection to {who}: {_reason(error)}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from hermes.kit.text import did_you_mean
 from hermes.models.address import has_password, host_of, is_local, shown_url, tidy_url
 from hermes.models.catalog import window_of
 from hermes.models.keys import Strategy
@@ -247,9 +248,11 @@ class _Resolver:
             provider = provider_named(wish.provider)
             if provider is None:
                 names = ", ".join(one.name for one in PROVIDERS)
+                own = (one.name for one in self._settings.custom_providers)
+                near = did_you_mean(wish.provider, [*own, *(one.name for one in PROVIDERS)])
                 raise ConfigError(
                     f"unknown provider {wish.provider!r}",
-                    hint=f"Choose one of: {names}, custom. Or run: hermes model",
+                    hint=f"{near} Choose one of: {names}, custom. Or run: hermes model".strip(),
                 )
             return provider
         if wish.base_url or self._env("OPENAI_BASE_URL"):

@@ -292,6 +292,10 @@ class Leases(Protocol):
 
     async def release(self, session: str, generation: int) -> None: ...
 
+    async def held(self, session: str) -> bool:
+        """Whether somebody who may be alive has it just now."""
+        ...
+
 
 class Store(Protocol):
     @property

@@ -17,7 +17,8 @@ from hermes.sandbox.view import View, make_private
 from hermes.sandbox.walled import Wall, WalledSandbox
 from hermes.schema.errors import SandboxError
 
-PATIENCE = 10.0
+PATIENCE = 60.0
+"""Seconds for the trial: on a busy machine a wall that works must not pass for a broken one."""
 _SWITCHES = (
     ("/proc/sys/user/max_user_namespaces", "0"),
     ("/proc/sys/kernel/unprivileged_userns_clone", "0"),
@@ -38,8 +39,15 @@ class Walls:
     `bubblewrap` is its executable, if there is one.
     """
 
-    def __init__(self, door: Door, view: Callable[[], View], bubblewrap: str | None) -> None:
+    def __init__(
+        self,
+        door: Door,
+        view: Callable[[], View],
+        bubblewrap: str | None,
+        patience: float = PATIENCE,
+    ) -> None:
         self._door = door
+        self._patience = patience
         self._view = view
         self._program = bubblewrap
         self._trying = anyio.Lock()
@@ -80,12 +88,15 @@ class Walls:
             return verdict
         tmp = self._view().tmp
         reach = Reach(writable=(tmp,))
-        job = Job(argv=("/bin/sh", "-c", ":"), cwd="/", env={}, timeout=PATIENCE, reach=reach)
+        job = Job(argv=("/bin/sh", "-c", ":"), cwd="/", env={}, timeout=self._patience, reach=reach)
         try:
             make_private(tmp)
             done = await WalledSandbox(self._door, verdict.wall).run(job)
         except SandboxError as error:
             return Verdict(None, str(error))
+        if done.timed_out:
+            late = f"bubblewrap gave no answer within {self._patience:.0f} s when it was tried"
+            return Verdict(None, late)
         if done.exit_code == 0:
             return verdict
         said = done.output[-_OUTPUT:].decode(errors="replace").strip()

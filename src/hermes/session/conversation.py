@@ -25,9 +25,10 @@ from hermes.ports.store import (
 )
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
-from hermes.schema.messages import Assistant, Media, Message, Text, Trust, User, text_of
+from hermes.schema.messages import Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored
+from hermes.session.recap import is_question
 from hermes.session.recovery import close_lost_calls
 from hermes.session.runner import Runner, Turn
 from hermes.session.steering import Steering
@@ -102,6 +103,10 @@ class Conversation:
     def running(self) -> bool:
         """Whether a turn of this very conversation is going on."""
         return self._scope is not None
+
+    async def going_on(self, session: str = "") -> bool:
+        """Whether a turn of this session, or of the one that is named, goes on anywhere."""
+        return await self._store.leases.held(session or self.session.id)
 
     async def say(self, parts: Sequence[Text | Media], listen: Emit) -> Outcome:
         """One turn. It can be ended from outside with `interrupt`.
@@ -261,7 +266,7 @@ class Conversation:
         self._refuse_while_running()
         async with self._runner.holding(self.session.id):
             questions = [row for row in await self.messages() if row.seq >= seq]
-            questions = [row for row in questions if _is_question(row)]
+            questions = [row for row in questions if is_question(row)]
             settled = [Done(row.message.id) for row in questions]
             await self._store.commit(Hide(self.session.id, seq), *settled)
         self._replaces = None
@@ -291,7 +296,7 @@ class Conversation:
 
     async def _last_turns(self, count: int) -> list[list[Stored]]:
         turns: list[list[Stored]] = []
-        for row in filter(_is_question, await self.messages()):
+        for row in filter(is_question, await self.messages()):
             if turns and row.run and turns[-1][0].run == row.run:
                 turns[-1].append(row)
             else:
@@ -344,30 +349,7 @@ class Conversation:
         )
 
 
-def _is_question(row: Stored) -> bool:
-    message = row.message
-    brought = not row.run and isinstance(message, User) and message.trust is Trust.DATA
-    return isinstance(message, User) and message.trust is not Trust.HOUSE and not brought
-
-
 def _question(rows: Sequence[Stored]) -> User:
     """Everything that was asked in one turn, as one message."""
     asked = [row.message for row in rows if isinstance(row.message, User)]
     return reduce(join_users, asked)
-
-
-def recap(rows: Sequence[Stored], exchanges: int) -> list[tuple[str, str]]:
-    """The last questions and answers as (who, words), for somebody who comes back."""
-    spoken = [
-        (_speaker(row.message), text_of(row.message))
-        for row in rows
-        if _is_question(row) or isinstance(row.message, Assistant)
-    ]
-    return [(who, words) for who, words in spoken if words.strip()][-2 * exchanges :]
-
-
-def _speaker(message: Message) -> str:
-    """What came in by itself is nobody's word."""
-    if isinstance(message, User):
-        return "you" if message.trust in {Trust.OWNER, Trust.GUEST} else "news"
-    return "hermes"

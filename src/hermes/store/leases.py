@@ -50,6 +50,15 @@ class SqliteLeases:
     async def release(self, session: str, generation: int) -> None:
         await self._engine.write(lambda connection: give_back(connection, session, generation))
 
+    async def held(self, session: str) -> bool:
+        now = micros(self._clock.now())
+
+        def read(connection: Connection) -> bool:
+            held = one_of(connection.execute(_SQL["held"], {"session": session}), _Held)
+            return held is not None and _is_anothers(held, "", now)
+
+        return await self._engine.read(read)
+
 
 def take(connection: Connection, session: str, holder: str, span: tuple[datetime, datetime]) -> int:
     """The lease's generation. Raises `SessionBusy` while another live holder has it."""

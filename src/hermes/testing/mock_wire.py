@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from hermes.kit.serving import put_away
 from hermes.kit.sse import frame
 from hermes.testing.mock_openai.faults import Answer
 from hermes.testing.mock_openai.script import Fault, Reply, Script
@@ -140,7 +141,7 @@ async def serve_wire(
         server.url = f"http://{bound[0]}:{bound[1]}"
         yield server
     finally:
-        await runner.cleanup()
+        await put_away(runner)
 
 
 def encoded(value: object) -> bytes:

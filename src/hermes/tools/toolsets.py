@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from hermes.kit.text import did_you_mean
 from hermes.schema.errors import UsageError
 
 TOOLSETS: Mapping[str, tuple[str, ...]] = {
@@ -44,6 +45,8 @@ def tools_of(names: Iterable[str]) -> list[str]:
         for plain in COMPOSITES.get(name, (name,)):
             if plain not in TOOLSETS:
                 known = ", ".join(known_toolsets())
-                raise UsageError(f"there is no toolset {name!r}", hint=f"Known toolsets: {known}.")
+                near = did_you_mean(name, known_toolsets())
+                hint = f"{near} Known toolsets: {known}.".strip()
+                raise UsageError(f"there is no toolset {name!r}", hint=hint)
             tools.update(dict.fromkeys(TOOLSETS[plain]))
     return list(tools)

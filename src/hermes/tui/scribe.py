@@ -165,7 +165,7 @@ class Scribe:
         self.doing = "working"
         card = self._questions.pop(event.question, None)
         if card is not None:
-            await card.settle(event.answer)
+            await card.settle(event.answer, lapsed=True)
 
     async def _ask(self, question: Question) -> None:
         await self._pause()

@@ -19,6 +19,7 @@ from hermes.api.callbacks import KIND
 from hermes.api.entry import SOURCE
 from hermes.api.runs_desk import end_abandoned
 from hermes.channels.webhook.signatures import Scheme, verify
+from hermes.kit.serving import put_away
 from hermes.ports.matters import PutMatter
 from hermes.schema.messages import Result, text_of
 from hermes.schema.scope import OWNER, Scope
@@ -88,7 +89,7 @@ async def receiving(*statuses: int) -> AsyncGenerator[Receiver]:
     try:
         yield one
     finally:
-        await runner.cleanup()
+        await put_away(runner)
 
 
 async def post(one: House, path: str, body: dict[str, Any]) -> Told:

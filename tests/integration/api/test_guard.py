@@ -8,7 +8,7 @@ import pytest
 
 from api_house import KEY, House, Told, house, settings
 from hermes.api.desk import Limits
-from hermes.api.guard import SECURITY
+from hermes.api.guard import SECURITY, TOLD
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +54,18 @@ async def test_no_route_lets_a_stranger_in(tmp_path: Path) -> None:
             await refused(told, 403, "origin_not_allowed")
         assert await one.sessions() == []
         assert one.mock.requests == []
+
+
+async def test_wrong_keys_are_logged_without_the_key_and_not_without_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with house(tmp_path) as one:
+        for _ in range(TOLD + 5):
+            await one.ask("GET", "/v1/models", key="wrong-key-0123456789")
+    told = [one for one in caplog.records if "wrong API key" in one.getMessage()]
+    assert [one.levelname for one in told] == ["WARNING"] * TOLD
+    assert "'GET /v1/models'" in told[0].getMessage()
+    assert "wrong-key" not in caplog.text
 
 
 async def test_a_page_that_may_ask_is_told_all_it_needs(tmp_path: Path) -> None:

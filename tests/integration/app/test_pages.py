@@ -17,6 +17,7 @@ from hermes.agent.strangers import Strangers
 from hermes.app.pages import Limits, Names, Pages
 from hermes.app.references import References, Sources
 from hermes.kit.page_text import page_text
+from hermes.kit.serving import put_away
 from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
 from hermes.schema.attachments import attached, own_text
@@ -68,7 +69,7 @@ async def served(
         await site.start()
         yield f"http://{at[0]}:{runner.addresses[0][1]}"
     finally:
-        await runner.cleanup()
+        await put_away(runner)
 
 
 async def page(request: web.Request) -> web.Response:

@@ -92,7 +92,7 @@ def test_without_any_provider_the_next_step_is_told(hermes: Hermes) -> None:
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "HERMES_INFERENCE_PROVIDER"):
         del hermes.env[name]
     hermes.env["HERMES_INFERENCE_MODEL"] = ""
-    assert "hermes config set" in complaint(hermes("-z", "hello"), 78)
+    assert "hermes setup" in complaint(hermes("-z", "hello"), 78)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_without_any_provider_the_next_step_is_told(hermes: Hermes) -> None:
         (("-z", "a", "-t", "nope"), "there is no toolset 'nope'"),
         (("-z", "a", "--image", "/nowhere.png"), "/nowhere.png cannot be read"),
         (("-z", "a", "--usage-file", "/nowhere/u.json"), "/nowhere, where --usage-file points"),
-        (("chat", "--frobnicate"), "Unrecognized arguments: --frobnicate."),
+        (("chat", "--frobnicate"), "There is no flag --frobnicate."),
         (("frobnicate",), "There is no command 'frobnicate'."),
         (("what", "is", "this"), 'hermes -z "what is this"'),
         (("sesions",), "Did you mean `hermes sessions`?"),

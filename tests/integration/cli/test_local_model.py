@@ -1,11 +1,16 @@
 """The model inside Hermes, from the command line: said first, then fetched, then in use."""
 
+import io
 import json
+from argparse import Namespace
 from pathlib import Path
 
 import pexpect
 import pytest
 
+from hermes.cli.context import CliContext
+from hermes.cli.setting_up import set_up
+from hermes.config.env import Env
 from hermes.models.embedded.catalogue import weights_named
 from hermes.models.embedded.place import place_under
 from processes import HERMES, PATIENCE, Hermes
@@ -112,3 +117,25 @@ def test_nothing_is_fetched_against_somebodys_will(hermes: Hermes) -> None:
     assert child.exitstatus == 2
     assert not (hermes.home / "config.yaml").exists()
     assert not (hermes.home / "local-model").exists()
+
+
+class Impatient(io.StringIO):
+    """Whoever reads here presses Ctrl+C as soon as something is under way."""
+
+    def write(self, text: str, /) -> int:
+        if "%" in text:
+            raise KeyboardInterrupt
+        return super().write(text)
+
+
+def test_whoever_breaks_off_is_told_how_it_goes_on(hermes: Hermes) -> None:
+    said = Impatient()
+    context = CliContext(Env(hermes.env | CUT_OFF), None, (io.StringIO(), io.StringIO(), said))
+    args = Namespace(
+        provider=None, model=SMALL, base_url=None, local=True, key_env=None, key_stdin=False,
+        yes=True,
+    )  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        set_up(args, context)
+    assert said.getvalue().endswith("It goes on where it stopped with: hermes setup --local\n")
+    assert not (hermes.home / "config.yaml").exists()

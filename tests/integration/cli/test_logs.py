@@ -55,6 +55,11 @@ def test_by_level_and_by_age(hermes: Hermes, log: RotatingFile) -> None:
     assert numbers(hermes("logs", "--level", "warning").out) == [1, 3]
     assert numbers(hermes("logs", "--level", "warning", "--since", "2d").out) == [3]
     assert numbers(hermes("logs", "--since", "4d").out) == [1, 2, 3]
+    assert numbers(hermes("logs", "--since", "yesterday").out) == [2, 3]
+    assert numbers(hermes("logs", "--since", "2020-01-31").out) == [1, 2, 3]
+    odd = hermes("logs", "--since", "lately")
+    assert odd.code == 2
+    assert "'lately' is not a time; write 2026-01-31" in odd.err
 
 
 def test_by_session_also_when_it_is_named_by_its_title(hermes: Hermes, log: RotatingFile) -> None:

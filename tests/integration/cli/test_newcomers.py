@@ -74,6 +74,7 @@ def test_no_model(hermes: Hermes) -> None:
     found = finding(hermes, "model")
     assert found["says"].startswith("No model provider is set up")
     assert found["fix"].startswith("hermes setup")
+    assert found["fix"].count("hermes setup") == 1
     assert "no model yet: hermes setup" in hermes("status").out
 
 
@@ -250,3 +251,6 @@ def test_a_gateway_that_runs_is_seen(hermes: Hermes) -> None:
     finally:
         hermes("gateway", "stop", "--force")
     assert "not running: hermes gateway start" in hermes("status").out
+    logged = hermes("logs", "--level", "info").out
+    assert "the gateway starts for default" in logged
+    assert "the gateway is ready: serving default" in logged

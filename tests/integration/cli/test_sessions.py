@@ -209,7 +209,7 @@ def test_found_words_shine_on_a_terminal(home: Home) -> None:
     child = home.terminal("search", "fish")
     child.expect_exact("a red \x1b[1;33mfish\x1b[0m")
     child.expect(pexpect.EOF)
-    assert b"a red >>>fish<<<" in home.run("search", "fish").stdout
+    assert b"a red fish\n" in home.run("search", "fish").stdout
 
 
 def test_ten_thousand_sessions_are_no_burden(home: Home) -> None:
@@ -222,7 +222,7 @@ def test_ten_thousand_sessions_are_no_burden(home: Home) -> None:
 
 
 def test_wrong_words_end_with_the_code_for_wrong_usage(home: Home) -> None:
-    assert b"usage: hermes sessions" in home.run(code=2).stderr
+    assert b"  search    Find words in all sessions.\n" in home.run(code=2).stderr
     assert b"is not an age" in home.run("list", "--older-than", "soon", code=2).stderr
 
 

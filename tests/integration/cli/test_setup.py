@@ -135,3 +135,34 @@ def test_by_questions(hermes: Hermes, model: MockModel) -> None:
         child.close(force=True)
     hermes("-z", "hello SECOND")
     assert model.requests("hello SECOND")[0]["model"] == "mock-large"
+
+
+def test_a_wrong_name_is_asked_for_again_and_a_refusal_leads_back_to_the_list(
+    hermes: Hermes, model: MockModel
+) -> None:
+    child = pexpect.spawn(
+        HERMES, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",
+        dimensions=(50, 200), timeout=PATIENCE,
+    )  # fmt: skip
+    child.delaybeforesend = None
+    try:
+        child.expect_exact("Number or name")
+        child.sendline("opnai")
+        child.expect_exact("There is no provider 'opnai'. Did you mean openai?")
+        child.expect_exact("Number or name")
+        child.sendline("custom")
+        child.expect_exact("Its address")
+        child.sendline("http://127.0.0.1:9/v1")
+        child.expect_exact(". Keep it all the same? [y/N]")
+        child.sendline("n")
+        child.expect_exact("Which provider?")
+        child.expect_exact("Number or name")
+        child.sendline("custom")
+        child.expect_exact("Its address")
+        child.sendline(model.url)
+        child.expect_exact("Number or name [mock]")
+        child.sendline("")
+        child.expect_exact("Using custom/mock from now on.")
+        assert ended(child) == 0
+    finally:
+        child.close(force=True)

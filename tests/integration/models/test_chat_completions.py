@@ -10,6 +10,7 @@ import anyio
 import pytest
 from aiohttp import web
 
+from hermes.kit.serving import put_away
 from hermes.models.chat_completions import ChatCompletions, Served
 from hermes.models.endpoint import Endpoint, Place
 from hermes.models.errors import Origin
@@ -349,7 +350,7 @@ async def raw_server(handle) -> AsyncIterator[str]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
-        await runner.cleanup()
+        await put_away(runner)
 
 
 async def test_a_request_takes_the_newest_images_and_says_which_it_leaves_out():

@@ -18,7 +18,7 @@ from hermes.models.embedded.place import Place
 from hermes.models.embedded.small import small_profile, small_prompt
 from hermes.ports.model import Model, Request
 from hermes.schema.errors import NotRunning, Unreachable
-from hermes.schema.events import TextDelta
+from hermes.schema.events import Notice, TextDelta
 from hermes.schema.messages import Assistant, Stop, Text, User
 from hermes.testing.contracts.model import Heard, listen
 from hermes.tools.lazily import known_specs
@@ -68,7 +68,9 @@ async def until_gone(pid: int) -> None:
 async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, Place]) -> None:  # noqa: F811
     async with running_engine() as engine:
         model = model_of(engine, *tiny)
-        answer = (await listen(model, choosing())).answer
+        first = await listen(model, choosing())
+        assert first.chunks[0] == Notice(f"Loading the model {model.name} ...")
+        answer = first.answer
         if answer.calls and answer.stop is Stop.TOOLS:
             (call,) = answer.calls
             assert call.name in small_profile().tools
@@ -77,7 +79,9 @@ async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, Place]) -> No
         else:
             assert answer.text or answer.stop is Stop.LENGTH
         assert 0 < answer.usage.input <= 400
-        again = (await listen(model, choosing(answer, User("u3", (Text("And now?"),))))).answer
+        second = await listen(model, choosing(answer, User("u3", (Text("And now?"),))))
+        assert not any(isinstance(one, Notice) for one in second.chunks)
+        again = second.answer
         assert again.usage.cache_read >= 150
 
         heard = Heard()

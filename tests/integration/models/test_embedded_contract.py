@@ -55,6 +55,9 @@ class Standing:
     def __init__(self, url: str) -> None:
         self._url = url
 
+    def is_loaded(self, weights: Weights) -> bool:
+        return True
+
     @asynccontextmanager
     async def turn(self, weights: Weights, place: Place) -> AsyncGenerator[Running]:
         running = Running(weights)

@@ -10,6 +10,7 @@ from aiohttp import web
 from anyio.abc import SocketStream
 
 from hermes.kit.clock import SystemClock
+from hermes.kit.serving import put_away
 from hermes.models.chat_completions import ChatCompletions, Served
 from hermes.models.endpoint import LARGEST_LIST, Endpoint, Place
 from hermes.models.errors import Origin
@@ -45,7 +46,7 @@ async def server(handle: Handle) -> AsyncIterator[str]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
-        await runner.cleanup()
+        await put_away(runner)
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from hermes.cli.keys import perform
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
+from hermes.kit.serving import put_away
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.logins import DeviceLogin
 from hermes.models.oauth import Broker
@@ -100,7 +101,7 @@ async def portal(*answers: str) -> AsyncIterator[Portal]:
         one.url = "http://{}:{}".format(*runner.addresses[0][:2])
         yield one
     finally:
-        await runner.cleanup()
+        await put_away(runner)
 
 
 @pytest.fixture

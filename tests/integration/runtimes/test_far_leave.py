@@ -13,6 +13,7 @@ from aiohttp import web
 from hermes.agent.plan import Entrusted
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import SystemClock
+from hermes.kit.serving import put_away
 from hermes.ports.counsel import Counsel, Reaching, Ruling, Wish
 from hermes.ports.sink import Emit
 from hermes.runtimes.proxy.capabilities import LIFE, NEEDED, OURS
@@ -95,7 +96,7 @@ async def served(far: Asking) -> AsyncGenerator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
-        await runner.cleanup()
+        await put_away(runner)
 
 
 def runtime_of(folder: Path, url: str, counsel: Counsel | None = None) -> FarRuntime:

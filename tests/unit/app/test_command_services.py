@@ -139,9 +139,10 @@ async def test_models_and_tools_are_listed(tmp_path: Path) -> None:
             "small --provider here",
         ]
         assert services.toolbox is not None
-        names = [spec.name for spec in services.toolbox.offered("cli", Role.OWNER)]
+        session = app.conversation.session
+        names = [spec.name for spec in services.toolbox.offered("cli", Role.OWNER, session)]
         assert "terminal" in names
-        assert services.toolbox.offered("cli", Role.GUEST) == []
+        assert services.toolbox.offered("cli", Role.GUEST, session) == []
         assert services.toolbox.toolsets()["todo"] == ["todo"]
 
 

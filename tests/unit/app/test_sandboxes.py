@@ -14,6 +14,7 @@ from hermes.config.schema import Config
 from hermes.config.sections.work import Terminal
 from hermes.kit.clock import SystemClock
 from hermes.ports.sandbox import Job, Reach
+from hermes.sandbox.choice import Walls
 from hermes.sandbox.door import Door
 from hermes.sandbox.view import Sight, rules
 from hermes.schema.errors import SandboxError
@@ -175,6 +176,19 @@ async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxParts, t
     assert sandbox.wall == "bubblewrap"
     assert (await sandbox.run(shell(parts, "true"))).exit_code == 0
     assert (sandbox.name, sandbox.wall) == ("landlock", "landlock")
+    told = "commands are held back by landlock, the weaker wall: bubblewrap does not work here: 1"
+    assert walls.describe("cli") == told
+    assert await walls.check() == walls.report() == [f"sandbox auto: {told}"]
+
+
+async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxParts, tmp_path: Path):
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\nexec sleep 60\n")
+    fake.chmod(0o755)
+    walls = Walls(parts.door, lambda: view_of(parts), str(fake), patience=0.2)
+    verdict = await walls.certain("bubblewrap")
+    assert verdict.wall is None
+    assert verdict.why == "bubblewrap gave no answer within 0 s when it was tried"
 
 
 async def test_each_channel_may_have_its_own(parts: SandboxParts):

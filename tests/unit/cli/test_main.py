@@ -176,3 +176,51 @@ def test_a_full_disk_is_no_defect_of_ours(number: int, capsys: pytest.CaptureFix
     assert told.startswith(f"hermes: /somewhere/x could not be written: {os.strerror(number)}\n")
     assert "Free some space" in told
     assert "internal error" not in told
+
+
+@pytest.mark.parametrize(
+    ("line", "flag"),
+    [
+        ("--modle x", "--modle"),
+        ("--modle x -z hi", "--modle"),
+        ("-z hi --modle x", "--modle"),
+        ("--modle=x -z hi", "--modle"),
+        ("-z hi --modle=x", "--modle"),
+    ],
+)
+def test_a_mistyped_flag_is_named_instead_of_its_value(
+    line: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert f"There is no flag {flag}." in said
+    assert "Did you mean --model?" in said
+
+
+def test_a_known_flag_before_a_wrong_command_is_not_blamed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--quiet", "sesions"]) == 2
+    assert "There is no command 'sesions'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["sessions", "memory", "skills", "tools", "config", "gateway"])
+def test_a_verb_alone_names_its_actions(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb]) == 2
+    alone = capsys.readouterr().err
+    assert main([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    names = [line.split()[0] for line in alone.splitlines()[1:-1]]
+    assert len(names) > 2
+    assert all(f"\n    {name}" in shown for name in names)
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [("gateway statsu", "status"), ("sessions list --jsn", "--json"), ("logs agnt", "agent")],
+)
+def test_a_near_miss_behind_a_verb_is_asked_about(
+    line: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    assert f"Did you mean {meant}?" in capsys.readouterr().err

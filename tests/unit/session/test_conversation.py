@@ -12,7 +12,8 @@ from hermes.schema.events import Outcome
 from hermes.schema.messages import Media, Text, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
-from hermes.session.conversation import Conversation, Origin, recap
+from hermes.session.conversation import Conversation, Origin
+from hermes.session.recap import recap
 from hermes.session.runner import Runner
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import says

@@ -248,6 +248,9 @@ class FlakyLeases:
     async def release(self, session: str, generation: int) -> None:
         await self._inner.release(session, generation)
 
+    async def held(self, session: str) -> bool:
+        return await self._inner.held(session)
+
 
 class StoreWith:
     """A real store of which some parts are replaced."""

@@ -16,7 +16,7 @@ from hermes.schema.scope import Address, Scope
 from hermes.tools.catalog import ToolDeps, first_tools
 from hermes.tools.terminal.exit_codes import as_shell, is_benign, last_program, meaning
 from hermes.tools.terminal.plain import plain
-from hermes.tools.terminal.shell import Shell, find_shell, mark_in
+from hermes.tools.terminal.shell import Mark, Shell, find_shell, mark_in, without_marks
 from hermes.tools.terminal.spills import Spills
 from hermes.tools.terminal.tool import KEEP
 
@@ -453,3 +453,11 @@ def test_what_the_shell_said_last_counts_and_only_by_its_own_mark():
     assert (said.code, str(said.folder)) == (3, "/home")
     assert mark_in(forged, f"{begin}3 /home\036") is None
     assert mark_in("", end) is None
+
+
+@pytest.mark.parametrize("said", ["7 diary.txt\n", "0 /etc", "", "12\n", "words\n"])
+def test_output_that_begins_with_a_number_is_no_mark(said: str) -> None:
+    mark = "\036hermes:0123456789abcdef-01\036"
+    raw = f"{mark}{said}{mark}3 /home\036"
+    assert without_marks(raw) == said
+    assert mark_in(raw, raw) == Mark(3, Path("/home"))

@@ -30,7 +30,8 @@ def test_names_become_tools_each_once(names: list[str], tools: list[str]):
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="no toolset 'fiel'") as caught:
         tools_of(["file", "fiel"])
-    assert caught.value.hint == "Known toolsets: " + ", ".join(known_toolsets()) + "."
+    names = ", ".join(known_toolsets())
+    assert caught.value.hint == f"Did you mean file? Known toolsets: {names}."
 
 
 def test_composites_are_made_of_toolsets_that_exist(tmp_path: Path):

@@ -35,7 +35,13 @@ HELLO = Hello(
     folder="/srv/garden",
     notes=("/old is gone; the session goes on in /srv/garden.",),
     warnings=("The setting 'x' is unknown.",),
-    recap=(("you", "What grows here?"), ("hermes", "Beans, mostly.")),
+    recap=(
+        ("you", "What grows here?"),
+        ("hermes", "Beans, mostly."),
+        ("you", "And there?"),
+        ("", "✓ terminal ls"),
+        ("", "(interrupted before it was answered)"),
+    ),
     trouble="No model can be reached.",
     hint="Run: hermes model",
 )
@@ -47,6 +53,9 @@ async def test_the_greeting_with_a_recap(tmp_path: Path) -> None:
  hermes · openai/gpt-5-mini · /srv/garden
  you: What grows here?
  hermes: Beans, mostly.
+ you: And there?
+   ✓ terminal ls
+   (interrupted before it was answered)
 
  /old is gone; the session goes on in /srv/garden.
  warning: The setting 'x' is unknown.

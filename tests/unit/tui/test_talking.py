@@ -1,17 +1,25 @@
 """A conversation on the screen: sending, queueing, interrupting, deciding, leaving."""
 
+import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from textual.events import Paste
 
-from companions import Scripted, answered, called, clarified, leave_asked
+from companions import PATIENCE, Scripted, answered, called, clarified, leave_asked
 from drawn import drawn
 from hermes.local.partner import GatewayGone
 from hermes.schema.errors import HermesError
-from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta, ToolProgress
+from hermes.schema.events import (
+    Answered,
+    ReasoningDelta,
+    StreamReset,
+    TextDelta,
+    ToolProgress,
+)
 from hermes.testing.clock import FakeClock
-from hermes.tui.screens.chat import Chat
+from hermes.tui.screens.chat import HUSH, Chat
 from hermes.tui.widgets.cards import Thinking, ToolCard
 from hermes.tui.widgets.question import CALM, QuestionCard
 from hermes.tui.widgets.words import Answer
@@ -222,8 +230,88 @@ async def test_keys_in_a_hurry_decide_nothing(tmp_path: Path) -> None:
         await screen.pilot.press("o", "enter", "a")
         assert companion.answers == []
         companion.interrupt()
-        await screen.shows("→ nobody answered in time")
+        await screen.shows("→ not answered")
         await screen.until(lambda: screen.ui.chat.prompt.has_focus)
+
+
+async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: Path) -> None:
+    companion, clock = Scripted(), FakeClock()
+    asked = leave_asked(until=clock.now() + timedelta(seconds=60), origin="you, in the terminal")
+    lapsed = Answered("q1", "")
+    companion.turns = [[asked, companion.until_decided, lapsed, companion.until_stopped]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        prompt = screen.ui.chat.prompt
+        await screen.says("build")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await screen.shows("60 s left, then it is not done")
+        assert "asked by you, in the terminal" in screen.text
+        await clock.advance(13)
+        await screen.shows("47 s left")
+        await clock.advance(47)
+        companion._decided.set()
+        await screen.shows("Nobody answered within 60 s: not done")
+        assert "left, then" not in screen.text
+        await screen.until(lambda: prompt.has_focus)
+        await screen.pilot.press("d")
+        assert prompt.text == ""
+        await clock.advance(HUSH)
+        await screen.types("do")
+        assert prompt.text == "do"
+        assert companion.answers == []
+        companion.interrupt()
+        await screen.rests()
+
+
+async def test_other_keys_are_words_at_once_when_a_question_is_over(tmp_path: Path) -> None:
+    companion, clock = Scripted(), FakeClock()
+    asked = leave_asked(until=clock.now() + timedelta(seconds=60))
+    lapsed = Answered("q1", "")
+    companion.turns = [[asked, companion.until_decided, lapsed, companion.until_stopped]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("build")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        companion._decided.set()
+        await screen.shows("Nobody answered within")
+        await screen.until(lambda: screen.ui.chat.prompt.has_focus)
+        await screen.types("no dog")
+        assert screen.ui.chat.prompt.text == "no dog"
+        companion.interrupt()
+        await screen.rests()
+
+
+async def test_what_was_said_about_stopping_goes_when_it_has_stopped(tmp_path: Path) -> None:
+    companion = Scripted()
+    go_on = threading.Event()
+    companion.turns = [[TextDelta("Well"), lambda: go_on.wait(PATIENCE)]]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("one")
+        await screen.shows("Well")
+        await screen.pilot.press("ctrl+c")
+        await screen.until(lambda: len(screen.ui._notifications))
+        go_on.set()
+        await screen.shows("Interrupted.")
+        await screen.until(lambda: not len(screen.ui._notifications))
+
+
+async def test_a_new_session_is_not_full(tmp_path: Path) -> None:
+    async with drawn(Scripted(answered("Well.")), tmp_path) as screen:
+        await screen.says("one")
+        await screen.shows("9%")
+        await screen.says("/new")
+        await screen.shows("New session s2.")
+        await screen.hides("9%")
+
+
+async def test_a_message_is_cut_before_the_name_of_its_tool(tmp_path: Path) -> None:
+    failed = called(
+        "read_file", '{"path": "a/very/long/path/that/goes/on.py"}', "", failed=True,
+        text="There is no such file anywhere, " * 10,
+    )  # fmt: skip
+    async with drawn(Scripted([*failed]), tmp_path, size=(40, 24)) as screen:
+        await screen.says("look")
+        await screen.rests()
+        await screen.shows("✗ read_file a…")
+        assert "There is no" in screen.text
 
 
 async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> None:

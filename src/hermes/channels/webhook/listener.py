@@ -24,6 +24,7 @@ from hermes.channels.webhook.calls import ONCE, Answer, Call, Door, Refused
 from hermes.channels.webhook.settings import BODY, HOST, PORT
 from hermes.config.home import DEFAULT
 from hermes.kit.clock import Clock
+from hermes.kit.serving import put_away
 from hermes.kit.text import one_line
 from hermes.schema.errors import ConfigError
 
@@ -128,7 +129,7 @@ class Listener:
         try:
             self._server = await self._bind()
         except BaseException:
-            await self._clean_up(runner)
+            await put_away(runner)
             raise
         return self
 
@@ -141,12 +142,8 @@ class Listener:
         if self._server is not None:
             self._server.close()
         if self._runner is not None:
-            await self._clean_up(self._runner)
-
-    async def _clean_up(self, runner: web.AppRunner) -> None:
-        """Calls that are being answered get a while for it, also when all else is cancelled."""
-        with anyio.CancelScope(shield=True):
-            await runner.cleanup()
+            # Calls that are being answered get a while for it.
+            await put_away(self._runner)
 
     def _app_runner(self) -> web.AppRunner:
         app = web.Application(middlewares=[self._guard])

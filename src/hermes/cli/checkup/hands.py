@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-from hermes.app.sandboxes import NO_WALL, Sandboxes, SandboxParts, backend_on, refusal
+from hermes.app.sandboxes import (
+    NO_WALL,
+    WEAKER,
+    Sandboxes,
+    SandboxParts,
+    backend_on,
+    refusal,
+)
 from hermes.cli.checkup.finding import Finding, Patient, odd, well, wrong
 from hermes.sandbox.door import Door
 from hermes.schema.errors import SandboxError
@@ -10,6 +17,8 @@ from hermes.tools.search.ripgrep import find_rg
 
 _NO_RUN = "Commands do not run"
 _INSTALL = "Install bubblewrap (sudo apt install bubblewrap); docs/sandbox.md tells more."
+
+_AGAIN = "hermes doctor   (tries it once more; docs/sandbox.md tells what bubblewrap needs)"
 
 
 async def check_sandbox(patient: Patient) -> list[Finding]:
@@ -31,6 +40,8 @@ def _finding(line: str) -> Finding:
         return wrong("sandbox", said, f"hermes config set terminal.backend auto   ({_INSTALL})")
     if NO_WALL in said:
         return odd("sandbox", said, _INSTALL)
+    if WEAKER in said:
+        return odd("sandbox", said, _INSTALL if "not installed" in said else _AGAIN)
     if "none: commands run as you" in said:
         return odd("sandbox", said, "hermes config set terminal.backend auto")
     return well("sandbox", said)

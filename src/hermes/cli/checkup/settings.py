@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
 from hermes.cli.context import CliContext
+from hermes.cli.odd_values import PROVIDER, check_settings
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.config.load import check_config, load_config
+from hermes.config.load import load_config
 from hermes.config.problems import Problem, Severity
 from hermes.kit.clock import Clock
 from hermes.schema.errors import ConfigError
@@ -23,7 +24,9 @@ def read_settings(
         env = env_of(home.dotenv, context.env)
     except ConfigError as error:
         return None, [told("settings", error, f"Correct it by hand: {home.dotenv}")]
-    findings = [_finding(one) for one in check_config(home, env)]
+    # Of a provider that there is not, the check of the model tells.
+    problems = [one for one in check_settings(home, env) if one.path != PROVIDER]
+    findings = [_finding(one) for one in problems]
     patient = _patient(home, env, clock)
     if not findings:
         there = f"{home.config} is fine" if home.config.exists() else "all have their defaults"

@@ -39,7 +39,8 @@ async def check_model(patient: Patient) -> list[Finding]:
     except TimeoutError:
         return [_too_slow(where)]
     except ConfigError as error:
-        return [wrong("model", _sentence(error), f"hermes setup   ({error.hint})")]
+        why = error.hint.removesuffix(": hermes setup")
+        return [wrong("model", _sentence(error), f"hermes setup   ({why})")]
     except BadRequest as error:
         # Some servers answer well and have no list.
         return [odd("model", f"It could not be checked: {error}.", "hermes -z hello")]

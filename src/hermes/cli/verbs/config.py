@@ -11,6 +11,7 @@ from hermes.config.home import Home
 from hermes.schema.errors import ConfigError, HermesError, UsageError
 
 if TYPE_CHECKING:
+    from hermes.config.paths import KeyPath
     from hermes.config.problems import Problem
 
 
@@ -115,7 +116,19 @@ def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
     edited = set_setting(home, _env(context), key, value, force=force)
     for warning in edited.warnings:
         context.stderr.write(f"warning: {warning}\n")
+    _warn_of_odd(context, edited.path)
     return _say(context, f"{format_path(edited.path)} is set in {home.config}")
+
+
+def _warn_of_odd(context: CliContext, path: "KeyPath") -> None:
+    """What was just set may name something that there is not."""
+    if str(path[0]) not in {"model", "display"}:
+        return
+    from hermes.cli.odd_values import odd_values
+
+    for one in odd_values(context.home(), _env(context)):
+        if one.path == path:
+            context.stderr.write(f"warning: {one}\n  {one.hint}\n")
 
 
 def _asked_for(context: CliContext, key: str) -> str:
@@ -148,12 +161,12 @@ def _unset(context: CliContext, key: str) -> int:
 
 
 def _check(context: CliContext) -> int:
-    from hermes.config.load import check_config
+    from hermes.cli.odd_values import check_settings
     from hermes.config.problems import Severity
 
     home = context.home()
     env, problems = _checked_env(context, home)
-    problems += check_config(home, env)
+    problems += check_settings(home, env)
     for problem in problems:
         context.stdout.write(f"{problem.severity}: {problem}\n")
         if problem.hint:

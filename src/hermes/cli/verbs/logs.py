@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl+C")
     parser.add_argument("--session", metavar="ID", help="only what names this session")
     parser.add_argument("--level", choices=LEVELS, help="only from this level on")
-    parser.add_argument("--since", metavar="AGE", help="only from then on, such as 2h or 3d")
+    parser.add_argument("--since", metavar="TIME", help="only from then on: 2h, today or a date")
 
 
 def run(args: Namespace, context: CliContext) -> int:

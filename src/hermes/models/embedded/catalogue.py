@@ -74,7 +74,7 @@ def weights_named(name: str) -> Weights:
     for one in catalogue():
         if one.name == name:
             return one
-    names = [one.name for one in catalogue()]
+    names = [one.name for one in catalogue() if not one.toy]
     near = did_you_mean(name, names)
     raise ConfigError(
         f"there is no embedded model {name!r}",

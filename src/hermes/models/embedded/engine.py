@@ -114,6 +114,17 @@ class Engine:
         running = self._running
         return running.pid if running is not None and not running.dead.is_set() else 0
 
+    def is_loaded(self, weights: Weights) -> bool:
+        """Whether a question to it is read at once, or by the next in line."""
+        running = self._running
+        return (
+            running is not None
+            and running.weights is weights
+            and running.ear is not None
+            and not running.dead.is_set()
+            and not running.unwanted.is_set()
+        )
+
     @asynccontextmanager
     async def turn(self, weights: Weights, place: Place) -> AsyncGenerator[Running]:
         """In line with everybody else, first come first served. Raises `ModelError`."""

@@ -18,6 +18,7 @@ from hermes.models.endpoint import Place as Address
 from hermes.models.images import Images
 from hermes.ports.model import Chunk, Request
 from hermes.schema.errors import Unreachable
+from hermes.schema.events import Notice
 from hermes.schema.messages import Assistant
 
 IDLE = 900.0
@@ -26,6 +27,8 @@ IDLE = 900.0
 
 class Line(Protocol):
     """As much of the engine as a model needs: to be let in, in turn."""
+
+    def is_loaded(self, weights: Weights) -> bool: ...
 
     def turn(self, weights: Weights, place: Place) -> AbstractAsyncContextManager[Running]: ...
 
@@ -68,11 +71,20 @@ class EmbeddedModel:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        async with aclosing(self._in_turn(request)) as chunks:
+            yield chunks
+
+    async def _in_turn(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Whoever waits for a gigabyte is told so."""
+        engine = self._engine()
+        if not engine.is_loaded(self._weights) and self._place.has(self._weights):
+            yield Notice(f"Loading the model {self.name} ...")
         async with (
-            self._engine().turn(self._weights, self._place) as running,
+            engine.turn(self._weights, self._place) as running,
             aclosing(self._heard(running, request)) as chunks,
         ):
-            yield chunks
+            async for chunk in chunks:
+                yield chunk
 
     async def _heard(self, running: Running, request: Request) -> AsyncGenerator[Chunk]:
         """A connection for each answer: closing it is what stops the engine.

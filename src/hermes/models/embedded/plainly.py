@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 WORKED, WRITTEN, CHANGED = "It worked. No output.", "The file is written.", "The file is changed."
+_FOLDER = re.compile(r"read_file: .* is a folder with: (?P<names>.+)")
 _NUMBERS = re.compile(r"^\s*\d+\|", re.MULTILINE)
 
 
@@ -37,6 +38,12 @@ def plainly(text: str) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return text
     return _words(told) or text
+
+
+def inside(error: str) -> str:
+    """What is in a folder that was read as a file; empty when it was something else."""
+    found = _FOLDER.match(error)
+    return f"The folder has: {found['names']}" if found else ""
 
 
 def _words(told: _Told) -> str:

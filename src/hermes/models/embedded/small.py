@@ -55,7 +55,10 @@ def reminder(asked: str, *, done: bool, failed: bool) -> str:
         return "If nothing is left to do, reply in a sentence what you did."
     if failed:
         return f"Try another way: {asked}"
-    return f"{asked}\nIf the result answers this, reply with the answer."
+    return (
+        f"{asked}\nIf the result answers this, "
+        "reply with the answer: what was found, not what you ran."
+    )
 
 
 def small_profile() -> Profile:

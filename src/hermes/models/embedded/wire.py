@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from hermes.models.driver import Served
 from hermes.models.embedded.choosing import ARGS, REPLY, TOOL, Choosing
-from hermes.models.embedded.plainly import CHANGED, WORKED, WRITTEN, plainly
+from hermes.models.embedded.grounding import grounded, is_example
+from hermes.models.embedded.plainly import CHANGED, WORKED, WRITTEN, inside, plainly
 from hermes.models.embedded.small import Short, reminder, rules, short_for
 from hermes.models.embedded.trimming import cut, recent
 from hermes.models.wire.chat_calls import CallDelta, FunctionDelta
@@ -43,6 +44,7 @@ class SmallWire:
         self._served = served
         self._talks = talks
         self._shorts = [short_for(spec) for spec in request.tools]
+        self._grounds = is_example(request.messages)
         self._decoder = msgspec.json.Decoder(StreamChunk, strict=False)
 
     def path(self, base_url: str) -> str:
@@ -69,7 +71,9 @@ class SmallWire:
         """The engine remembers by itself what it has read and said."""
 
     def stream(self) -> ChatStream:
-        return ChoiceStream(self._decoder) if self._shorts else ChatStream(self._decoder)
+        if not self._shorts:
+            return ChatStream(self._decoder)
+        return ChoiceStream(self._decoder, grounds=self._grounds)
 
     def _head(self, request: Request) -> dict[str, Any]:
         head: dict[str, Any] = {
@@ -105,11 +109,14 @@ class SmallWire:
 
     def _told(self, result: Result, asked: str) -> str:
         told = cut("\n".join(plainly(as_text(part)) for part in result.parts))
-        words = f"{'Error' if result.failed else 'Result'}:\n{told}"
+        # Whoever reads a folder wants to know what is in it, and has just been told.
+        names = inside(told) if result.failed else ""
+        failed, told = result.failed and not names, names or told
+        words = f"{'Error' if failed else 'Result'}:\n{told}"
         if not self._shorts:
             return words
         done = told.startswith((WORKED, WRITTEN, CHANGED))
-        return f"{words}\n\n{reminder(asked, done=done, failed=result.failed)}"
+        return f"{words}\n\n{reminder(asked, done=done, failed=failed)}"
 
     def _said(self, message: Assistant) -> str:
         """In the form in which it is asked to answer, byte for byte as it mostly writes."""
@@ -179,8 +186,12 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 class ChoiceStream(ChatStream):
     """As the stream of any chat, but what it says is a choice."""
 
-    def __init__(self, decoder: msgspec.json.Decoder[StreamChunk]) -> None:
+    def __init__(
+        self, decoder: msgspec.json.Decoder[StreamChunk], *, grounds: bool = False
+    ) -> None:
+        """With `grounds` paths that can only be examples are taken as names in the folder."""
         super().__init__(decoder)
+        self._grounds = grounds
         self._choosing = Choosing()
         self._made = 0
 
@@ -191,7 +202,8 @@ class ChoiceStream(ChatStream):
         if words := self._choosing.feed(text):
             self._speak(words)
         for call in self._choosing.calls[self._made :]:
-            self._add(call.tool, bytes(call.args).decode(), call.id)
+            args = grounded(call.args) if self._grounds else call.args
+            self._add(call.tool, bytes(args).decode(), call.id)
 
     def close(self) -> list[StreamDelta]:
         if rest := self._choosing.close():

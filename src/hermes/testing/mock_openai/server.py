@@ -11,6 +11,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from msgspec import Struct
 
+from hermes.kit.serving import put_away
 from hermes.kit.sse import frame
 from hermes.testing.mock_openai.faults import answer_for
 from hermes.testing.mock_openai.frames import DONE, completion, model_list, stream_frames
@@ -271,4 +272,4 @@ async def serve(
         server.url = f"http://{bound[0]}:{bound[1]}/v1"
         yield server
     finally:
-        await runner.cleanup()
+        await put_away(runner)

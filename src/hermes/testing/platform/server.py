@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from hermes.kit.serving import put_away
 from hermes.testing.platform.mind import Mind
 from hermes.testing.platform.truth import Truth, Update
 from hermes.testing.platform.weather import CALM, Trouble, Weather
@@ -221,4 +222,4 @@ async def serve(
     try:
         yield server
     finally:
-        await runner.cleanup()
+        await put_away(runner)

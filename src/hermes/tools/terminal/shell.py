@@ -19,8 +19,10 @@ unset __mark; """
 """What only this shell and we know: it makes it up, and says it before anything else runs."""
 _COMMAND = 'eval "set --; $1"'
 _BEGUN = re.compile("\036hermes:([0-9a-f-]{16,64})\036")
-_ENDED = re.compile("\036hermes:([0-9a-f-]{16,64})\036(\\d{1,9}) ([^\036]*)\036")
-_EITHER = re.compile("\036hermes:[0-9a-f-]{0,64}\036(?:\\d{1,9} [^\036]*\036)?")
+_ENDED = re.compile("\036hermes:([0-9a-f-]{16,64})\036(\\d{1,9}) ([^\036]*)\036(?!hermes:)")
+_EITHER = re.compile("\036hermes:[0-9a-f-]{0,64}\036(?:\\d{1,9} [^\036]*\036(?!hermes:))?")
+"""Output that begins with a number follows the first mark as a code follows the last one; but
+then another mark comes after it."""
 
 
 class Shell(Struct, frozen=True):

@@ -13,6 +13,7 @@ from textual.widgets import Static, Tooltip
 
 from hermes.kit.plain import fit, flat
 from hermes.schema.errors import HermesError
+from hermes.schema.events import Answered
 from hermes.tui.companion import Parts, Shown
 from hermes.tui.meanwhile import INVITES, Manner
 from hermes.tui.post import Post
@@ -31,6 +32,8 @@ from hermes.tui.widgets.words import Note, Recap, Said
 
 FRAME = 0.05
 """Seconds between two looks at what a turn tells; words that come faster are drawn together."""
+HUSH = 1.0
+"""Seconds for which a key that a question had is not taken for a word, once its time is over."""
 SHARE = 3.0
 """How many times as long as a look took is waited before the next: keys come first."""
 EVERY = 1.0
@@ -76,6 +79,7 @@ class Chat(Screen[None]):
         self._began: float | None = None
         self._cost: float | None = None
         self._leaving = False
+        self._stopping = False
         self._over = False
 
     def compose(self) -> ComposeResult:
@@ -143,7 +147,12 @@ class Chat(Screen[None]):
         if reply.clip:
             app_of(self).copy_to_clipboard(reply.clip)
         await self.show_note(reply.text, "reply")
-        self._now = self._house.companion.now
+        now = self._house.companion.now
+        if now.session != self._now.session:
+            # How full another session is shows with its next answer.
+            self._scribe.used = 0
+        self._now = now
+        self.changed()
 
     async def run_turn(self, parts: Parts) -> None:
         companion = self._house.companion
@@ -154,6 +163,7 @@ class Chat(Screen[None]):
             await self._house.errands.do(lambda: companion.say(parts, self._post.put))
         finally:
             self._began = None
+            self._has_stopped()
             if not self._over:
                 await self._write()
                 await self._scribe.end()
@@ -189,6 +199,8 @@ class Chat(Screen[None]):
         """Show how things are."""
         if self._over or not self.is_attached:
             return
+        if not self.talk.busy:
+            self._has_stopped()
         waiting = self.talk.queued
         marked = [f"↳ {flat(one)}" for one in self.talk.steering]
         marked += [f"… {flat(one)}" for one in waiting]
@@ -245,6 +257,8 @@ class Chat(Screen[None]):
             self._came.clear()
             for event in self._post.take():
                 before = self._scribe.question
+                if isinstance(event, Answered) and not event.answer and before is not None:
+                    self._hush(before.keys)
                 await self._scribe.write(event)
                 card = self._scribe.question
                 if card is not None and card is not before:
@@ -257,8 +271,16 @@ class Chat(Screen[None]):
         if not self.prompt.text:
             self.call_after_refresh(card.take_focus)
 
+    def _hush(self, keys: frozenset[str]) -> None:
+        """Whoever decides a moment too late has said nothing."""
+        clock = self._house.clock
+        until = clock.monotonic() + HUSH
+        self.prompt.ignore(lambda key: key in keys and clock.monotonic() < until)
+
     def _tick(self) -> None:
         if self._began is not None:
+            if (card := self._scribe.question) is not None:
+                card.tick()
             self.changed()
         elif not self.talk.busy and not self.prompt.text and app_of(self).screen is self:
             self.run_worker(self.talk.attend(), group="talk")
@@ -273,7 +295,8 @@ class Chat(Screen[None]):
         event.stop()
         event.prevent_default()
         self.prompt.focus()
-        self.prompt.insert(event.character)
+        if not self.prompt.ignores(event.character):
+            self.prompt.insert(event.character)
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
@@ -339,17 +362,26 @@ class Chat(Screen[None]):
             self.notify("Ctrl+C once more leaves; so do Ctrl+D and /quit.", timeout=3)
 
     def _stop(self) -> None:
-        self._leaving = True
-        self.talk.interrupt()
+        self._leaving = self._stopping = True
         self.notify("Stopping. Ctrl+C again leaves at once.", timeout=3)
+        self.talk.interrupt()
+
+    def _has_stopped(self) -> None:
+        """What was said about stopping is over."""
+        if self._stopping:
+            self._stopping = False
+            ui = app_of(self)
+            # After the notice itself, which may still be on its way there.
+            ui.call_later(ui.clear_notifications)
 
     def action_back(self) -> None:
         """Esc: from a card to the prompt, else it ends what is going on."""
         if self.focused is not self.prompt:
             self.prompt.focus()
         elif self._began is not None:
-            self.talk.interrupt()
+            self._stopping = True
             self.notify("Stopping.", timeout=2)
+            self.talk.interrupt()
 
     async def action_toggle_last(self) -> None:
         cards = self.transcript.query(Fold)

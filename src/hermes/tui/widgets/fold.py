@@ -13,7 +13,7 @@ from hermes.kit.plain import fit, width_of
 
 
 class Head(Widget, can_focus=True):
-    """The line itself: a sign, what it is about, and at its end what must not be cut off."""
+    """The line itself: a sign, what it is about, and its end; the first word is never cut off."""
 
     DEFAULT_CSS = """
     Head { height: 1; width: 1fr; }
@@ -32,7 +32,9 @@ class Head(Widget, can_focus=True):
     def render(self) -> Content:
         sign, style, text, end = self._told
         room = self.size.width
-        end = fit(f"  {end}", max(room - 6, 0)) if end else ""
+        name = text.partition(" ")[0]
+        kept = min(width_of(text), max(width_of(name) + 2, room // 3))
+        end = fit(f"  {end}", max(room - 2 - kept, 0)) if end else ""
         words = fit(text, max(room - 2 - width_of(end), 4))
         return Content.assemble((f"{sign} ", style), words, (end, "dim"))
 

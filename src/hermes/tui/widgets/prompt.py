@@ -65,6 +65,7 @@ class Prompt(TextArea):
         self._folder = ""
         self._recall = recall
         self._pastes = Pastes()
+        self._ignores: Callable[[str], bool] = _nothing
         self._settled = ""
         """The text for which nothing is suggested, because that was declined."""
 
@@ -77,6 +78,17 @@ class Prompt(TextArea):
         self._commands, self._folder = commands, folder
         if self.is_attached:
             self._complete()
+
+    def ignore(self, ignores: Callable[[str], bool]) -> None:
+        """Until a key comes that it does not name, while nothing is typed."""
+        self._ignores = ignores
+
+    def ignores(self, key: str | None) -> bool:
+        """Whether a key was meant for something that is there no more."""
+        if key is not None and not self.text and self._ignores(key):
+            return True
+        self._ignores = _nothing
+        return False
 
     def fill(self, text: str) -> None:
         """Put something there to be edited, the cursor behind it."""
@@ -128,6 +140,10 @@ class Prompt(TextArea):
         self.insert(self._pastes.shortened(text))
 
     async def _on_key(self, event: events.Key) -> None:
+        if self.ignores(event.character):
+            event.stop()
+            event.prevent_default()
+            return
         if self._key_of_list(event.key) or self._key_of_line(event.key):
             event.stop()
             event.prevent_default()
@@ -197,3 +213,7 @@ class Prompt(TextArea):
     def _show_past(self, line: str) -> None:
         self.fill(line)
         self._decline()
+
+
+def _nothing(key: str) -> bool:
+    return False

@@ -1,5 +1,7 @@
 """Something that the turn has to ask: all that is needed to decide, and the choices."""
 
+from math import ceil
+
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -12,10 +14,14 @@ from hermes.kit.clock import Clock
 from hermes.kit.plain import flat, harmless, visible, visible_line
 from hermes.schema.questions import Asking, Choice, Question
 from hermes.tui.stand import app_of
+from hermes.tui.widgets.status import duration
 
 CALM = 0.4
 """Seconds after which a key is meant for the question, and not for what was typed before."""
 _LINE = 300
+_MINUTES = 120
+_LONG = 24 * 3600
+"""Seconds from which on nobody waits for the end of a question."""
 _LABELS = {
     Choice.ONCE: "Allow once",
     Choice.SESSION: "Allow for this session",
@@ -84,6 +90,8 @@ class QuestionCard(Vertical):
         self.question = question
         self._choices = Choices(question, clock) if question.choices else None
         self._clock = clock
+        self._span = round((question.until - clock.now()).total_seconds())
+        self._left = Static(markup=False, classes="left")
         self._answer = ""
         self.open = True
 
@@ -93,6 +101,12 @@ class QuestionCard(Vertical):
         return harmless(
             f"? {self.question.text}{visible(subject)} -> {self._answer or 'no answer'}"
         )
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The letters that decide, while it has the keyboard."""
+        focused = self._choices is not None and self._choices.has_focus
+        return frozenset(_keys(self.question)) if focused else frozenset()
 
     @property
     def takes_words(self) -> bool:
@@ -106,8 +120,8 @@ class QuestionCard(Vertical):
             # Never cut: what is allowed is what was seen.
             subject = harmless(visible(question.subject)).expandtabs()
             yield Static(Content(subject), markup=False, classes="subject")
-        whys = [(question.reason, "why"), (question.origin, "for")]
-        lines = [f"{name}: {visible_line(words, _LINE)}" for words, name in whys if words]
+        whys = [(question.reason, "why: "), (question.origin, "asked by ")]
+        lines = [f"{name}{visible_line(words, _LINE)}" for words, name in whys if words]
         if lines:
             yield Static(Content("\n".join(lines)), markup=False, classes="why")
         if self._choices is not None:
@@ -115,6 +129,18 @@ class QuestionCard(Vertical):
         if self.takes_words:
             hint = "or type an answer below" if question.choices else "type your answer below"
             yield Static(Content.styled(hint, "dim"), markup=False, classes="hint")
+        yield self._left
+        self.tick()
+
+    def tick(self) -> None:
+        """Tell how much time is left; what waits for very long is not counted down."""
+        left = (self.question.until - self._clock.now()).total_seconds()
+        self._left.display = self.open and left < _LONG
+        if self._left.display:
+            words = f"{_seconds(left)} left, then it is not done"
+            if self.question.kind is Asking.CLARIFY:
+                words = f"{_seconds(left)} left to answer"
+            self._left.update(Content.styled(words, "dim"))
 
     def take_focus(self) -> None:
         if self._choices is not None:
@@ -129,17 +155,23 @@ class QuestionCard(Vertical):
         self.open = False
         self.post_message(self.Decided(self.question.id, words))
 
-    async def settle(self, answer: str) -> None:
-        """It was answered, here or elsewhere, or the time is over."""
+    async def settle(self, answer: str, *, lapsed: bool = False) -> None:
+        """It was answered, here or elsewhere, or its time, or the turn, is over."""
         self.open = False
         self._answer = answer
         if self._choices is not None and self._choices.has_focus:
             self.post_message(self.Left())
         self.add_class("settled")
         with app_of(self).batch_update():
-            await self.query("Choices, .hint").remove()
-            told = f"→ {flat(answer)}" if answer else "→ nobody answered in time"
+            await self.query("Choices, .hint, .left").remove()
+            told = f"→ {flat(answer)}" if answer else self._unanswered(lapsed=lapsed)
             await self.mount(Static(Content.styled(told, "bold"), markup=False))
+
+    def _unanswered(self, *, lapsed: bool) -> str:
+        if not lapsed:
+            return "→ not answered"
+        told = f"Nobody answered within {_seconds(self._span)}"
+        return f"{told}: not done" if self.question.kind is Asking.APPROVAL else told
 
 
 def _keys(question: Question) -> dict[str, str]:
@@ -152,3 +184,9 @@ def _label(question: Question, key: str, word: str) -> Content:
     known = {choice.value: label for choice, label in _LABELS.items()}
     label = known.get(word, word) if question.kind is Asking.APPROVAL else word
     return Content.assemble((f" {key} ", "bold"), " ", flat(label), " ")
+
+
+def _seconds(time: float) -> str:
+    """Short times are counted in seconds, as the settings do."""
+    whole = max(ceil(time), 0)
+    return f"{whole} s" if whole < _MINUTES else duration(whole)

@@ -46,14 +46,14 @@ class Note(Static):
 
 
 class Recap(Static):
-    """What was said before somebody came back."""
+    """What was said before somebody came back; what nobody said is what was done."""
 
     DEFAULT_CSS = "Recap { margin: 0 1 1 1; color: $foreground 60%; }"
 
     def __init__(self, recap: Sequence[tuple[str, str]]) -> None:
         self.plain = ""
         lines = [
-            Content.assemble((f"{who}: ", "bold"), head_and_tail(flat(words), 400))
+            Content.assemble((f"{who}: " if who else "  ", "bold"), head_and_tail(flat(words), 400))
             for who, words in recap
         ]
         super().__init__(Content("\n").join(lines), markup=False)

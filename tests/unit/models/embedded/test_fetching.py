@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
+from hermes.kit.serving import put_away
 from hermes.models.embedded.catalogue import Packages, Weights
 from hermes.models.embedded.engine import Command
 from hermes.models.embedded.fetching import Means, Progress, fetch
@@ -142,7 +143,7 @@ async def serving(hub: Hub) -> AsyncGenerator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/weights.gguf"
     finally:
-        await runner.cleanup()
+        await put_away(runner)
 
 
 @pytest.fixture

@@ -59,13 +59,47 @@ milk
 bread
 
 What is in a.txt?
-If the result answers this, reply with the answer.\
+If the result answers this, reply with the answer: what was found, not what you ran.\
 """,
             },
         ]
     )
     assert (body["cache_prompt"], body["temperature"]) == (True, 0.0)
     assert "tools" not in body
+
+
+def test_whoever_reads_a_folder_is_told_what_is_in_it() -> None:
+    history: list[Message] = [
+        user("What is in this folder?"),
+        call("read_file", '{"path": "."}'),
+        result("read_file: /home/ann/notes is a folder with: a.txt, ideas/", failed=True),
+    ]
+    body = sent(Request(small_prompt(), history, offered()))
+    assert body["messages"][-1]["content"] == snapshot(
+        """\
+Result:
+The folder has: a.txt, ideas/
+
+What is in this folder?
+If the result answers this, reply with the answer: what was found, not what you ran.\
+"""
+    )
+
+
+def called_with(asked: str, path: str) -> str:
+    """The path of the call that is made of what the model writes."""
+    wire = SmallWire(SERVED, Request(small_prompt(), [user(asked)], offered()))
+    stream = wire.stream()
+    written = json.dumps({"tool": "read_file", "args": {"path": path}})
+    stream.feed([json.dumps({"choices": [{"delta": {"content": written}}]}).encode()])
+    stream.close()
+    (made,) = stream.answer("tiny", "embedded").calls
+    return json.loads(bytes(made.args))["path"]
+
+
+def test_a_path_from_an_example_is_never_looked_for() -> None:
+    assert called_with("What is in this folder?", "/path/to/folder") == "."
+    assert called_with("Is there /path/to/folder?", "/path/to/folder") == "/path/to/folder"
 
 
 def test_the_choice_is_a_tool_or_a_reply() -> None:

@@ -53,4 +53,6 @@ def _decoded(data: bytes, name: str) -> str:
 
 
 def _nothing(what: str) -> UsageError:
-    return UsageError(what, hint="For example: echo done | hermes send -t telegram")
+    return UsageError(
+        what, hint="For example: echo done | hermes send -t local; where else: hermes send --list"
+    )

@@ -74,8 +74,7 @@ def _print(desk: Desk, hits: list[Hit]) -> None:
 
 
 def _highlighted(snippet: str, style: Style) -> str:
-    if not style.on:
-        return snippet
+    """Bold at a terminal; plain, as it was said, in a pipe."""
     return _MARKED.sub(lambda found: style(found[1], "bold", "yellow"), snippet)
 
 

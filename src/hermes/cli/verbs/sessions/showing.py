@@ -23,6 +23,7 @@ from hermes.schema.messages import (
 )
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Stored
+from hermes.session.recap import INTERRUPTED, cut_short
 from hermes.store.sqlite import SqliteStore
 
 _GIST = 100
@@ -30,15 +31,20 @@ _GIST = 100
 
 def show(desk: Desk) -> int:
     desk.need_sessions()
-    copy = desk.with_store(lambda store: fetch(store, desk.args.session))
+    copy, going_on = desk.with_store(lambda store: _look(store, desk.args.session))
     if desk.args.json:
         desk.paper.data(encode(copy))
     elif desk.args.raw:
         for stored in copy.messages:
             desk.paper.data(text_of(stored.message).encode() + b"\n")
     else:
-        _Transcript(desk, full=desk.args.full).print(copy)
+        _Transcript(desk, full=desk.args.full).print(copy, going_on=going_on)
     return 0
+
+
+async def _look(store: SqliteStore, name: str) -> tuple[Copy, bool]:
+    copy = await fetch(store, name)
+    return copy, await store.leases.held(copy.session.id)
 
 
 async def fetch(store: SqliteStore, name: str) -> Copy:
@@ -55,15 +61,18 @@ class _Transcript:
         self._full = full
         self._day = ""
 
-    def print(self, copy: Copy) -> None:
+    def print(self, copy: Copy, *, going_on: bool) -> None:
         self._paper.line(self._style(name_of(copy.session), "bold"))
         for label, value in [*facts(copy.session), ("messages", f"{len(copy.messages):,}")]:
             self._paper.line(self._style(f"  {label:<9} {value}", "dim"))
         if not copy.messages:
             self._paper.line()
             self._paper.line("Nothing was said in this session.")
+        cut = cut_short(copy.messages, going_on=going_on)
         for stored in copy.messages:
             self._message(stored)
+            if stored.seq in cut:
+                self._paper.line(self._style(f"  {INTERRUPTED}", "yellow"))
 
     def _message(self, stored: Stored) -> None:
         match stored.message:

@@ -1,0 +1,80 @@
+"""Settings that can be read, and yet name something that there is not: a provider, a skin."""
+
+from collections.abc import Iterator, Mapping
+
+from hermes.app.model_settings import model_settings
+from hermes.config.dotenv import read_text
+from hermes.config.home import Home
+from hermes.config.load import Loaded, check_config, load_config
+from hermes.config.paths import KeyPath
+from hermes.config.problems import Finding, Problem, Severity
+from hermes.config.shapes import as_mapping
+from hermes.kit.text import did_you_mean
+from hermes.models.providers import CUSTOM, PROVIDERS, provider_named
+from hermes.schema.errors import ConfigError
+
+SKINS = ("default", "dark", "light")
+PROVIDER: KeyPath = ("model", "provider")
+_SKIN: KeyPath = ("display", "skin")
+
+
+def check_settings(home: Home, env: Mapping[str, str]) -> list[Problem]:
+    """All that is wrong or odd with the file, its values too, in the order of the file."""
+    problems = [*check_config(home, env), *odd_values(home, env)]
+    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def odd_values(home: Home, env: Mapping[str, str]) -> list[Problem]:
+    """Only warnings; a file that cannot be read has none."""
+    try:
+        loaded = load_config(home, env)
+    except ConfigError:
+        return []
+    findings = [*_provider(loaded), *_skin(loaded)]
+    return _placed(findings, home) if findings else []
+
+
+def _provider(loaded: Loaded) -> Iterator[Finding]:
+    name = _said(loaded, PROVIDER)
+    own = [one.name for one in model_settings(loaded.config).custom_providers]
+    meant = name.lower().removeprefix("custom:")
+    if name.lower() in {"", "auto"} or meant in map(str.lower, own) or provider_named(name):
+        return
+    known = [*own, *(one.name for one in (*PROVIDERS, CUSTOM))]
+    yield _warning(PROVIDER, f"there is no provider {name!r}", name, known)
+
+
+def _skin(loaded: Loaded) -> Iterator[Finding]:
+    name = _said(loaded, _SKIN)
+    if name and name not in SKINS:
+        yield _warning(_SKIN, f"there is no skin {name!r}", name, SKINS)
+
+
+def _warning(path: KeyPath, what: str, name: str, known: list[str] | tuple[str, ...]) -> Finding:
+    hint = f"{did_you_mean(name, known)} There are: {', '.join(known)}.".strip()
+    return Finding(severity=Severity.WARNING, path=path, message=what, hint=hint)
+
+
+def _said(loaded: Loaded, path: KeyPath) -> str:
+    """What the file says there; nothing where it says no text."""
+    section = as_mapping(loaded.raw.get(str(path[0]))) or {}
+    value = section.get(path[1])
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _placed(findings: list[Finding], home: Home) -> list[Problem]:
+    from hermes.config.positions import nearest, places
+
+    where = places(read_text(home.config))
+    return [
+        Problem(
+            severity=one.severity,
+            file=home.config,
+            path=one.path,
+            line=nearest(where, one.path)[0],
+            column=nearest(where, one.path)[1],
+            message=one.message,
+            hint=one.hint,
+        )
+        for one in findings
+    ]

@@ -1,0 +1,99 @@
+"""What was said and done before, for somebody who comes back; also where a turn was cut short."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from hermes.kit.text import one_line
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
+from hermes.schema.sessions import Stored
+
+INTERRUPTED = "(interrupted before it was answered)"
+_TELLING = ("command", "path", "pattern", "query", "url", "goal", "name")
+_LINE = 200
+
+
+def is_question(row: Stored) -> bool:
+    message = row.message
+    brought = not row.run and isinstance(message, User) and message.trust is Trust.DATA
+    return isinstance(message, User) and message.trust is not Trust.HOUSE and not brought
+
+
+def recap(
+    rows: Sequence[Stored], exchanges: int, *, going_on: bool = False
+) -> list[tuple[str, str]]:
+    """The last questions and answers as (who, words).
+
+    What was finished of a turn without an end, and that it has none, is said by nobody: there
+    `who` is empty. With `going_on` the last turn may still have its end.
+    """
+    told = [line for turn, cut in _turns(rows, going_on=going_on) for line in _told(turn, cut=cut)]
+    spoken = [place for place, (who, _) in enumerate(told) if who]
+    return told[spoken[-2 * exchanges :][0] :] if spoken else []
+
+
+def cut_short(rows: Sequence[Stored], *, going_on: bool = False) -> frozenset[int]:
+    """The places of those messages that are the last of a turn which nobody ended."""
+    return frozenset(turn[-1].seq for turn, cut in _turns(rows, going_on=going_on) if cut)
+
+
+def _turns(rows: Sequence[Stored], *, going_on: bool) -> list[tuple[list[Stored], bool]]:
+    """Each turn, and whether it was cut short."""
+    turns: list[list[Stored]] = []
+    run = ""
+    for row in rows:
+        # What has no run was brought, or closes a call of the turn before it.
+        if not turns or (row.run and row.run != run):
+            turns.append([])
+            run = row.run
+        turns[-1].append(row)
+    cut = [_is_open(turn) and _is_left(later) for turn, later in pairwise(turns)]
+    cut += [not going_on and _is_open(turn) for turn in turns[-1:]]
+    return list(zip(turns, cut, strict=True))
+
+
+def _is_open(turn: Sequence[Stored]) -> bool:
+    """Whether something was asked in it to which the last word was never said."""
+    messages = [row.message for row in turn if row.run]
+    if not any(row.run and is_question(row) for row in turn):
+        return False
+    last = next((one for one in reversed(messages) if not isinstance(one, Result)), None)
+    return not isinstance(last, Assistant) or bool(last.calls)
+
+
+def _is_left(later: Sequence[Stored]) -> bool:
+    """Calls that were handed to the asker are no interruption: their results come next."""
+    return not isinstance(later[0].message, Result)
+
+
+def _told(turn: Sequence[Stored], *, cut: bool) -> Iterator[tuple[str, str]]:
+    results = {row.message.call: row.message for row in turn if isinstance(row.message, Result)}
+    for row in turn:
+        message = row.message
+        if is_question(row) or isinstance(message, Assistant):
+            words = text_of(message)
+            if words.strip():
+                yield _speaker(message), words
+        if cut and isinstance(message, Assistant):
+            done = [(call, results[call.id]) for call in message.calls if call.id in results]
+            yield from (("", _step(call, result)) for call, result in done)
+    if cut:
+        yield "", INTERRUPTED
+
+
+def _step(call: ToolCall, result: Result) -> str:
+    """A call that came to its end, in one line."""
+    try:
+        known = msgspec.json.decode(call.args, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        known = {}
+    telling = next((known[name] for name in _TELLING if isinstance(known.get(name), str)), "")
+    return one_line(f"{'✗' if result.failed else '✓'} {call.name} {telling}", _LINE)
+
+
+def _speaker(message: Message) -> str:
+    """What came in by itself is nobody's word."""
+    if isinstance(message, User):
+        return "you" if message.trust in {Trust.OWNER, Trust.GUEST} else "news"
+    return "hermes"

@@ -1,0 +1,104 @@
+"""A session goes on with its own model or says which one answers; a small one gets few tools."""
+
+import io
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from hermes.app.build import App, Choices, open_app
+from hermes.app.command_services import command_services
+from hermes.cli.context import CliContext
+from hermes.cli.full_screen import AtTerminal
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.local.partner import Partner
+from hermes.models.embedded.catalogue import weights_named
+from hermes.models.embedded.place import ENGINE, place_under
+from hermes.models.embedded.small import small_profile
+from hermes.schema.scope import Role
+from hermes.schema.sessions import Session
+
+pytestmark = pytest.mark.anyio
+
+LOCAL = "smollm2-135m"
+CONFIG = f"model: {{default: {LOCAL}, provider: embedded}}\n"
+OTHER = "model: {default: big, provider: custom, base_url: 'http://127.0.0.1:1/v1'}\n"
+
+
+@asynccontextmanager
+async def opened(path: Path, config: str = CONFIG, **env: str) -> AsyncGenerator[App]:
+    home = Home(root=path, path=path)
+    home.config.write_text(config)
+    given = Env({"HOME": str(path), "PATH": "/usr/bin:/bin", **env})
+    async with open_app(home, given, Choices(workspace=str(path))) as app:
+        yield app
+
+
+def made_with(provider: str, model: str) -> Session:
+    return Session(id="s", started_at=datetime.now(UTC), model=model, provider=provider)
+
+
+def fetched_to(root: Path) -> None:
+    """As if it had been fetched: files count by name and size."""
+    place, weights = place_under(root), weights_named(LOCAL)
+    (place.engine / ENGINE).mkdir(parents=True)
+    with place.weights(weights).open("wb") as file:
+        file.truncate(weights.size)
+
+
+async def test_a_model_without_a_key_gives_way_and_that_is_said(tmp_path: Path) -> None:
+    session = made_with("openai", "gpt-5")
+    async with opened(tmp_path) as app:
+        model = await app.models.model_for(session)
+        assert (model.provider, model.name) == ("embedded", LOCAL)
+        said = app.models.instead(session)
+        assert "openai/gpt-5 cannot be used now" in said
+        assert f"embedded/{LOCAL} answers instead" in said
+        assert "/model NAME" in said
+        assert app.models.current(session) == f"embedded/{LOCAL}"
+        assert set(app.models.told(session, app.tools)) == set(small_profile().tools)
+
+
+async def test_a_model_that_has_its_key_stays_with_its_provider(tmp_path: Path) -> None:
+    session = made_with("openai", "gpt-5")
+    async with opened(tmp_path, OPENAI_API_KEY="sk-test") as app:
+        model = await app.models.model_for(session)
+        assert (model.provider, model.name) == ("openai", "gpt-5")
+        assert app.models.instead(session) == ""
+        assert app.models.current(session) == "openai/gpt-5"
+        assert app.models.told(session, app.tools) == app.tools
+
+
+async def test_the_tools_that_are_shown_are_those_of_the_model(tmp_path: Path) -> None:
+    session = made_with("embedded", LOCAL)
+    few = list(small_profile().tools)
+    async with opened(tmp_path) as app:
+        toolbox = command_services(app).toolbox
+        assert toolbox is not None
+        assert {one.name for one in toolbox.offered("cli", Role.OWNER, session)} == set(few)
+        assert dict(app.status(session))["tools"] == ", ".join(few)
+        assert len(app.tools) > len(few)
+
+
+async def test_a_command_lists_the_model_that_is_here(tmp_path: Path) -> None:
+    fetched_to(tmp_path)
+    async with opened(tmp_path, OTHER) as app:
+        offers = command_services(app).offers
+        assert offers is not None
+        assert f"{LOCAL} --provider embedded" in await offers.offers()
+
+
+def nobody() -> AbstractContextManager[Partner]:
+    raise AssertionError("a list needs nobody to talk to")
+
+
+def test_a_screen_lists_the_model_that_is_here(tmp_path: Path) -> None:
+    fetched_to(tmp_path)
+    env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
+    (tmp_path / "config.yaml").write_text(OTHER)
+    context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
+    found = AtTerminal(nobody, context).models()
+    assert ("embedded", LOCAL) in [(one.provider, one.model) for one in found]

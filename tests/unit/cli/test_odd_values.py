@@ -1,0 +1,59 @@
+"""Settings that name what there is not are told of, with what was meant."""
+
+from pathlib import Path
+
+import pytest
+
+from hermes.cli.odd_values import check_settings, odd_values
+from hermes.config.home import Home
+from hermes.config.problems import Severity
+
+OWN = "custom_providers:\n- {name: den, base_url: http://127.0.0.1:9/v1}\n"
+
+
+def home_with(tmp_path: Path, text: str) -> Home:
+    (tmp_path / "config.yaml").write_text(text)
+    return Home(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "meant"),
+    [
+        ("model:\n  provider: opnai\n", "model.provider", "openai"),
+        ("display:\n  skin: drak\n", "display.skin", "dark"),
+        (
+            OWN + "model: {provider: denn}\n",
+            "model.provider",
+            "den",
+        ),
+    ],
+)
+def test_a_name_that_there_is_not(tmp_path: Path, text: str, key: str, meant: str) -> None:
+    (problem,) = odd_values(home_with(tmp_path, text), {})
+    assert (problem.key, problem.severity) == (key, Severity.WARNING)
+    assert problem.line == text.count("\n")
+    assert f"Did you mean {meant}?" in problem.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "model: some-model\n",
+        "model: {provider: auto}\n",
+        "model: {provider: OpenAI}\n",
+        "model: {provider: custom}\n",
+        "display: {skin: light}\n",
+        "display: {skin: default}\n",
+        OWN + "model: {provider: custom:Den}\n",
+    ],
+)
+def test_what_there_is_passes(tmp_path: Path, text: str) -> None:
+    assert odd_values(home_with(tmp_path, text), {}) == []
+
+
+def test_a_file_that_cannot_be_read_is_told_of_once_and_named_once(tmp_path: Path) -> None:
+    home = home_with(tmp_path, "model: [\n")
+    (problem,) = check_settings(home, {})
+    assert problem.severity is Severity.ERROR
+    assert str(problem).count(str(home.config)) == 1

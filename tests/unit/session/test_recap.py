@@ -1,0 +1,94 @@
+"""What somebody who comes back is shown: the last words, and where a turn was cut short."""
+
+from datetime import UTC, datetime
+
+from msgspec import Raw
+
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    Trust,
+    User,
+)
+from hermes.schema.sessions import Stored
+from hermes.session.recap import INTERRUPTED, cut_short, recap
+
+AT = datetime(2026, 1, 31, tzinfo=UTC)
+LS = ToolCall("c1", "terminal", Raw(b'{"command": "ls"}'))
+SLEEP = ToolCall("c2", "terminal", Raw(b'{"command": "sleep 9"}'))
+LISTED = Result("r1", "c1", (Text("a\nb"),))
+CUT = ("", INTERRUPTED)
+
+
+def rows(*said: tuple[str, Message]) -> list[Stored]:
+    return [Stored(place, AT, run, message) for place, (run, message) in enumerate(said, 1)]
+
+
+def asks(text: str, trust: Trust = Trust.OWNER) -> User:
+    return User(f"q-{text}", (Text(text),), trust)
+
+
+def says(*parts: Text | ToolCall, stop: Stop = Stop.END) -> Assistant:
+    return Assistant("a", parts, stop)
+
+
+def test_a_question_that_nobody_answered_is_marked() -> None:
+    told = rows(("1", asks("hi")), ("1", says(Text("Hello."))), ("2", asks("a story")))
+    before = [("you", "hi"), ("hermes", "Hello."), ("you", "a story")]
+    assert recap(told, 3) == [*before, CUT]
+    assert cut_short(told) == {3}
+    assert recap(told, 3, going_on=True) == before
+    assert cut_short(told, going_on=True) == frozenset()
+
+
+def test_finished_steps_of_a_turn_without_an_end_are_told() -> None:
+    told = rows(
+        ("1", asks("look")),
+        ("1", says(Text("Let me see."), LS, stop=Stop.TOOLS)),
+        ("1", LISTED),
+        ("1", says(SLEEP, stop=Stop.TOOLS)),
+    )
+    words = [("you", "look"), ("hermes", "Let me see."), ("", "✓ terminal ls"), CUT]
+    assert recap(told, 3) == words
+    # As it is once the next turn has closed the call that was lost.
+    lost = Result("r2", "c2", (Text("interrupted"),), failed=True)
+    later = [*told, *rows(("", lost), ("2", asks("and?")), ("2", says(Text("Well."))))]
+    later = [Stored(place, AT, row.run, row.message) for place, row in enumerate(later, 1)]
+    assert recap(later, 3) == [
+        *words[:-1], ("", "✗ terminal sleep 9"), CUT, ("you", "and?"), ("hermes", "Well."),
+    ]  # fmt: skip
+    assert cut_short(later) == {5}
+
+
+def test_steps_of_a_turn_with_an_end_are_not_told() -> None:
+    told = rows(("1", asks("look")), ("1", says(LS, stop=Stop.TOOLS)), ("1", LISTED), ("1", says()))
+    assert recap(told, 3) == [("you", "look")]
+    assert cut_short(told) == frozenset()
+
+
+def test_what_has_no_run_was_not_cut_short() -> None:
+    """It was brought, or said elsewhere."""
+    told = rows(("", asks("hi")), ("", asks("hello")), ("", asks("news", Trust.DATA)))
+    assert cut_short(told) == frozenset()
+
+
+def test_calls_handed_to_the_asker_are_no_interruption() -> None:
+    told = rows(
+        ("1", asks("look")),
+        ("1", says(LS, stop=Stop.TOOLS)),
+        ("2", LISTED),
+        ("2", says(Text("Two."))),
+    )
+    assert cut_short(told) == frozenset()
+
+
+def test_what_was_done_does_not_count_as_an_exchange() -> None:
+    told = rows(
+        *((str(number), asks(f"q{number}")) for number in range(5)), ("9", says(Text("News.")))
+    )
+    assert recap(told, 1) == [("you", "q4"), CUT, ("hermes", "News.")]
+    assert recap([], 3) == []
