@@ -105,7 +105,7 @@ WORLDS: Sequence[World] = [
         url="http://127.0.0.1:9/v1",
     ),
     World(
-        "unknown name", _alone("hello", "is unknown", "Check the network and the address."),
+        "unknown name", _alone("hello", "cannot be found", "Check the network and the address."),
         url="http://nowhere.invalid/v1",
     ),
     World(

@@ -151,10 +151,21 @@ class Bubble:
         if isinstance(self._channel, Types):
             channel = self._channel
             await self._quietly(lambda: channel.typing(self._address, False))
-        if self._receipt is not None and self._given is None:
-            await self._quietly(lambda: self._show(self._farewell))
-        if self._receipt is not None:
+        if self._receipt is not None and (self._given is not None or await self._leaves()):
             await self._over()
+
+    async def _leaves(self) -> bool:
+        """Say farewell, again and again for a while: what stays reads as a second answer.
+
+        If it stays all the same, the next process that starts finds it among the leftovers.
+        """
+        begun = self._clock.monotonic()
+        while self._clock.monotonic() - begun < self._pace.limit:
+            wait = await self._quietly(lambda: self._show(self._farewell))
+            if self._shown == self._farewell:
+                return True
+            await self._clock.sleep(max(wait, self._pace.edit))
+        return False
 
     async def _pump(self) -> None:
         while not self._frozen.is_set() and self._strikes < STRIKES:

@@ -5,11 +5,11 @@ and half against it. The rest are these with something changed: a value, a name,
 """
 
 import random
-import sqlite3
 import string
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from api_house import settings as api_settings
 from hermes.api.openapi import openapi
 from hermes.api.server import ApiServer
 from hermes.kit.clock import SystemClock
+from hermes.store.connection import READ_ONLY, connect
+from hermes.store.rows import number_or_none
 
 TOTAL = 20_000
 EACH = 16
@@ -71,6 +73,11 @@ class Sent(Struct):
     body: bytes | None
     headers: dict[str, str]
     query: str = ""
+
+    @property
+    def data(self) -> BytesIO | None:
+        """A stream: the client warns of long bodies that are given at once."""
+        return None if self.body is None else BytesIO(self.body)
 
     @property
     def place(self) -> str:
@@ -214,23 +221,27 @@ def _decoded(data: bytes) -> list[Any]:
 
 
 class Disk:
-    """How much is written down."""
+    """How much is written down.
+
+    Read with the library that writes it: another one in the same process would, with each file
+    it closes, let go of the locks of the first.
+    """
 
     def __init__(self, home: Path) -> None:
         (file,) = home.glob("state.db")
-        self._db = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
+        self._db = connect(file, READ_ONLY)
         self._version = 0
 
     def is_touched(self) -> bool:
-        (version,) = self._db.execute("PRAGMA data_version").fetchone()
+        version = self._number("PRAGMA data_version")
         changed, self._version = version != self._version, version
         return changed
 
     def counts(self) -> dict[str, int]:
-        return {
-            name: self._db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608
-            for name in COUNTED
-        }
+        return {name: self._number(f"SELECT count(*) FROM {name}") for name in COUNTED}  # noqa: S608
+
+    def _number(self, question: str) -> int:
+        return number_or_none(self._db.execute(question)) or 0
 
     def close(self) -> None:
         self._db.close()
@@ -253,7 +264,7 @@ class Trial:
         url = url.with_query(sent.query) if sent.query else url
         with anyio.fail_after(60):
             async with self._one.http.request(
-                sent.method, url, data=sent.body, headers=headers | sent.headers
+                sent.method, url, data=sent.data, headers=headers | sent.headers
             ) as response:
                 given = {name.lower(): value for name, value in response.headers.items()}
                 told = Told(response.status, given, await response.read())
