@@ -151,6 +151,38 @@ async def test_what_was_not_given_for_the_answer_is_not_given_later() -> None:
     assert channel.seen_in("1") == [BELOW]
 
 
+@pytest.mark.parametrize(("comes_back", "forgotten"), [(True, [[BELOW]]), (False, [])])
+async def test_what_stands_beside_the_answer_is_put_right_with_patience(
+    forgotten: list[list[str]], *, comes_back: bool
+) -> None:
+    clock, channel = FakeClock(), CountingChannel()
+    seen: list[list[str]] = []
+
+    async def note(post: str) -> None:
+        assert post == "post-1"
+
+    async def forget() -> None:
+        seen.append(channel.seen_in("1"))
+
+    bubble = Bubble(channel, HOME, clock, PACE)
+    bubble.is_watched_by(note, forget)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bubble.run)
+        bubble.hear(started("look"))
+        await rest()
+        channel.gate = anyio.Event()
+        bubble.hear(started("act"))
+        await clock.advance(1.0)
+        assert bubble.freeze() is None
+        channel.down = True
+        channel.gate.set()
+        await rest()
+        assert seen == []
+        channel.down = not comes_back
+        await clock.advance(PACE.limit + 1)
+    assert seen == forgotten
+
+
 async def test_a_post_that_was_given_is_taken_back_when_there_is_no_answer() -> None:
     channel = CountingChannel()
     bubble = Bubble(channel, HOME, FakeClock(), PACE)
