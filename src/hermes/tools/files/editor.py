@@ -115,9 +115,16 @@ class Editor:
             if change.after is None:
                 self.seen.forget(session, change.path)
             else:
-                self.seen.note(session, change.path, change.path.lstat())
+                self._remember(session, change.path)
                 self._mark(change, whose or Whose())
         return made
+
+    def _remember(self, session: str, path: Path) -> None:
+        try:
+            self.seen.note(session, path, path.lstat())
+        except OSError:
+            # Somebody has moved it since: what is there next is not what we have seen.
+            self.seen.forget(session, path)
 
     def _mark(self, change: Change, whose: "Whose") -> None:
         origins, path = self.origins, change.path
