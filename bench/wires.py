@@ -1,8 +1,7 @@
 """How fast streams are read: events per second of one core, and its time for a thousand tokens."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import anyio
@@ -83,12 +82,18 @@ class _Replay:
     def __init__(self, frames: list[bytes]) -> None:
         self._frames = iter(frames)
 
-    @asynccontextmanager
-    async def post(self, *_: object) -> AsyncGenerator[SimpleNamespace]:
+    async def post(self, *_: object) -> SimpleNamespace:
         content = SimpleNamespace(readany=self._readany, at_eof=lambda: True)
-        yield SimpleNamespace(
-            status=200, content_type="text/event-stream", content=content, headers={}
+        return SimpleNamespace(
+            status=200,
+            content_type="text/event-stream",
+            content=content,
+            headers={},
+            connection=None,
         )
+
+    def let_go(self, response: SimpleNamespace) -> None:
+        """It holds nothing."""
 
     async def _readany(self) -> bytes:
         return next(self._frames, b"")
