@@ -14,6 +14,7 @@ from hermes.approvals.answering import Carrier
 from hermes.approvals.policy import Doubtful
 from hermes.approvals.rows import ANSWERED, FRESH, LAPSED, OPEN, USED, Asked, Rows
 from hermes.kit.clock import Clock
+from hermes.kit.deadline import sleep_unless
 from hermes.ports.sink import Emit
 from hermes.schema import events
 from hermes.schema.scope import Address, Role, Scope
@@ -170,7 +171,7 @@ class Waiting:
     async def _wait(self, asked: Asked) -> Asked | None:
         identity, until = asked.question.id, asked.question.until
         while (left := (until - self._clock.now()).total_seconds()) > 0:
-            await _sleep_unless(self._clock, min(LOOK, left), self._waiting[identity])
+            await sleep_unless(self._clock, min(LOOK, left), self._waiting[identity])
             self._waiting[identity] = anyio.Event()
             if row := await self._answered(identity):
                 return row
@@ -184,15 +185,3 @@ class Waiting:
             return None
         used = structs.replace(row, state=USED)
         return used if await self._rows.change(row, used) else None
-
-
-async def _sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> None:
-    async with anyio.create_task_group() as group:
-
-        async def watch() -> None:
-            await clock.sleep(seconds)
-            group.cancel_scope.cancel()
-
-        group.start_soon(watch)
-        await event.wait()
-        group.cancel_scope.cancel()

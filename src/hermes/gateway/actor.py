@@ -9,7 +9,6 @@ import anyio
 import msgspec
 
 from hermes.agent.answers import nudge
-from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.idling import end_when_idle
 from hermes.gateway.letters import INBOX, Busy, Letter, read_letter
 from hermes.gateway.occasions import (
@@ -24,6 +23,7 @@ from hermes.gateway.runs import Begun, Cause, Held, Running, batch_of, same_talk
 from hermes.gateway.sessions import Opened
 from hermes.gateway.surroundings import Parts
 from hermes.gateway.telling import Telling
+from hermes.kit.deadline import sleep_unless
 from hermes.kit.failpoints import passing
 from hermes.kit.ids import new_id
 from hermes.ports.store import Parcel, Write

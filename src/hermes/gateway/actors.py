@@ -10,13 +10,13 @@ from msgspec import Struct, structs
 
 from hermes.gateway.actor import Actor
 from hermes.gateway.bubble import Bubble
-from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.letters import INBOX, OURS, Busy, Letter, read_letter
 from hermes.gateway.runs import ActorRules, Cause
 from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.slots import Slots
 from hermes.gateway.surroundings import Parts, Surroundings
 from hermes.kit.clock import Clock
+from hermes.kit.deadline import sleep_unless
 from hermes.kit.holder import this_process
 from hermes.ports.store import Done, Parcel, Store
 from hermes.schema.errors import StoreError

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import anyio
 from msgspec import Struct
 
-from hermes.gateway.deadline import TooLong, sleep_unless, within
 from hermes.gateway.pacer import Pacer
 from hermes.kit.clock import Clock
+from hermes.kit.deadline import TooLong, sleep_unless, within
 from hermes.kit.failpoints import passing
 from hermes.kit.text import one_line
 from hermes.ports.channel import Channel, Edits, NotSent, Outgoing, Receipt, Throttled, Types

@@ -10,10 +10,10 @@ from msgspec import Struct, structs
 
 from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.deadline import within
 from hermes.gateway.letters import Reply, amended, as_spoken, outbox, read_reply
 from hermes.gateway.pacer import LONGEST, Pacer
 from hermes.kit.clock import Clock
+from hermes.kit.deadline import within
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
 from hermes.kit.retry import Backoff

@@ -9,7 +9,6 @@ from hermes.commands.command import Ask, Command, Context, Leave, Told
 from hermes.commands.registry import Registry
 from hermes.commands.surface import Activity, Busy, Person, Seat, Stopped, Surface
 from hermes.gateway.actors import Actors
-from hermes.gateway.deadline import sleep_unless
 from hermes.gateway.hooks import Hooks, NoHooks, Verdict
 from hermes.gateway.later import moved
 from hermes.gateway.letters import Letter, Welcome, platform_of
@@ -21,6 +20,7 @@ from hermes.gateway.occasions import (
 )
 from hermes.gateway.sessions import ChatSessions
 from hermes.kit.clock import Clock
+from hermes.kit.deadline import sleep_unless
 from hermes.ports.store import ChangeSession, Store
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media, Text

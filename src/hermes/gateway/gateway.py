@@ -16,7 +16,6 @@ from hermes.gateway.actors import ActorLimits, Actors
 from hermes.gateway.answers import Answers
 from hermes.gateway.bubble import Bubble, Pace, Shows
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.deadline import TooLong, sleep_unless, within
 from hermes.gateway.delivery import Delivery, DeliveryRules
 from hermes.gateway.desk import Desk, Urgent
 from hermes.gateway.hooks import Hooks, NoHooks
@@ -33,6 +32,7 @@ from hermes.gateway.shortcuts import Shortcuts
 from hermes.gateway.supervisor import Supervisor, SupervisorRules
 from hermes.gateway.surroundings import Surroundings
 from hermes.kit.clock import Clock
+from hermes.kit.deadline import TooLong, sleep_unless, within
 from hermes.ports.channel import Channel, Edits, Inbound, Reacts, Types
 from hermes.ports.store import Store
 from hermes.schema.errors import StoreError

@@ -18,8 +18,8 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from hermes.gateway.deadline import TooLong, within
 from hermes.kit.clock import Clock
+from hermes.kit.deadline import TooLong, within
 from hermes.kit.threads import Worker
 from hermes.schema.errors import HermesError
 

@@ -14,7 +14,6 @@ from hermes.commands.registry import is_command
 from hermes.gateway.actors import Actors
 from hermes.gateway.answers import Answers
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.deadline import TooLong, sleep_unless, within
 from hermes.gateway.desk import Answer, Desk, Say
 from hermes.gateway.flood import Flood
 from hermes.gateway.keyholders import Keyholders
@@ -31,6 +30,7 @@ from hermes.gateway.letters import (
 from hermes.gateway.runs import BROKEN
 from hermes.gateway.shortcuts import Shortcuts
 from hermes.kit.clock import Clock
+from hermes.kit.deadline import TooLong, sleep_unless, within
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
 from hermes.kit.ids import new_id

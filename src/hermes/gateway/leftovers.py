@@ -7,9 +7,9 @@ from datetime import timedelta
 import msgspec
 from msgspec import Raw
 
-from hermes.gateway.deadline import within
 from hermes.gateway.letters import address_in, as_spoken, topic_of
 from hermes.kit.clock import Clock
+from hermes.kit.deadline import within
 from hermes.kit.holder import this_process
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel, Edits, Outgoing, Receipt
