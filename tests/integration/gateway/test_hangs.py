@@ -221,8 +221,9 @@ async def test_stop_ends_it(tmp_path: Path, kind: str) -> None:
     before = children()
     with anyio.fail_after(PATIENCE):
         told, free = await stop_it(tmp_path, kind)
+        # Whoever was told to leave may still be on the way out.
+        await until(lambda: children() <= before)
     sys.stdout.write(f"{kind}: told after {told:.3f} s, free after {free:.3f} s\n")
-    assert children() <= before
 
 
 @pytest.mark.soak
