@@ -55,9 +55,10 @@ storeys:
 unit:
 	$(BIN)/pytest -n 2 --dist worksteal tests/unit
 
-# The same without the slowest few, and with fewer examples; `make test` has them all.
+# The same without the slowest few, with fewer examples, and with its files in memory where there
+# is room for them, so that no test waits for a disk; `make test` has them all, on the disk.
 quick:
-	$(BIN)/pytest -n 2 --dist worksteal -m 'not soak and not slow' --hypothesis-profile quick tests/unit
+	PYTEST_DEBUG_TEMPROOT=$$(sh scripts/memory.sh) $(BIN)/pytest -n 2 --dist worksteal -m 'not soak and not slow' --hypothesis-profile quick -o tmp_path_retention_policy=failed tests/unit
 
 seeds: dev
 	sh scripts/seeds.sh

@@ -2,12 +2,26 @@
 
 import sys
 
-from bench import api, gateway, processes, recall, spawn, store, tokens, tui, turns, wires
+from bench import (
+    api,
+    gateway,
+    hands,
+    learning,
+    processes,
+    recall,
+    spawn,
+    store,
+    tokens,
+    tui,
+    turns,
+    wires,
+)
 from bench.report import show
 
 
 def main() -> int:
-    parts = (processes, tui, turns, spawn, store, recall, gateway, api, tokens, wires)
+    hosts = (gateway, api, tokens, wires)
+    parts = (processes, tui, turns, spawn, hands, store, recall, learning, *hosts)
     verdicts = [show(number) for part in parts for number in part.measure()]
     return 0 if all(verdicts) else 1
 

@@ -25,6 +25,8 @@ from hermes.session.conversation import Origin
 PATIENCE = 400.0
 """Seconds for one task, on a machine that may be busy."""
 USUAL = "qwen2.5-coder-1.5b"
+FOLLOW_UP = 3.0
+"""Seconds to the first word of a follow-up turn, at most, on two cores that nobody else uses."""
 
 
 class Done(Struct, frozen=True):
@@ -109,7 +111,9 @@ async def attempt_all(model: str, only: list[int], *, verbose: bool) -> int:
 
 async def _one(app: App, task: Task, folder: Path) -> Done:
     for name, text in task.files.items():
-        (folder / name).write_text(text)
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
     result = await Talk(app, folder).ask(task.asked)
     return Done(
         task.judge(folder, result.words),
@@ -129,6 +133,8 @@ async def _follow_up(app: App, root: Path) -> None:
     for name, one in (("first turn of a session", begun), ("follow-up turn", again)):
         first = "no words" if one.first is None else f"{one.first:.1f} s to the first word"
         say(f"    {name}: {first}, {one.seconds:.1f} s in all: {one.words[:80]!r}")
+    soon = again.first is not None and again.first <= FOLLOW_UP
+    say(f"    follow-up turn within {FOLLOW_UP:g} s: {'yes' if soon else 'NO'}")
 
 
 def _progress(progress: Progress) -> None:

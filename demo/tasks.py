@@ -116,7 +116,7 @@ TASKS: tuple[Task, ...] = (
         name="summarise",
         asked="Summarise report.txt in one sentence.",
         files={"report.txt": REPORT},
-        judge=both(says("profit|sales"), lambda _, words: 30 < len(words) < len(REPORT) * 1.2),
+        judge=both(says("profit|sales"), lambda _, words: 30 < len(words) < len(REPORT) * 0.9),
     ),
     Task(
         name="answer from two files",

@@ -15,7 +15,7 @@ from companions import Scripted, answered, called, leave_asked  # noqa: E402
 from drawn import Drawn, drawn  # noqa: E402
 
 PLACE = ROOT / "docs" / "screens"
-SIZE = (92, 30)
+SIZE = (92, 26)
 DIFF = """\
 --- a/greet.py
 +++ b/greet.py

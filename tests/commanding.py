@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from hermes.app.guides import ProjectGuides
 from hermes.app.learning import Learning
 from hermes.app.lessons import KeptLessons
 from hermes.approvals.desk import ApprovalDesk
@@ -251,6 +252,7 @@ class Typist:
                 self.butler.services(),
                 approvals=ApprovalDesk(one.store, FakeClock(), Rules(home="/home/ann")),
                 lessons=KeptLessons(home, Env({}), self.learning),
+                guides=ProjectGuides(home, FakeClock()),
             ),
         )
         self._registry = standard_commands()

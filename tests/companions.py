@@ -21,11 +21,34 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, Usage, User
 from hermes.schema.questions import Asking, Choice, Question
 from hermes.schema.tools import Effect
-from hermes.tui.companion import Bye, Done, Hello, Now, Offered, Parts, Past, Shown, Speak, Words
+from hermes.tui.companion import (
+    Back,
+    Before,
+    Bye,
+    Done,
+    Hello,
+    Now,
+    Offered,
+    Parts,
+    Past,
+    Shown,
+    Speak,
+    Words,
+)
 
 PATIENCE = 60.0
 LATER = datetime(2040, 1, 1, tzinfo=UTC)
 Step = Event | Callable[[], object]
+COMMANDS = {
+    "clear": "Empty the screen.",
+    "help": "Show the commands.",
+    "model": "Show or change the model.",
+    "new": "Start anew.",
+    "quit": "",
+    "resume": "Go back to a session.",
+    "retry": "Ask again.",
+    "sessions": "List the last sessions.",
+}
 
 
 def answered(text: str, *, used: int = 12_000) -> list[Event]:
@@ -78,14 +101,24 @@ def clarified(*choices: str) -> Asked:
 class Scripted:
     """Plays its steps, one list for each turn; a step that can be called is waited for."""
 
-    def __init__(self, *turns: Sequence[Step], hello: Hello | None = None) -> None:
+    def __init__(
+        self, *turns: Sequence[Step], hello: Hello | None = None, past: Before | None = None
+    ) -> None:
+        """With a `past` it is a session that somebody comes back to."""
         self.turns = list(turns)
+        self.past = past or Before()
         self.hello = hello or Hello(
             model="openai/gpt-5-mini",
             folder="/srv/garden",
-            commands=("clear", "help", "model", "new", "quit", "resume", "retry", "sessions"),
+            commands=COMMANDS,
         )
-        self.now = Now(session="s1", model="openai/gpt-5-mini", window=128_000, wall="bubblewrap")
+        self.now = Now(
+            session="s1",
+            started=past is not None,
+            model="openai/gpt-5-mini",
+            window=128_000,
+            wall="bubblewrap",
+        )
         self.heard: list[str] = []
         self.answers: list[tuple[str, str]] = []
         self.commands: list[str] = []
@@ -163,12 +196,18 @@ class Scripted:
                 return Shown("New session s2.")
             case "/clear":
                 return Shown("New session s2.", clear=True)
+            case "/resume":
+                self.now = structs.replace(self.now, session="s7")
+                return Back("Back in session s7.")
             case "/retry":
                 return Speak((Text("the same again"),))
             case "/path":
                 return Words()
             case _:
                 return Shown(f"Did {line}.")
+
+    def before(self) -> Before:
+        return self.past
 
     def cost(self, ended: RunEnded) -> float | None:
         return 0.0123

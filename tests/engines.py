@@ -12,7 +12,8 @@ from hermes.app.embedded import engine_env, fetched, launcher
 from hermes.config.env import Env, process_env
 from hermes.kit.clock import SystemClock
 from hermes.models.embedded.catalogue import Weights, weights_named
-from hermes.models.embedded.engine import Engine, EngineParts, Patience, open_engine
+from hermes.models.embedded.engine import EngineParts, Patience
+from hermes.models.embedded.engines import Engines, open_engines
 from hermes.models.embedded.fetching import Progress
 from hermes.models.embedded.model import EmbeddedModel, Line
 from hermes.models.embedded.place import FOLDER, Place
@@ -49,7 +50,7 @@ class NoBlobs:
 
 
 @asynccontextmanager
-async def running_engine(patience: Patience = Patience()) -> AsyncGenerator[Engine]:  # noqa: B008
+async def running_engines(patience: Patience = Patience()) -> AsyncGenerator[Engines]:  # noqa: B008
     with Door() as door:
         parts = EngineParts(
             launch=launcher(door, "the embedded model"),
@@ -57,9 +58,9 @@ async def running_engine(patience: Patience = Patience()) -> AsyncGenerator[Engi
             threads=1,
             patience=patience,
         )
-        async with open_engine(parts) as engine:
-            yield engine
+        async with open_engines(parts) as engines:
+            yield engines
 
 
-def model_of(engine: Line, weights: Weights, place: Place) -> EmbeddedModel:
-    return EmbeddedModel(weights, place, lambda: engine, Images(NoBlobs()), SystemClock())
+def model_of(engines: Line, weights: Weights, place: Place) -> EmbeddedModel:
+    return EmbeddedModel(weights, place, lambda: engines, Images(NoBlobs()), SystemClock())

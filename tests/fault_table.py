@@ -1,143 +1,39 @@
-"""What can go wrong, and what everybody is told then: one cause, one next step."""
+"""What can go wrong, and what everybody is told then: one cause, one next step.
+
+The rows are the faults, the columns the surfaces. A cell is tested, or the world of the fault says
+why it does not come up there.
+"""
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from msgspec import Struct
-
-from hermes.testing.mock_openai import Fault, Reply, Rule, Script
-from past_sessions import keep, talk
-
-NEXT_MODEL = "choose another model"
-ADDRESS = "hermes config set model.base_url"
-
-
-class Said(Struct, frozen=True):
-    """`cause` and `step` are words of the sentence; the exit code is the command line's."""
-
-    name: str
-    cause: str
-    step: str
-    exit_code: int = 1
-
-
-class Turn(Struct, frozen=True):
-    """A fault of the model's answer to a prompt that has the name of the fault in it."""
-
-    said: Said
-    reply: Reply
-
-
-def _status(name: str, cause: str, step: str) -> Turn:
-    return Turn(Said(name, cause, step), Reply(fault=Fault("status", named=name)))
-
-
-def _stream(kind: str, cause: str) -> Turn:
-    reply = Reply("some words to begin with", fault=Fault(kind, after=2), chunk=4)
-    return Turn(Said(f"stream {kind}", cause, NEXT_MODEL), reply)
-
-
-def _odd(name: str, fault: Fault, cause: str, step: str) -> Turn:
-    return Turn(Said(name, cause, step), Reply("x", fault=fault))
-
-
-_PAGE = Fault(
-    "status", status=200, body="<html>log in</html>", headers={"content-type": "text/html"}
+from fault_models import MODELS
+from fault_worlds import (
+    FILES_ONLY,
+    IN_HOMES,
+    IN_STORES,
+    KEPT_BACK,
+    NO_FLAGS,
+    NO_GATEWAY,
+    NO_PORT,
+    NO_SESSION,
+    OTHER_FILES,
+    STARTS,
+    Moment,
+    Said,
+    Surface,
+    Switch,
+    World,
+    only,
 )
-_ELSEWHERE = Fault("status", status=302, headers={"location": "http://127.0.0.1:9/x"})
-
-TURNS: Sequence[Turn] = [
-    _status("unauthorized", "refused the key (401)", "hermes config set OPENAI_API_KEY"),
-    _status("forbidden", "refused the key (403)", "hermes config set OPENAI_API_KEY"),
-    _status("out_of_credit", "no credit left (402)", "Top up the account"),
-    _status("model_not_found", "does not serve the model", "hermes model"),
-    _status("too_large", "is too long for mock", "/new"),
-    _status("context_too_long", "maximum context length", "/new"),
-    _status("rate_limited", "limits the rate (429)", "Wait a little"),
-    _status("policy", "declined the content", "Say it differently"),
-    _status("bad_request", "did not accept the request (400)", "begin a new conversation"),
-    _status("server_error", "overloaded or broken (500)", NEXT_MODEL),
-    _status("bad_gateway", "overloaded or broken (502)", NEXT_MODEL),
-    _status("unavailable", "overloaded or broken (503)", NEXT_MODEL),
-    _status("overloaded", "overloaded or broken (529)", NEXT_MODEL),
-    _stream("cut", "broke off the connection"),
-    _stream("garbage", "sent a broken stream"),
-    _stream("bad_json", "sent a broken stream"),
-    _stream("error_event", "overloaded or broken"),
-    _stream("no_end", "stopped in mid-answer"),
-    _odd("cut early", Fault("cut"), "broke off the connection", NEXT_MODEL),
-    _odd("page", _PAGE, "answered with a web page", ADDRESS),
-    _odd("redirect", _ELSEWHERE, "sends us to", ADDRESS),
-    _odd("teapot", Fault("status", status=418, body="short"), "(418)", "begin a new conversation"),
-    Turn(Said("says nothing", "was empty", "another model"), Reply("")),
-]
-SCRIPT = Script(rules=[Rule(one.said.name, [one.reply]) for one in TURNS], models=("mock",))
-SETTINGS = "agent:\n  api_max_retries: 1\n"
-
-
-class World(Struct, frozen=True):
-    """A home in which every turn fails; `url` is the model's address, where it is not the mock's.
-
-    `broken` writes what is wrong with the home.
-    """
-
-    name: str
-    faults: Sequence[Said]
-    url: str = ""
-    env: Mapping[str, str] = {}
-    settings: str = ""
-    broken: Callable[[Path], object] = lambda home: None
-
-
-def _alone(name: str, cause: str, step: str, exit_code: int = 1) -> Sequence[Said]:
-    return [Said(name, cause, step, exit_code)]
-
-
-_NOBODY = {"OPENAI_API_KEY": "", "HERMES_INFERENCE_PROVIDER": "", "HERMES_INFERENCE_MODEL": ""}
-
-WORLDS: Sequence[World] = [
-    World("a model with faults", [one.said for one in TURNS]),
-    World(
-        "refused", _alone("hello", "no connection to openai", "Is the local server running?"),
-        url="http://127.0.0.1:9/v1",
-    ),
-    World(
-        "unknown name", _alone("hello", "cannot be found", "Check the network and the address."),
-        url="http://nowhere.invalid/v1",
-    ),
-    World(
-        "not an address", _alone("hello", "is no address", ADDRESS), url="http://127.0.0.1:99999/v1"
-    ),
-    World(
-        "no host", _alone("hello", "no request can be made", ADDRESS), url="http://a..b/v1"
-    ),
-    World(
-        "no model", _alone("hello", "no model provider is set up", "hermes setup", 78),
-        env={**_NOBODY, "OPENAI_BASE_URL": ""},
-    ),
-    World(
-        "no key", _alone("hello", "there is no key", "hermes config set OPENAI_API_KEY", 78),
-        env={"OPENAI_API_KEY": ""}, url="https://api.openai.com/v1",
-    ),
-    World(
-        "unknown provider", _alone("hello", "unknown provider 'nosuch'", "Choose one of", 78),
-        env={"HERMES_INFERENCE_PROVIDER": "nosuch"},
-    ),
-    World(
-        "unreadable soul", _alone("hello", "SOUL.md cannot be read", "Make it a file", 78),
-        broken=lambda home: (home / "SOUL.md").mkdir(),
-    ),
-]  # fmt: skip
-
-
-class Opening(Struct, frozen=True):
-    """A home that cannot be opened at all."""
-
-    said: Said
-    broken: Callable[[Path], object]
+from hermes.testing.bad_disk import Failure, bad_disk
+from past_sessions import keep, talk
+from processes import PATIENCE, wait_for_data
 
 
 def _config(text: str | bytes) -> Callable[[Path], object]:
@@ -155,9 +51,78 @@ def _newer(home: Path) -> None:
     _sql(home, "PRAGMA user_version = 9999")
 
 
+def _secret(home: Path, name: str, data: bytes) -> None:
+    (home / name).write_bytes(data)
+    (home / name).chmod(0o600)
+
+
 def _no_folder(home: Path) -> None:
     home.rmdir()
     home.write_text("a file")
+
+
+@contextmanager
+def _full(home: Path) -> Generator[Switch]:
+    """Whatever a database writes finds no room."""
+    with bad_disk() as disk:
+        yield Switch(lambda: disk.fail(Failure.FULL, 1, 10**9), disk.heal)
+
+
+_HOLDS = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def _locked(home: Path) -> Generator[Switch]:
+    """Another program holds the file, as a browser of databases may.
+
+    It must be another one indeed: nobody locks a file for himself.
+    """
+    held: list[subprocess.Popen[bytes]] = []
+
+    def on() -> None:
+        command = [sys.executable, "-c", _HOLDS, str(home / "state.db")]
+        held.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        assert held[0].stdout is not None
+        assert wait_for_data(held[0].stdout.fileno()).startswith(b"held")
+
+    def off() -> None:
+        held[0].communicate(timeout=PATIENCE)
+
+    try:
+        yield Switch(on, off)
+    finally:
+        for one in held:
+            one.kill()
+            one.communicate()
+
+
+def _settings_fault(name: str, cause: str, step: str, text: str | bytes) -> World:
+    return World(
+        name=name, faults=[Said(name, cause, step, 78)], cannot=IN_HOMES, settings="",
+        moment=Moment.OPENING, broken=_config(text),
+    )  # fmt: skip
+
+
+def _file_fault(name: str, cause: str, step: str, broken: Callable[[Path], object]) -> World:
+    return World(
+        name=name, faults=[Said(name, cause, step, 78)], cannot=IN_HOMES, settings="",
+        moment=Moment.OPENING, broken=broken,
+    )  # fmt: skip
+
+
+def _store_fault(
+    name: str, cause: str, step: str, broken: Callable[[Path], object], exit_code: int = 1
+) -> World:
+    return World(
+        name=name, faults=[Said(name, cause, step, exit_code)], cannot=IN_STORES, settings="",
+        moment=Moment.OPENING, broken=broken,
+    )  # fmt: skip
 
 
 PUBLIC = """
@@ -166,89 +131,158 @@ CREATE TABLE sessions (id TEXT);
 CREATE TABLE messages (id TEXT);
 """
 EDIT = "hermes config edit"
+HOME = "export HERMES_HOME="
 
-OPENINGS: Sequence[Opening] = [
-    Opening(Said("home is a file", "is not a directory", "Point HERMES_HOME", 78), _no_folder),
-    Opening(Said("no yaml", "this is not YAML", EDIT, 78), _config("agent:\n  max_turns: [\n")),
-    Opening(
-        Said("wrong type", "agent.max_turns: expected", EDIT, 78),
-        _config("agent:\n  max_turns: many\n"),
-    ),
-    Opening(Said("a list", "found a list", "Begin each line", 78), _config("- a\n- b\n")),
-    Opening(
-        Said("wrong bytes", "is not UTF-8", "Save the file", 78), _config(b"model: \xff\xfe\n")
-    ),
-    Opening(
-        Said("settings are a folder", "config.yaml cannot be read", "Check that it is a file", 78),
+HOMES: Sequence[World] = [
+    _file_fault("home is a file", "is not a directory", HOME, _no_folder),
+    _settings_fault("no yaml", "this is not YAML", EDIT, "agent:\n  max_turns: [\n"),
+    _settings_fault("wrong type", "agent.max_turns: expected", EDIT, "agent:\n  max_turns: many\n"),
+    _settings_fault("a list", "found a list", EDIT, "- a\n- b\n"),
+    _settings_fault("wrong bytes", "is not UTF-8", "mv ", b"model: \xff\xfe\n"),
+    _file_fault(
+        "settings are a folder", "config.yaml cannot be read", "mv ",
         lambda home: (home / "config.yaml").mkdir(),
     ),
-    Opening(
-        Said("secrets are a folder", ".env cannot be read", "Check that it is a file", 78),
+    _file_fault(
+        "secrets are a folder", ".env cannot be read", "mv ",
         lambda home: (home / ".env").mkdir(),
     ),
-    Opening(
-        Said("secrets are no text", ".env: byte 0 is not UTF-8", "Save the file", 78),
-        lambda home: (home / ".env").write_bytes(b"\xff\x00A=1\n"),
+    _file_fault(
+        "secrets are no text", "byte 0 is not UTF-8", "mv ",
+        lambda home: _secret(home, ".env", b"\xff\x00A=1\n"),
     ),
-    Opening(
-        Said("keys are damaged", "auth.json is damaged", "hermes auth add", 78),
-        lambda home: (home / "auth.json").write_text("{oops"),
+    _store_fault(
+        "keys are damaged", "auth.json is damaged", "hermes auth add",
+        lambda home: _secret(home, "auth.json", b"{oops"), 78,
     ),
-    Opening(
-        Said("no database", "is damaged or not a database", "restore a backup"),
+    _store_fault(
+        "no database", "is damaged or not a database", "restore a backup",
         lambda home: (home / "state.db").write_bytes(b"this is none, not at all " * 200),
     ),
-    Opening(
-        Said("the public system's", "another program of the same name", "hermes sessions adopt"),
+    _store_fault(
+        "the public system's", "another program of the same name", "hermes sessions adopt",
         lambda home: _sql(home, PUBLIC),
     ),
-    Opening(
-        Said("another program's", "a database of another program", "Move it away"),
+    _store_fault(
+        "another program's", "a database of another program", "mv ",
         lambda home: _sql(home, "CREATE TABLE x (a); PRAGMA user_version = 3"),
     ),
-    Opening(Said("a newer one", "has schema 9999", "Update Hermes"), _newer),
-    Opening(
-        Said("a folder", "cannot be opened for writing", "Check who owns"),
+    _store_fault("a newer one", "has schema 9999", "Update Hermes", _newer),
+    _store_fault(
+        "a folder", "cannot be opened for writing", "ls -ld",
         lambda home: (home / "state.db").mkdir(),
     ),
-    Opening(
-        Said("logs are a file", "logs cannot be created", "point HERMES_HOME", 78),
-        lambda home: (home / "logs").write_text(""),
+    World(
+        name="logs are a file", moment=Moment.OPENING, settings="", cannot=IN_STORES,
+        faults=[Said("logs are a file", "logs cannot be created", HOME, 78)],
+        differs={Surface.DOCTOR: Said("", "logs is not a folder", "mv ")},
+        broken=lambda home: (home / "logs").write_text(""),
     ),
-]
-
-
-class Usage(Struct, frozen=True):
-    """A wrong command line."""
-
-    said: Said
-    words: Sequence[str]
-
-
-USAGES: Sequence[Usage] = [
-    Usage(Said("no session", "There is no session 'nope'", "hermes sessions list"), ["-r", "nope"]),
-    Usage(Said("nothing yet", "no session to continue", "Just start talking"), ["-c"]),
-    Usage(Said("no toolset", "there is no toolset 'nope'", "Known toolsets", 2), ["-t", "nope"]),
-    Usage(Said("no folder", "/nowhere is not a folder", "--cwd", 2), ["--cwd", "/nowhere"]),
-    Usage(
-        Said("no picture", "/nowhere.png cannot be read", "Check", 2), ["--image", "/nowhere.png"]
+    World(
+        name="a home that cannot be written", moment=Moment.OPENING,
+        faults=[Said("unwritable", "cannot be created", HOME, 78)], settings="",
+        cannot=IN_STORES, env={"HERMES_HOME": "/proc/hermes"},
+        differs={
+            Surface.GATEWAY: Said("", "gateway.lock cannot be used", HOME, 78),
+            Surface.DOCTOR: Said("", "cannot be written", HOME),
+        },
     ),
-    Usage(Said("no png", "is no picture", "PNG", 2), ["--image", "/etc/hostname"]),
-    Usage(
-        Said("no place", "where --usage-file points", "another place", 2),
+    World(
+        name="a full disk at the start", moment=Moment.OPENING, trouble=_full,
+        faults=[Said("full", "The disk is full", "df -h")],
+        cannot={**IN_STORES, Surface.DOCTOR: "Nothing is stored yet, so it has nothing to write."},
+    ),
+    World(
+        name="a locked file at the start", moment=Moment.OPENING, trouble=_locked,
+        faults=[Said("locked", "Another process keeps", "hermes gateway stop")],
+        cannot=IN_STORES,
+    ),
+    World(
+        name="a full disk in a turn", trouble=_full, kept=False,
+        faults=[Said("hello", "The disk is full", "df -h")],
+        cannot={
+            Surface.CHAT: KEPT_BACK, Surface.GATEWAY: STARTS,
+            Surface.DOCTOR: NO_SESSION, Surface.CHECK: OTHER_FILES,
+        },
+    ),
+    World(
+        name="a locked file in a turn", trouble=_locked, long=True, kept=False,
+        faults=[Said("hello", "Another process keeps", "hermes gateway stop")],
+        cannot={
+            Surface.CHAT: KEPT_BACK, Surface.GATEWAY: STARTS,
+            Surface.DOCTOR: "It only reads, and readers do not wait for writers.",
+            Surface.CHECK: OTHER_FILES,
+        },
+    ),
+]  # fmt: skip
+
+
+def _usage(name: str, cause: str, step: str, words: Sequence[str], exit_code: int = 2) -> World:
+    """A wrong command line, of a prompt or of any conversation."""
+    once = {"--image", "--usage-file"} & {*words}
+    reason = "It takes no such flag: there is no single answer."
+    return World(
+        name=name, faults=[Said(name, cause, step, exit_code)], words=words,
+        moment=Moment.OPENING,
+        cannot={
+            **dict.fromkeys((Surface.LIBRARY, Surface.API, Surface.CHAT), NO_FLAGS),
+            **dict.fromkeys((Surface.PLAIN, Surface.SCREEN) if once else (), reason),
+            **dict.fromkeys((Surface.GATEWAY, Surface.DOCTOR, Surface.CHECK), NO_SESSION),
+        },
+    )  # fmt: skip
+
+
+USAGES: Sequence[World] = [
+    _usage("no session", "no session 'nope'", "hermes sessions list", ["-r", "nope"], 1),
+    _usage("nothing yet", "no session to continue", "Just start talking", ["-c"], 1),
+    _usage("no toolset", "there is no toolset 'nope'", "Known toolsets", ["-t", "nope"]),
+    _usage("no working folder", "/nowhere is not a folder", "--cwd", ["--cwd", "/nowhere"]),
+    _usage("no picture", "/nowhere.png cannot be read", "Check", ["--image", "/nowhere.png"]),
+    _usage("no png", "is no picture", "PNG", ["--image", "/etc/hostname"]),
+    _usage(
+        "no place", "where --usage-file points", "another place",
         ["--usage-file", "/nowhere/u.json"],
     ),
+]  # fmt: skip
+
+
+def _listening(name: str, key: str) -> World:
+    """A platform whose port another program has; `PORT` stands for it."""
+    return World(
+        name=f"{name}: port taken",
+        faults=[Said(name, "another program does already", f"platforms.{name}.extra.port", 143)],
+        differs={
+            Surface.DOCTOR: Said(
+                name, "another program does already", f"platforms.{name}.extra.port"
+            )
+        },
+        cannot=only(
+            Surface.GATEWAY,
+            Surface.DOCTOR,
+            because=NO_PORT,
+            CHECK=FILES_ONLY,
+            API="Nobody can call it: `gateway run` and the doctor tell.",
+            CHAT="The chats go on: `gateway run` and the doctor tell.",
+        ),
+        settings="platforms:\n"
+        f"  {name}:\n    enabled: true\n    extra:\n      port: PORT\n      {key}\n",
+    )
+
+
+PORTS: Sequence[World] = [
+    _listening("api_server", "key: k-0123456789abcdef"),
+    _listening("webhook", "host: 127.0.0.1"),
 ]
 
-COUNT = len(TURNS) + len(WORLDS) - 1 + len(OPENINGS) + len(USAGES)
+OLD_PYTHON = World(
+    moment=Moment.OPENING,
+    name="old Python",
+    faults=[Said("old", "This is Python 3.9", "make PYTHON=python3.12 run")],
+    cannot={Surface.API: NO_GATEWAY, Surface.CHAT: NO_GATEWAY},
+)
 
-
-def judge(said: Said, shown: str) -> None:
-    """One cause, one next step after it, and nothing of the program's insides."""
-    where = f"{said.name}: {shown!r}"
-    assert "Traceback" not in shown, where
-    assert "internal error" not in shown, where
-    flat = " ".join(shown.split())
-    assert flat.count(said.cause) == 1, where
-    assert flat.count(said.step) == 1, where
-    assert flat.index(said.cause) < flat.index(said.step), where
+WORLDS: Sequence[World] = [*MODELS, *HOMES, *USAGES, *PORTS, OLD_PYTHON]
+ROWS = [(world, fault) for world in WORLDS for fault in world.faults]
+STATIONS = [
+    (world, surface) for world in WORLDS for surface in Surface if surface not in world.cannot
+]

@@ -6,21 +6,23 @@ from pathlib import Path
 
 import anyio
 
-from gateways import Lobby, open_door, surroundings
+from gateways import Lobby
 from hermes.app.build import Choices, open_app
-from hermes.commands.registry import standard_commands
+from hermes.app.directory import Directory
+from hermes.app.gateway import ChatParts, build_door, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.gateway.gateway import Gateway, GatewayRules, House
 from hermes.gateway.letters import Busy
-from hermes.gateway.runs import ActorRules
+from hermes.ports.channel import Channel
 from hermes.schema.scope import OWNER
 from hermes.session.keys import SessionSource, build_session_key
 from hermes.testing.channel import FakeChannel
 
 CONFIG = """
-agent:
-  system_prompt: Be kind.
+agent: {{system_prompt: Be kind.}}
+platforms: {{fake: {{extra: {{allow_from: [ann], allow_admin_from: [ann]}}}}}}
+display: {{busy_input_mode: {busy}, tool_progress: {tools}}}
+streaming: {{enabled: {text}}}
 """
 
 
@@ -36,26 +38,21 @@ async def near(
 ) -> AsyncGenerator[Lobby]:
     """A gateway without a model of its own; after the block it is gone as by a power failure."""
     home = Home(root=path, path=path)
-    home.config.write_text(CONFIG + config)
+    tools, text = ("all", "true") if progress else ("'off'", "false")
+    home.config.write_text(CONFIG.format(busy=busy.value, tools=tools, text=text) + config)
     env = Env(
         {"HOME": str(path), "PATH": "/bin", "GATEWAY_PROXY_URL": url, "GATEWAY_PROXY_KEY": key}
     )
+    channel = FakeChannel()
+    channels: dict[str, Channel] = {channel.name: channel}
     async with open_app(home, env, Choices(workspace=str(path))) as app:
-        channel = FakeChannel()
-        house = House(
-            store=app.store,
-            clock=app.clock,
-            runner=app.runner,
-            channels={channel.name: channel},
-            door=open_door,
-            registry=standard_commands(),
-            context=surroundings,
-            cwd=str(path),
+        parts = ChatParts(
+            channels=channels,
+            door=build_door(app, channels, multiplexed=False),
+            directory=Directory(path / "chats.json", app.clock),
         )
-        rules = GatewayRules(actors=ActorRules(busy=busy), progress=progress)
-        one = Lobby(Gateway(house, rules), app.store, app.clock)
+        one = Lobby(build_gateway(app, parts), app.store, app.clock)
         one.channel = channel
-        app.later.chats.is_answered_by(one.gateway.actors.wake)
         async with anyio.create_task_group() as group:
             group.start_soon(one.gateway.run)
             if app.afterwards is not None:

@@ -15,6 +15,13 @@ def __getattr__(name: str) -> object:
     """The library is loaded when it is asked for, so that `hermes --version` need not be."""
     if name not in _HOMES:
         raise AttributeError(f"module 'hermes' has no attribute {name!r}")
+    import sys  # noqa: PLC0415 - as light as the rest
     from importlib import import_module  # noqa: PLC0415
 
+    if sys.version_info < (3, 11):  # noqa: UP036 - said before anything that an old one cannot read
+        found = ".".join(map(str, sys.version_info[:2]))
+        raise ImportError(
+            f"This is Python {found}, and Hermes needs 3.11 or newer. "
+            "Install it anew with a newer one: make PYTHON=python3.12 run"
+        )
     return getattr(import_module(_HOMES[name]), name)

@@ -72,11 +72,11 @@ class _Turn:
         past = plan.history
         self._history = past if isinstance(past, History) else History(past)
         self._history.valid()
-        self._guard = LoopGuard(plan.guard)
+        self._guard: LoopGuard | None = None
         self._strangers = Strangers(plan.tools)
         # A steady order keeps the beginning of each request the same for the provider's cache.
-        self._handed = {spec.name for spec in plan.handed}
-        told = plan.tools.keys() - self._handed - {*plan.unlisted}
+        self._handed = tuple(spec.name for spec in plan.handed)
+        told = plan.tools.keys() - {*self._handed, *plan.unlisted}
         self._specs = [plan.tools[name].spec for name in sorted(told)]
         self._specs += plan.handed
         self._system = plan.system
@@ -87,11 +87,12 @@ class _Turn:
         self.steps = 0
 
     async def run(self, asked: Sequence[User]) -> Ending:
-        await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
+        begun = RunStarted(self._plan.scope.run, self._plan.scope.session)
+        await self.tell(begun, *map(Said, asked))
         if not asked:
             self._strangers.recall(self._history.valid())
         for message in asked:
-            await self._say(message)
+            self._note(message)
         bad_answers = 0
         while self.steps - self._refunded < self._plan.steps:
             answer = await self._ask(self._specs)
@@ -104,10 +105,11 @@ class _Turn:
                 return ending
         return await self._summarize()
 
-    async def tell(self, event: Event) -> None:
+    async def tell(self, *events: Event) -> None:
         """Facts are told to the end, also when somebody interrupts just now."""
         with anyio.CancelScope(shield=True):
-            await self._emit(event)
+            for event in events:
+                await self._emit(event)
 
     async def _follow_up(self, verdict: Verdict, answer: Assistant) -> Ending | None:
         """Do what the answer asks for; an ending, when there is nothing more to do."""
@@ -145,8 +147,8 @@ class _Turn:
     async def _after_calls(self) -> Ending | None:
         """A word from a person is a new start, even for an agent that ran in circles."""
         if await self._hear():
-            self._guard = LoopGuard(self._plan.guard)
-        elif self._guard.verdict:
+            self._guard = None
+        elif self._guard is not None and self._guard.verdict:
             reason = f"Stopped, because {self._guard.verdict}. Say how to go on."
             return Ending(Outcome.FAILED, reason, "loop")
         return None
@@ -165,6 +167,9 @@ class _Turn:
 
     async def _say(self, message: Message) -> None:
         await self.tell(Said(message))
+        self._note(message)
+
+    def _note(self, message: Message) -> None:
         self._history.add(message)
         self._strangers.hear(message)
 
@@ -180,11 +185,13 @@ class _Turn:
         return bool(heard)
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
+        guard = self._guard = self._guard or LoopGuard(self._plan.guard)
+
         async def tell(ended: Ended) -> None:
-            await self._say(self._guard.observe(ended.call, ended.effect, ended.result, ended.took))
+            await self._say(guard.observe(ended.call, ended.effect, ended.result, ended.took))
 
         await Calls(self._plan, calls, self._emit, tell, self._strangers).run()
-        self._guard.end_step()
+        guard.end_step()
 
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
         # Shielded work may have hidden that somebody wants an end: no request is begun then.
@@ -253,6 +260,7 @@ def _gave_up(verdict: Verdict) -> Ending:
     what = "was empty" if verdict is Verdict.EMPTY else "was cut off"
     return Ending(
         Outcome.FAILED,
-        f"The model's answer {what} {PATIENCE + 1} times in a row. Try again or another model.",
+        f"The model's answer {what} {PATIENCE + 1} times in a row. "
+        "Try again, or choose another model: hermes model",
         "empty" if verdict is Verdict.EMPTY else "truncated",
     )

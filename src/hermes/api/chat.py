@@ -153,7 +153,10 @@ class Chat:
                 place = await self._place(job, prompt, sure=claim is not None)
                 turn = _Turn(job, prompt, place, claim, self._desk.clock)
                 try:
-                    return await self._run_at(request, turn, slot)
+                    if claim is None:
+                        return await self._answered(request, turn, slot)
+                    async with turn.claimed(claim):
+                        return await self._answered(request, turn, slot)
                 except (Overtaken, SessionBusy):
                     # A place that was only supposed to be free is not; the next one may be.
                     if not place.supposed or turn.ended is not None:
@@ -165,12 +168,6 @@ class Chat:
         if job.aside is not None:
             return Place(ledger(job.app), new=False)
         return await self._talks.find(job.app, prompt, job.named, job.key, sure=sure)
-
-    async def _run_at(self, request: web.Request, turn: "_Turn", slot: Slot) -> web.StreamResponse:
-        if turn.claim is None:
-            return await self._answered(request, turn, slot)
-        async with turn.claimed(turn.claim):
-            return await self._answered(request, turn, slot)
 
     async def _answered(
         self, request: web.Request, turn: "_Turn", slot: Slot

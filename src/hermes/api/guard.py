@@ -86,28 +86,26 @@ class Guard:
     async def watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The boundary of a request: whatever happens, one shape of answer."""
         self.spoken.add(request.protocol)
-        response = await self._answered(request, handler)
-        self._tally.answered(response.status)
-        return response
-
-    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             self._check_host(request)
             self._check_origin(request)
             if request.method == "OPTIONS":
-                return self._preflight(request)
-            self._check_key(request)
-            return await handler(request)
+                response = self._preflight(request)
+            else:
+                self._check_key(request)
+                response = await handler(request)
         except ApiError as error:
-            return error.response()
+            response = error.response()
         except web.HTTPException as error:
-            return from_http(error).response()
+            response = from_http(error).response()
         except HermesError as error:
-            return from_hermes(error).response()
+            response = from_hermes(error).response()
         except Exception:
             log.exception("a request broke: %s %s", request.method, request.path)
             told = "Something broke inside Hermes; the log has it."
-            return ApiError(500, "internal", told).response()
+            response = ApiError(500, "internal", told).response()
+        self._tally.answered(response.status)
+        return response
 
     async def dress(self, request: web.Request, response: web.StreamResponse) -> None:
         """The headers that every answer has, refusals and streams too."""

@@ -1,7 +1,6 @@
 """The one HTTP server for the programs of all profiles: it binds, bounds, and ends in order."""
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -23,6 +22,7 @@ from hermes.api.settings import ApiSettings, own_key
 from hermes.api.tally import Tally
 from hermes.app.build import App
 from hermes.kit.clock import Clock
+from hermes.kit.listening import cannot_listen
 from hermes.kit.serving import put_away
 from hermes.kit.text import one_line
 from hermes.models.settings import CustomProvider
@@ -105,6 +105,7 @@ class ApiServer:
         self._staffed: dict[str, anyio.CancelScope] = {}
         self.entry.calls_back = self._calls_back
         self._silent: dict[RequestHandler, float] = {}
+        self._http_log = _HttpLog(__name__)
 
     @property
     def port(self) -> int:
@@ -229,14 +230,7 @@ class ApiServer:
         try:
             return await loop.create_server(self._connection, host, port, backlog=1024)
         except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            raise ConfigError(
-                f"The API server cannot listen at {host}:{port}: {error.strerror or error}",
-                hint="Another gateway may be running; else choose another port with: "
-                "hermes config set platforms.api_server.extra.port PORT"
-                if taken
-                else "Correct platforms.api_server.extra.host and port.",
-            ) from error
+            raise cannot_listen("api_server", host, port, error) from error
 
     def _connection(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None
@@ -246,7 +240,7 @@ class ApiServer:
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=self._limits.idle_seconds,
-            logger=_HttpLog(__name__),
+            logger=self._http_log,
             access_log=None,  # pyright: ignore[reportArgumentType] - as its own runner passes it
             lingering_time=2.0,
             auto_decompress=False,

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -11,7 +11,7 @@ from hermes.api.desk import Limits
 log = logging.getLogger(__name__)
 
 KEEPALIVE = b": keepalive\n\n"
-FIRST = 0.2
+FIRST = 1.0
 """Seconds after which a client hears that it was heard, when there are no words yet."""
 MOST_WAITING = 16_000_000
 """Bytes that wait for a client who reads too slowly; who lags further behind is let go."""
@@ -51,15 +51,12 @@ class EventStream:
         self._written_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._attending: asyncio.Task[None] | None = None
-        self._gone: Callable[[], None] = _nobody_minds
 
     @property
     def opened(self) -> bool:
         return self.response.prepared
 
-    async def open(self, gone: Callable[[], None] | None = None) -> None:
-        """`gone` is called when there is nobody to write to any more."""
-        self._gone = gone or _nobody_minds
+    async def open(self) -> None:
         await self.response.prepare(self._request)
         # The head is put together; what it was made of need not be kept as long as a turn takes.
         self.response.headers.clear()
@@ -140,7 +137,9 @@ class EventStream:
     def _lose(self, error: Exception) -> None:
         log.info("a client of a stream is gone: %s", error or type(error).__name__)
         self._lost = True
-        self._gone()
+        # Who does not read is treated as who left: with the connection ends what was asked on it.
+        if self._transport is not None:
+            self._transport.abort()
 
     def _taken(self) -> bytes:
         if self._size > MOST_WAITING:
@@ -150,7 +149,3 @@ class EventStream:
         self._size = 0
         self._due = False
         return data
-
-
-def _nobody_minds() -> None:
-    """For a stream that nothing depends on."""

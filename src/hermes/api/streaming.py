@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-import anyio
 from aiohttp import web
 
 from hermes.api.entry import Ask, Entry, Slot
@@ -18,22 +17,21 @@ async def tell_turn(
     entry: Entry, stream: EventStream, app: App, ask: Ask, slot: Slot, hear: Emit
 ) -> ApiError | None:
     """What went wrong when words were out already; what kept it from beginning is raised."""
-    with anyio.CancelScope() as scope:
 
-        async def listen(event: Event) -> None:
-            if isinstance(event, RunStarted):
-                await stream.open(scope.cancel)
-            await hear(event)
-            await stream.flush()
+    async def listen(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            await stream.open()
+        await hear(event)
+        await stream.flush()
 
-        try:
-            await entry.enter(app, ask, listen, slot)
-        except (ApiError, HermesError) as error:
-            if not stream.opened:
-                raise
-            return error if isinstance(error, ApiError) else from_hermes(error)
-        finally:
-            stream.rest()
+    try:
+        await entry.enter(app, ask, listen, slot)
+    except (ApiError, HermesError) as error:
+        if not stream.opened:
+            raise
+        return error if isinstance(error, ApiError) else from_hermes(error)
+    finally:
+        stream.rest()
     return None
 
 

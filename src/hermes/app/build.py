@@ -12,7 +12,7 @@ from hermes.app.chats import ChatSettings
 from hermes.app.codex import Codex, CodexNear, open_codex
 from hermes.app.compressing import Means, compressing_of
 from hermes.app.context import Briefing
-from hermes.app.embedded import open_models
+from hermes.app.embedded import EngineRoom, open_models
 from hermes.app.later import Homecoming
 from hermes.app.learning import Learning
 from hermes.app.leave import approval_desk
@@ -186,8 +186,13 @@ class _Hands:
 
 
 @asynccontextmanager
-async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App]:
-    """Raises `ConfigError` when the home or its settings are wrong."""
+async def open_app(
+    home: Home, env: Env, choices: Choices, room: EngineRoom | None = None
+) -> AsyncGenerator[App]:
+    """`room` is for embedded models that several profiles of a process share.
+
+    Raises `ConfigError` when the home or its settings are wrong.
+    """
     ensure_home(home)
     env = env_of(home.dotenv, env)
     loaded = load_config(home, env)
@@ -201,7 +206,7 @@ async def open_app(home: Home, env: Env, choices: Choices) -> AsyncGenerator[App
         wanted = _flags(choices)
         door = stack.enter_context(Door())
         desk = ModelDesk(home, env, model_settings(loaded.config), blobs, clock, wanted)
-        await stack.enter_async_context(open_models(desk, env, door))
+        await stack.enter_async_context(open_models(desk, env, door, room))
         later = Homecoming(store)
         processes = await stack.enter_async_context(
             open_registry(

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TypeVar, cast
 
 from hermes.app.build import App
+from hermes.app.embedded import EngineRoom, open_engine_room
 from hermes.channels.catalog import MANIFESTS
 from hermes.config.schema import Config
 from hermes.config.sections.chats import Platform
@@ -21,9 +22,10 @@ SURFACES = frozenset({"api_server"})
 
 
 class Shared:
-    """What all channels of a process share, and who uses which credential."""
+    """What all profiles of a process share, and who uses which credential."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
+    def __init__(self, stack: AsyncExitStack, engine_room: EngineRoom) -> None:
+        self.engine_room = engine_room
         self._stack = stack
         self._made: dict[str, object] = {}
         self._users: dict[str, str] = {}
@@ -47,8 +49,8 @@ class Shared:
 
 @asynccontextmanager
 async def sharing() -> AsyncGenerator[Shared]:
-    async with AsyncExitStack() as stack:
-        yield Shared(stack)
+    async with open_engine_room() as room, AsyncExitStack() as stack:
+        yield Shared(stack, room)
 
 
 class Wanted:

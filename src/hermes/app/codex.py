@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ from hermes.session.runner import Planner
 if TYPE_CHECKING:
     from hermes.runtimes.codex.runtime import CodexParts
     from hermes.runtimes.codex.service import Command, ServiceParts
+    from hermes.tools.origins import Origins
+    from hermes.tools.terminal.foreign import Watched
 
 AUTO, CODEX = "auto", "codex_app_server"
 PROVIDERS = frozenset({"", "auto", "openai", "openai-codex"})
@@ -266,7 +269,21 @@ class Codex:
             clock=near.clock,
             blobs=near.blobs,
             counsel=near.counsel,
+            look=self._look,
         )
+
+    def _look(self, command: str, folder: str, began: float | None, others: str) -> "Watched":
+        """As our own commands are looked at."""
+        from hermes.tools.terminal.foreign import Watched  # noqa: PLC0415 - as above
+
+        return Watched(self._origins, command, folder, began, Path(others) if others else None)
+
+    @cached_property
+    def _origins(self) -> "Origins":
+        """It notes what it sees in the same file as our own tools."""
+        from hermes.tools.origins import Origins  # noqa: PLC0415 - as above
+
+        return Origins(self._near.clock, self._near.home.cache / "fetched")
 
 
 class _Model(Struct, frozen=True):

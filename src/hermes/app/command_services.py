@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from hermes.app.build import App
+from hermes.app.guides import ProjectGuides
 from hermes.app.lessons import KeptLessons
 from hermes.app.personalities import personalities
 from hermes.app.pictures import load_pictures
@@ -53,6 +54,7 @@ def command_services(
         window=ThisWindow(app),
         lessons=KeptLessons(app.home, app.env, app.learning),
         runtimes=app.codex,
+        guides=ProjectGuides(app.home, app.clock),
     )
 
 

@@ -43,9 +43,9 @@ async def propose_merges(app: App) -> None:
     from hermes.memory.doubles import find_doubles, propose_removal  # noqa: PLC0415 - once a week
 
     proposals = list(await app.learning.curator.propose_merges(ages_of(app.config).keep))
-    for double in (await find_doubles(app.learning.notebook))[:AT_ONCE]:
-        proposal = await propose_removal(app.learning.notebook, double)
-        proposals += [proposal] if proposal is not None else []
+    notebook = app.learning.notebook
+    doubles = (await find_doubles(notebook))[:AT_ONCE]
+    proposals += [await propose_removal(notebook, double) for double in doubles]
     for one in proposals:
         log.info("proposed: %s (%s)", one.summary, one.why)
 

@@ -1,12 +1,13 @@
-"""The models of a profile while it is open, and the process of the embedded one."""
+"""The models of a profile while it is open, and where the embedded ones of a process run."""
 
 import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio.abc import TaskGroup
 
 from hermes.app.models import ModelDesk
 from hermes.config.env import Env
@@ -17,11 +18,14 @@ from hermes.sandbox.door import Door, Start
 
 if TYPE_CHECKING:
     from hermes.models.embedded.catalogue import Weights
-    from hermes.models.embedded.engine import Command, Engine, Launch
+    from hermes.models.embedded.engine import Command, Launch
+    from hermes.models.embedded.engines import Engines
     from hermes.models.embedded.fetching import Tell
     from hermes.models.embedded.place import Place
 
 ALSO = ("LD_LIBRARY_PATH",)
+LEAVING = 5.0
+"""Seconds for processes that nobody needs any more to be gone."""
 PIP = ("PIP_", "SSL_", "REQUESTS_")
 """How this machine reaches its packages is told in variables, too."""
 
@@ -70,8 +74,12 @@ async def fetched(weights: "Weights", place: "Place", env: Env, tell: "Tell") ->
     Raises `ConfigError` when there is no room, `Unreachable` when no source gives it.
     """
     from hermes.models.embedded.fetching import Means, fetch  # noqa: PLC0415 - once in a lifetime
-    from hermes.models.embedded.installing import install_engine  # noqa: PLC0415 - as above
+    from hermes.models.embedded.installing import (  # noqa: PLC0415 - as above
+        check_all_room,
+        install_engine,
+    )
 
+    check_all_room(weights, place)
     with Door() as door:
         means = Means(
             launch=launcher(door, "pip"),
@@ -83,28 +91,65 @@ async def fetched(weights: "Weights", place: "Place", env: Env, tell: "Tell") ->
         await fetch(weights, place, means, tell)
 
 
-@asynccontextmanager
-async def open_models(desk: ModelDesk, env: Env, door: Door) -> AsyncGenerator[None]:
-    """For as long as the profile is open: its connections, and the one engine it may need.
+class EngineRoom:
+    """Where the embedded models of a process run, for all of its profiles together.
 
-    Nothing of the engine is loaded before a model asks for it.
+    Nothing of an engine is loaded before a model asks for it.
     """
-    async with beside() as group:
-        made: list[Engine] = []
 
-        def engine() -> "Engine":
-            if not made:
-                from hermes.models.embedded.engine import Engine, EngineParts  # noqa: PLC0415
+    def __init__(self, door: Door, group: TaskGroup) -> None:
+        self._door = door
+        self._group = group
+        self._engines: Engines | None = None
+        self._users = 0
 
-                parts = EngineParts(
-                    launch=launcher(door, "the embedded model"),
-                    env=engine_env(env),
-                    threads=threads(),
-                )
-                made.append(Engine(parts, group))
-            return made[0]
+    def engines(self, env: Mapping[str, str]) -> "Engines":
+        if self._engines is None:
+            from hermes.models.embedded.engine import EngineParts  # noqa: PLC0415 - few need it
+            from hermes.models.embedded.engines import Engines  # noqa: PLC0415 - as above
 
-        desk.embeds(engine)
+            parts = EngineParts(
+                launch=launcher(self._door, "the embedded model"),
+                env=engine_env(env),
+                threads=threads(),
+            )
+            self._engines = Engines(parts, self._group)
+        return self._engines
+
+    @asynccontextmanager
+    async def used(self) -> AsyncGenerator[None]:
+        """By a profile while it is open; the last one to leave takes the processes along."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users and self._engines is not None:
+                # Whoever owns the room ends what does not go by itself.
+                with anyio.move_on_after(LEAVING, shield=True):
+                    await self._engines.let_go()
+
+
+@asynccontextmanager
+async def open_engine_room() -> AsyncGenerator[EngineRoom]:
+    """For a process of several profiles; whatever was started ends with the block."""
+    with Door() as door:
+        async with beside() as group:
+            yield EngineRoom(door, group)
+
+
+@asynccontextmanager
+async def open_models(
+    desk: ModelDesk, env: Env, door: Door, room: EngineRoom | None
+) -> AsyncGenerator[None]:
+    """For as long as the profile is open: its connections, and the engines it may need.
+
+    A process of one profile has no `room`: its engines begin and end with the profile.
+    """
+    async with AsyncExitStack() as stack:
+        here = room or EngineRoom(door, await stack.enter_async_context(beside()))
+        await stack.enter_async_context(here.used())
+        desk.embeds(lambda: here.engines(env))
         try:
             yield
         finally:

@@ -70,8 +70,13 @@ class KeptLessons:
             return in_full((await self._learning.ledger.get(name)).change)
 
     async def undo(self, name: str) -> str:
-        undone = await self._learning.ledger.undo(name)
-        return f"{undone.summary} ({short(undone.id)})"
+        try:
+            undone = await self._learning.notebook.undo(name)
+        except Full as error:
+            raise UsageError(
+                f"It cannot be put back: {error}.", hint="/memory shows all."
+            ) from error
+        return f"Done: {undone.summary}. /changes undo {short(undone.id)} takes that back, too."
 
     def asks(self) -> bool:
         return self._learning.asks_for_memory
@@ -85,6 +90,14 @@ class KeptLessons:
 
     async def skills(self) -> Sequence[SkillLine]:
         return await run_sync(self._skills)
+
+    async def bundles(self) -> Sequence[SkillLine]:
+        from hermes.skills.bundles import bundles  # noqa: PLC0415 - few people have any
+
+        return [
+            SkillLine(name=one.name, description=one.description, marks=one.skills)
+            for one in await run_sync(bundles, self._home.path)
+        ]
 
     async def skill(self, name: str) -> str:
         return await run_sync(self._skill, name)

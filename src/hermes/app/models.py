@@ -24,7 +24,7 @@ from hermes.schema.errors import ConfigError
 from hermes.schema.sessions import Session
 
 if TYPE_CHECKING:
-    from hermes.models.embedded.engine import Engine
+    from hermes.models.embedded.model import Line
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class ModelDesk:
         self._home = home
         self._env = env
         self._settings = with_weights(settings, home)
-        self._engine: Callable[[], Engine] | None = None
+        self._engine: Callable[[], Line] | None = None
         self._blobs = blobs
         self._clock = clock
         self._given = given
@@ -66,7 +66,7 @@ class ModelDesk:
         self._lost: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(home.auth, clock)
 
-    def embeds(self, engine: Callable[[], "Engine"]) -> None:
+    def embeds(self, engine: Callable[[], "Line"]) -> None:
         """What runs the models that need no server; without it they can only be chosen."""
         self._engine = engine
 

@@ -28,6 +28,7 @@ from hermes.ports.tool import Restores, Tool
 from hermes.schema.messages import Message
 from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
+from hermes.schema.tools import ToolSpec
 from hermes.session.spending import Purse
 from hermes.tools.toolsets import tools_of
 
@@ -98,9 +99,7 @@ class StandardPlanner:
         offer = self._offered(scope)
         for tool in offer.restoring:
             tool.restore(session.id, history)
-        tools, unlisted = offer.told(self._toolbox, model.window)
-        if few := self._desk.profile_of(model).tools:
-            tools, unlisted = {name: tools[name] for name in few if name in tools}, ()
+        tools, unlisted = self._told(offer, model)
         purse = self._settings.purse
         fresh = partial(self.prompt, session, scope, model, tools)
         # The session's own prompt again, byte for byte, as long as its model stays.
@@ -120,6 +119,17 @@ class StandardPlanner:
             counsel=self._counsel,
             unlisted=unlisted,
         )
+
+    def listed(self, scope: Scope, model: Named) -> list[ToolSpec]:
+        """The tools that a request there tells of."""
+        tools, unlisted = self._told(self._offered(scope), model)
+        return [tool.spec for name, tool in tools.items() if name not in unlisted]
+
+    def _told(self, offer: "_Offer", model: Named) -> tuple[Mapping[str, Tool], Collection[str]]:
+        tools, unlisted = offer.told(self._toolbox, model.window)
+        if few := self._desk.profile_of(model).tools:
+            tools, unlisted = {name: tools[name] for name in few if name in tools}, ()
+        return tools, unlisted
 
     def offered(self, scope: Scope) -> Mapping[str, Tool]:
         """The tools for who asks there."""
@@ -258,7 +268,8 @@ def _read(path: Path) -> str:
         return ""
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be read: {error.strerror}.", hint="Make it a file, or take it away."
+            f"{path} cannot be read: {error.strerror}.",
+            hint=f"Make it a file that you may read, or move it away: mv {path} {path}.old",
         ) from error
 
 

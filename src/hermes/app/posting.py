@@ -68,11 +68,10 @@ class Outgoing:
             iter(homes.values()), None
         )
 
-    async def carry(self, key: str, address: Address, text: str) -> None:
-        """Into the outbox, once for the same key."""
-        await self._store.commit(
-            post_reply(key, Reply(address=address, text=text, at=self._clock.now()))
-        )
+    async def carry(self, question: str, address: Address, text: str) -> None:
+        """Into the outbox, once for the same question."""
+        reply = Reply(address=address, text=text, at=self._clock.now(), question=question)
+        await self._store.commit(post_reply(f"{question}:carried", reply))
         self._announce(address)
 
     def _goal(self, scope: Scope, target: str) -> tuple[Destinations, set[Address]]:

@@ -67,9 +67,15 @@ class SandboxParts(Struct, frozen=True):
 class Sandboxes:
     """The sandboxes of one profile, each made once; `bubblewrap` is another one than is found."""
 
-    def __init__(self, parts: SandboxParts, bubblewrap: str | None = None) -> None:
+    def __init__(
+        self,
+        parts: SandboxParts,
+        bubblewrap: str | None = None,
+        landlock: Callable[[], int] | None = None,
+    ) -> None:
         self._parts = parts
         self._bubblewrap = bubblewrap
+        self._landlock = landlock
         self._made: dict[str, Sandbox] = {}
         self._walls: Walls | None = None
 
@@ -154,9 +160,15 @@ class Sandboxes:
             # The first command pays for these.
             from hermes.sandbox.bubblewrap import find_bubblewrap  # noqa: PLC0415
             from hermes.sandbox.choice import Walls  # noqa: PLC0415
+            from hermes.sandbox.landlock import landlock_version  # noqa: PLC0415
 
             found = self._bubblewrap or find_bubblewrap(self._parts.env.get("PATH", ""))
-            self._walls = Walls(self._parts.door, lambda: view_of(self._parts), found)
+            self._walls = Walls(
+                self._parts.door,
+                lambda: view_of(self._parts),
+                found,
+                landlock=self._landlock or landlock_version,
+            )
         return self._walls
 
     async def _tidy(self) -> None:

@@ -263,5 +263,6 @@ def _unkept_promises(config: Config, platform: str) -> list[str]:
     """Settings that ask for what this version does not have must not pass in silence."""
     warnings: list[str] = []
     if why := refusal(backend_on(config.terminal, platform)):
-        warnings.append(f"the terminal tool is left out: {why}")
+        mend = "hermes config set terminal.backend auto"
+        warnings.append(f"the terminal tool is left out: {why}. To have it: {mend}")
     return warnings

@@ -12,14 +12,12 @@ from hermes.agent.compression.view import Record
 from hermes.agent.prompt import portions
 from hermes.app.build import App
 from hermes.commands.services import Filling
-from hermes.gateway.roles import offered
 from hermes.ports.store import Fence
 from hermes.schema.errors import UsageError
-from hermes.schema.scope import Role
+from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
 from hermes.session.compressing import Pressed, Wish
 from hermes.session.pins import Pins
-from hermes.tools.toolsets import tools_of
 
 _CHARACTERS = 4
 
@@ -41,9 +39,15 @@ class ThisWindow:
         if compressing is not None:
             record, limits = await compressing.record(session), compressing.limits
             messages = await compressing.seen(session, messages)
-        told = app.models.told(session, app.toolbox.on(session.source))
-        tools = [tool.spec for tool in told.values()]
-        specs = offered(app.chats.powers(session.source, role), tools, tools_of)
+        scope = Scope(
+            profile=app.home.profile,
+            session=session.id,
+            run="",
+            workspace=session.cwd,
+            source=session.source,
+            role=role,
+        )
+        specs = app.planner.listed(scope, model)
         prompt = portions(session.system)
         parts = {name: size // _CHARACTERS for name, size in prompt.items()}
         parts |= {"tools": tokens_of_tools(specs), "history": tokens_in(messages)}

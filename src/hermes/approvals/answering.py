@@ -28,8 +28,8 @@ class Carrier(Protocol):
         """The owner's own chat; None when there is none. Looks at the settings on disk."""
         ...
 
-    async def carry(self, key: str, address: Address, text: str) -> None:
-        """Once for the same key, also over a restart."""
+    async def carry(self, question: str, address: Address, text: str) -> None:
+        """Once for the question of that id, also over a restart."""
         ...
 
 

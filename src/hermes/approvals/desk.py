@@ -282,9 +282,20 @@ class ApprovalDesk:
         """Whether a request of that name waits there."""
         return any(is_named(one.question, name) for one in await self._approvals(who))
 
-    async def takes(self, who: Answerer, words: str) -> bool:
-        """Whether `reply` would take the words for an answer."""
-        return bool(words.strip()) and bool(await self._meant(who, words))
+    async def takes(self, who: Answerer, words: str, *, question: str = "") -> bool:
+        """Whether `reply` would take the words for an answer.
+
+        Said to a `question` that is over, yes and no are told so; other words are news.
+        """
+        if not words.strip():
+            return False
+        row = await self._rows.asked(question) if question else None
+        if row is None:
+            return bool(await self._meant(who, words))
+        approval = row.question.kind is Asking.APPROVAL
+        if any(one.question.id == question for one in await self.pending(who)):
+            return approval or row.question.asked == who.principal
+        return approval and choice_for(row.question, words) is not None
 
     async def grants(self) -> Sequence[Grant]:
         return await self._rows.grants()

@@ -83,7 +83,7 @@ class Carrying:
         if question.elsewhere and self._carrier is not None and asked.address is not None:
             left = (question.until - self._clock.now()).total_seconds()
             text = wording.as_post(question, left, carried=True)
-            await self._carrier.carry(f"{question.id}:carried", asked.address, text)
+            await self._carrier.carry(question.id, asked.address, text)
 
 
 def _full(waiting: Sequence[Asked], asked: Asked) -> str:

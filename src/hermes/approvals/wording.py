@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, Asked
 from hermes.kit.plain import visible, visible_line
 from hermes.ports.counsel import Ruling, Wish
-from hermes.schema.questions import Asking, Choice, Question
+from hermes.schema.questions import HERE, Asking, Choice, Question
 from hermes.schema.scope import OWNER, Scope, platform_of
 
 MOST_SHOWN = 8_000
@@ -96,7 +96,7 @@ def unclear(question: Question, words: str) -> str:
 
 def origin_of(scope: Scope) -> str:
     if scope.principal == OWNER and scope.source == "cli" and scope.address is None:
-        return "you, in the terminal"
+        return HERE
     who = scope.asker.name or scope.asker.user or scope.principal
     where = platform_of(scope.address.channel) if scope.address else scope.source
     named = [visible_line(one, MOST_NAME) for one in (who, where, scope.asker.chat_name)]
@@ -167,7 +167,7 @@ def as_post(question: Question, seconds: float, *, carried: bool = False) -> str
     if carried:
         how = (
             f"{ways}, or yes{name} or no{name}, within {_span(seconds)}. Somebody else asks for "
-            "it, so nothing counts without the id."
+            "it, so nothing counts without the id, or as a reply to this message."
         )
     return "\n".join([visible(question.text), ticks, shown, ticks, *more, how])
 

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 from msgspec import Raw, structs
 
-from hermes.changes.change import Author, Change, Entry, Proposal, State
+from hermes.changes.change import Author, Change, Edit, Entry, Proposal, State
 from hermes.changes.files import Drifted, carry_out
 from hermes.kit.clock import Clock
 from hermes.kit.errors import UsageError
@@ -25,6 +25,8 @@ T = TypeVar("T")
 _CHANGE = "change"
 _PROPOSAL = "proposal"
 _WAITING = "waiting"
+_REJECTED = "rejected"
+_EVERY = 1_000_000
 MOST_WAITING = 200
 
 
@@ -64,28 +66,48 @@ class Ledger:
         """By its id, or by an end of it that is unique. Raises `NotFound`."""
         return _one_of(await self.log(limit=1000), name, lambda entry: entry.change.id)
 
-    async def undo(self, name: str, by: Author = Author.PERSON) -> Change:
+    async def undo(self, name: str, edits: Sequence[Edit] | None = None) -> Change:
         """Put every file back as it was, byte for byte. Raises `Drifted` if one has changed since.
 
-        The undoing is a change of its own, so it can be undone as well.
+        `edits` are what to do instead. The undoing is a change of its own, so it can be undone
+        as well.
         """
         entry = await self.get(name)
         done = entry.change
         if entry.state is not State.APPLIED:
-            raise UsageError(f"The change {done.id} is {entry.state}, so there is nothing to undo.")
+            raise UsageError(f"The change {name} is {entry.state}, so there is nothing to undo.")
+        if edits is None:
+            edits = [structs.replace(e, before=e.after, after=e.before) for e in done.edits]
         reverse = structs.replace(
             done,
             id=new_id("chg"),
             at=self._clock.now(),
-            by=by,
+            by=Author.PERSON,
             summary=f"undo: {done.summary}",
             why=f"undo of {done.id}",
-            edits=tuple(structs.replace(e, before=e.after, after=e.before) for e in done.edits),
+            edits=tuple(edits),
         )
         with anyio.CancelScope(shield=True):
-            await self.apply(reverse)
+            try:
+                await self.apply(reverse)
+            except Drifted as error:
+                hint = await self._what_came_later(done) or error.hint
+                raise Drifted(str(error), hint=hint) from error
             await self._put(done, State.UNDONE, was=State.APPLIED)
         return reverse
+
+    async def _what_came_later(self, done: Change) -> str:
+        from hermes.changes.differences import short  # noqa: PLC0415 - it can compare texts
+
+        paths = {edit.path for edit in done.edits}
+        entries = await self.log(limit=1000)
+        place = next(n for n, entry in enumerate(entries) if entry.change.id == done.id)
+        later = [
+            short(entry.change.id)
+            for entry in reversed(entries[place + 1 :])
+            if entry.state is State.APPLIED and paths & {edit.path for edit in entry.change.edits}
+        ]
+        return f"Undo first what came later, in this order: {', '.join(later)}." if later else ""
 
     async def forget(self, before: datetime) -> int:
         """Drop changes and decided proposals from before that; they cannot be undone any more."""
@@ -115,11 +137,24 @@ class Ledger:
         proposals = [msgspec.json.decode(one.body, type=Proposal) for one in found]
         return [one for one in proposals if kind in {None, one.kind}]
 
-    async def was_proposed(self, kind: str, name: str, summary: str) -> bool:
-        """Whether the same waits, or was decided about within the time that is remembered."""
-        found = await self._store.matters.find(_PROPOSAL)
+    async def proposed_before(self, kind: str, by: Author) -> Sequence[Proposal]:
+        """What waits, and what was decided about, of all that is still remembered."""
+        found = await self._store.matters.find(_PROPOSAL, limit=_EVERY)
         proposals = (msgspec.json.decode(one.body, type=Proposal) for one in found)
-        return any((one.kind, one.name, one.summary) == (kind, name, summary) for one in proposals)
+        return [one for one in proposals if (one.kind, one.by) == (kind, by)]
+
+    async def refusals(self, kind: str) -> tuple[Sequence[Change], Sequence[Proposal]]:
+        """What the agent did that was undone, and what it proposed that was rejected."""
+        entries = await self.log(kind, limit=1000)
+        undone = [one.change for one in entries if one.state is State.UNDONE]
+        found = await self._store.matters.find(_PROPOSAL, limit=_EVERY)
+        decoded = (
+            msgspec.json.decode(one.body, type=Proposal) for one in found if one.state == _REJECTED
+        )
+        return (
+            [change for change in undone if change.by is not Author.PERSON],
+            [proposal for proposal in decoded if proposal.kind == kind],
+        )
 
     async def proposal(self, name: str) -> Proposal:
         """One that waits. Raises `NotFound`."""
@@ -130,7 +165,7 @@ class Ledger:
         found = await self._store.matters.get(_PROPOSAL, proposal.id)
         if found is None:
             raise NotFound(f"There is no proposal {proposal.id}.")
-        state = "accepted" if accepted else "rejected"
+        state = "accepted" if accepted else _REJECTED
         after = structs.replace(found, state=state, open=False, at=self._clock.now())
         await self._store.commit(PutMatter(after, was=_WAITING))
 
@@ -171,4 +206,7 @@ def _one_of(things: Sequence[T], name: str, id_of: Callable[[T], str]) -> T:
         return found[0]
     if found:
         raise NotFound(f"{len(found)} changes end in {name!r}.", hint="Give more of the id.")
-    raise NotFound(f"There is no change {name!r} here.")
+    raise NotFound(
+        f"There is no change {name!r} here.",
+        hint="Its id is the first word of its line in the log.",
+    )

@@ -6,6 +6,8 @@ from hermes.changes.change import Author, Origin
 from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
 
+WAITS = "Not done yet: it waits for you in /changes."
+"""What the person is told of a change that is theirs to decide."""
 REVIEW = "review"
 """The source of the sessions in which the agent looks back."""
 

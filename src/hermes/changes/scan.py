@@ -33,12 +33,16 @@ _RULES = {
 }
 _FLAGS = re.IGNORECASE | re.DOTALL | re.VERBOSE | re.MULTILINE
 _FOUND = tuple((why, re.compile(rule, _FLAGS)) for why, rule in _RULES.items())
-_INVISIBLE = frozenset("\u200b\u200e\u200f\u2060\ufeff\u00ad\u180e")
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters
+    "\u200b\u200e\u200f\u2060\ufeff\u00ad\u180e"  # what takes no room
+    "\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"  # other directions of writing, tags
+)
 
 
 def suspicion(text: str) -> str:
     """What is wrong with it, as the rest of "it …"; empty when nothing is."""
-    if any(mark in _INVISIBLE or _is_hidden(mark) for mark in text):
+    if _HIDDEN.search(text):
         return "contains invisible characters"
     plain = unicodedata.normalize("NFKC", text)
     return next((why for why, rule in _FOUND if rule.search(plain)), "")
@@ -52,11 +56,3 @@ def checked(text: str) -> str:
         f"[BLOCKED: this paragraph {why}]" if (why := suspicion(part)) else part
         for part in text.split("\n\n")
     )
-
-
-def _is_hidden(mark: str) -> bool:
-    """Marks that turn the direction of writing, tags, and control characters."""
-    code = ord(mark)
-    if code < ord(" ") or 0x7F <= code <= 0x9F:
-        return mark not in "\n\t\r"
-    return 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or 0xE0000 <= code <= 0xE007F

@@ -2,7 +2,7 @@
 
 import asyncio
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from errno import EIO
 from threading import Lock
@@ -28,6 +28,9 @@ _LISTED = 200
 _FOUND = 30
 _KEPT = 400
 """Lines of what was said that are left in the terminal afterwards."""
+_TURNS = 5
+_ROWS = 100
+"""How many turns and messages of before somebody who comes back sees as they were."""
 
 
 Find: TypeAlias = Callable[[], AbstractContextManager[local.Partner]]
@@ -95,10 +98,12 @@ class AtTerminal:
         self._open = ExitStack()
         self._opening = Lock()
         self._found: local.Partner | None = None
+        self._commands: Mapping[str, str] = {}
 
     def open(self) -> None:
         with self._opening:
             self._found = self._open.enter_context(self._find())
+            self._commands = _explained(self._found.greeting.commands)
 
     def close(self) -> None:
         """Whoever leaves at once may have to wait for what is being opened."""
@@ -122,10 +127,9 @@ class AtTerminal:
             folder=greeting.folder,
             notes=greeting.notes,
             warnings=greeting.warnings,
-            commands=greeting.commands,
+            commands=self._commands,
             trouble=flat(trouble.message) if trouble else "",
             hint=trouble.hint if trouble else "",
-            recap=greeting.recap,
         )
 
     @property
@@ -147,8 +151,12 @@ class AtTerminal:
         return self._partner.news()
 
     def command(self, line: str) -> tui.Done:
+        session = self._partner.state.session
         reply = self._partner.command(line)
         match reply:
+            case local.Told(text=text) if _resumes(line) and session != self.now.session:
+                # All that follows is a recap, and the screen shows more than that.
+                return tui.Back(text.partition("\n")[0])
             case local.Told(text=text, clear=clear, clip=clip):
                 return tui.Shown(text, clear, clip)
             case local.Ask(parts=parts, told=told):
@@ -159,6 +167,24 @@ class AtTerminal:
                 return tui.Words()
             case _:
                 assert_never(reply)
+
+    def before(self) -> tui.Before:
+        return asyncio.run(self._before(self._partner.state.session))
+
+    async def _before(self, session: str) -> tui.Before:
+        from hermes.app.archive import open_archive
+        from hermes.session.endings import noted_ends
+        from hermes.session.recap import cut_short, is_question
+
+        async with open_archive(self._context.home(), SystemClock()) as store:
+            rows = await store.seen_by(OWNER).messages(session)
+            going_on = await store.leases.held(session)
+            ends = await noted_ends(store, session)
+        asked = [place for place, row in enumerate(rows) if is_question(row)]
+        begin = max(asked[-_TURNS:][0] if asked else 0, len(rows) - _ROWS)
+        return tui.Before(
+            rows=tuple(rows[begin:]), cut=cut_short(rows, going_on=going_on, ends=ends), more=begin
+        )
 
     def cost(self, ended: RunEnded) -> float | None:
         return self._partner.report(ended).estimated_cost_usd
@@ -205,6 +231,22 @@ class AtTerminal:
             if offer.trouble:
                 found.append(tui.Offered(provider=provider, trouble=offer.trouble))
         return found
+
+
+def _resumes(line: str) -> bool:
+    return line.split(maxsplit=1)[0].lower() == "/resume"
+
+
+def _explained(names: Sequence[str]) -> Mapping[str, str]:
+    """What each command is for; other names of one come last."""
+    from hermes.commands.registry import standard_commands
+
+    known = standard_commands().commands
+    own = {one.name: one.summary for one in known}
+    other = {name: f"the same as /{one.name}" for one in known for name in one.aliases}
+    explained = own | other
+    order = sorted(names, key=lambda name: (name in other, name))
+    return {name: explained.get(name, "") for name in order}
 
 
 def _fits(digest: Digest, words: str) -> bool:

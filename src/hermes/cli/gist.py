@@ -9,7 +9,7 @@ from hermes.schema.messages import Result, ToolCall, text_of
 DIFF_LINES = 40
 FIRST_LINES = 4
 LAST_LINES = 6
-_TELLING = ("command", "path", "pattern", "query", "url", "goal", "name")
+_TELLING = ("command", "path", "pattern", "query", "url", "goal", "name", "content")
 _LONG = 400
 
 

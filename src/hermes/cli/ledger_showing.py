@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
-from hermes.changes.change import Proposal
+from hermes.changes.change import Change, Proposal
 from hermes.changes.differences import in_full, one_line, proposed_in_full, short
 from hermes.changes.ledger import Ledger
 from hermes.kit.errors import UsageError
@@ -20,6 +20,7 @@ class Book(Struct, frozen=True):
     args: Namespace
     say: Callable[[str], None]
     accept: Callable[[Proposal], Awaitable[str]]
+    undo: Callable[[str], Awaitable[Change]]
 
     async def act(self) -> int | None:
         """The exit code; None when the action is not one of these."""
@@ -48,7 +49,7 @@ class Book(Struct, frozen=True):
         self.say(in_full((await self.ledger.get(self.args.change)).change))
 
     async def _undo(self) -> None:
-        undone = await self.ledger.undo(self.args.change)
+        undone = await self.undo(self.args.change)
         self.say(f"{undone.summary}  ({short(undone.id)})")
 
     async def _pending(self) -> None:

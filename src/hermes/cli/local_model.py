@@ -14,7 +14,7 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.models.embedded.catalogue import Weights, catalogue
 from hermes.models.embedded.fetching import Progress, in_megabytes
-from hermes.models.embedded.installing import ENGINE_SIZE
+from hermes.models.embedded.installing import ENGINE_SIZE, check_all_room
 from hermes.models.embedded.place import Place, free_memory, place_under
 from hermes.models.embedded.target import chosen_weights
 from hermes.schema.errors import UsageError
@@ -76,12 +76,14 @@ def offer_local_model(context: CliContext, home: Home, env: Env, person: Person,
     for line in about(weights, place):
         context.stderr.write(f"{line}\n")
     context.stderr.flush()
+    check_all_room(weights, place)
     if person.asks and person.line("Fetch it now, yes or no", "yes").lower() not in {"y", "yes"}:
         raise UsageError("Nothing was fetched, and nothing was changed.", hint="hermes setup")
     try:
         anyio.run(fetched, weights, place, env, bar(context.stderr))
     except KeyboardInterrupt:
-        again = as_typed("hermes setup --local", context.profile)
+        chosen = f" --model {name}" if name else ""
+        again = as_typed(f"hermes setup --local{chosen}", context.profile)
         context.stderr.write(f"\nStopped. It goes on where it stopped with: {again}\n")
         raise
     return weights.name

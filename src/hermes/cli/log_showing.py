@@ -38,6 +38,8 @@ def show_logs(args: Namespace, context: CliContext) -> int:
         elif opened.files:
             opened.files[-1].seek(0, os.SEEK_END)
         if not args.follow:
+            if place is None and args.number:
+                context.stderr.write(f"Nothing in {path} is of that kind.\n")
             return 0
         follower = Follower(path, opened.newest(), each_line=each_line)
     finally:

@@ -23,6 +23,7 @@ VERBS = {
     "sessions": "List, search, show, export and tidy past sessions.",
     "memory": "See what the agent remembers, and undo what it should not.",
     "skills": "See, install and undo what the agent knows how to do.",
+    "bundles": "Put several skills under one name, to be followed together.",
     "tools": "Choose which tools the agent is offered, and where.",
     "model": "Show which models can be reached, and choose one.",
     "auth": "Keep keys and logins for model providers, several where you like.",

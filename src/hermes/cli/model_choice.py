@@ -22,9 +22,11 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.text import did_you_mean, one_line
 from hermes.models.address import shown_url
 from hermes.models.discover import list_models
+from hermes.models.embedded.catalogue import catalogue
 from hermes.models.embedded.fetching import in_megabytes
 from hermes.models.pool import KeyPool
 from hermes.models.providers import EMBEDDED
+from hermes.models.resolve import NothingConfigured
 from hermes.models.settings import Flags
 from hermes.ports.model import Model
 from hermes.schema.errors import ConfigError, HermesError, ModelError, UsageError
@@ -43,7 +45,7 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     try:
         if args.name:
             ensure_home(home)
-            chosen = await desk.choose(args.name, args.provider)
+            chosen = await _chosen(args, desk)
             _check_here(home, chosen)
             await desk.keep(chosen)
             context.stdout.write(f"Using {flat(desk.current())} from now on.\n")
@@ -65,6 +67,16 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     _print(args, context, env, desk.current(), offers)
     _print_fetchable(context, [one for one in fetching if not one.here])
     return 0
+
+
+async def _chosen(args: Namespace, desk: ModelDesk) -> Model:
+    """Where nothing is set up yet, a name of our own list can only mean that."""
+    try:
+        return await desk.choose(args.name, args.provider)
+    except NothingConfigured:
+        if args.name not in {one.name for one in catalogue()}:
+            raise
+        return await desk.choose(args.name, EMBEDDED)
 
 
 def _check_here(home: Home, chosen: Model) -> None:

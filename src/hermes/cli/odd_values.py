@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from hermes.app.model_settings import model_settings
+from hermes.app.sandboxes import BACKENDS, refusal
 from hermes.config.dotenv import read_text
 from hermes.config.home import Home
 from hermes.config.load import Loaded, check_config, load_config
@@ -15,6 +16,7 @@ from hermes.schema.errors import ConfigError
 
 SKINS = ("default", "dark", "light")
 PROVIDER: KeyPath = ("model", "provider")
+BACKEND: KeyPath = ("terminal", "backend")
 _SKIN: KeyPath = ("display", "skin")
 
 
@@ -30,7 +32,7 @@ def odd_values(home: Home, env: Mapping[str, str]) -> list[Problem]:
         loaded = load_config(home, env)
     except ConfigError:
         return []
-    findings = [*_provider(loaded), *_skin(loaded)]
+    findings = [*_provider(loaded), *_skin(loaded), *_sandbox(loaded)]
     return _placed(findings, home) if findings else []
 
 
@@ -50,8 +52,15 @@ def _skin(loaded: Loaded) -> Iterator[Finding]:
         yield _warning(_SKIN, f"there is no skin {name!r}", name, SKINS)
 
 
+def _sandbox(loaded: Loaded) -> Iterator[Finding]:
+    name = _said(loaded, BACKEND)
+    if name and refusal(name):
+        yield _warning(BACKEND, f"there is no sandbox {name!r}", name, BACKENDS)
+
+
 def _warning(path: KeyPath, what: str, name: str, known: list[str] | tuple[str, ...]) -> Finding:
-    hint = f"{did_you_mean(name, known)} There are: {', '.join(known)}.".strip()
+    change = f"To change it: hermes config set {'.'.join(map(str, path))} NAME"
+    hint = f"{did_you_mean(name, known)} There are: {', '.join(known)}. {change}".strip()
     return Finding(severity=Severity.WARNING, path=path, message=what, hint=hint)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from hermes.changes.change import Proposal
+from hermes.changes.change import Change, Proposal
 from hermes.changes.differences import short
 from hermes.changes.ledger import Ledger
 from hermes.cli.context import CliContext
@@ -40,7 +40,8 @@ async def _perform(args: Namespace, context: CliContext) -> int:
         limits = Limits(settings.memory_char_limit, settings.user_char_limit)
         notebook = Notebook(home.path, ledger, limits, clock)
         await ledger.settle()
-        done = await Book(ledger, KIND, args, say, _accepting(notebook)).act()
+        book = Book(ledger, KIND, args, say, _accepting(notebook), _undoing(notebook))
+        done = await book.act()
         if done is not None:
             return done
         action = _curate if args.action == "curate" else _show
@@ -62,9 +63,11 @@ async def _curate(notebook: Notebook, args: Namespace, say: Callable[[str], None
         why = f"says nearly the same as “{one_line(double.keep, 60)}”"
         if args.dry_run:
             say(f"{what} {why}")
-        elif (proposal := await propose_removal(notebook, double)) is not None:
+        else:
+            proposal = await propose_removal(notebook, double)
             say(f"proposed: remove {what}, which {why}  ({short(proposal.id)})")
-    say("`hermes memory pending` shows proposals." if found else "No two entries say the same.")
+    none = "No two entries say the same, besides what was proposed before."
+    say("`hermes memory pending` shows proposals." if found else none)
     return 0
 
 
@@ -77,3 +80,13 @@ def _accepting(notebook: Notebook) -> Callable[[Proposal], Awaitable[str]]:
         return f"remembered: {proposal.summary}  ({sheet.usage})"
 
     return accept
+
+
+def _undoing(notebook: Notebook) -> Callable[[str], Awaitable[Change]]:
+    async def undo(name: str) -> Change:
+        try:
+            return await notebook.undo(name)
+        except Full as error:
+            raise UsageError(f"It cannot be put back: {error}.") from error
+
+    return undo

@@ -71,12 +71,21 @@ def set_up(args: Namespace, context: CliContext) -> int:
     settings = model_settings(load_config(home, env).config)
     pooled = KeyPool(home.auth, SystemClock()).under(settings)
     desk = _Desk(args, home, env, pooled, Person(context, asks=not args.yes))
+    _tell_of_now(desk, context)
     chosen = _chosen(desk, context)
     while chosen is None:
         chosen = _chosen(desk, context)
     keep(home, env, chosen)
     _tell(context, home, chosen)
     return 0
+
+
+def _tell_of_now(desk: _Desk, context: CliContext) -> None:
+    """Whoever runs it again begins where they are."""
+    settings = desk.settings
+    if desk.person.asks and settings.default:
+        name = "/".join(filter(None, (settings.provider, settings.default)))
+        context.stdout.write(f"Now it is {flat(name)}; Ctrl+C leaves it at that.\n")
 
 
 def _chosen(desk: _Desk, context: CliContext) -> Chosen | None:
@@ -230,7 +239,7 @@ def _accepted_unseen(desk: _Desk, error: ModelError) -> None:
     """A provider that cannot be reached just now may still be the right one."""
     said = f"{str(error)[:1].upper()}{str(error)[1:]}".rstrip(".")
     if desk.args.yes or (desk.person.asks and desk.person.agrees(f"{said}. Keep it all the same?")):
-        desk.person.says(f"It could not be tried: {error}")
+        desk.person.says(f"It could not be tried: {said}. Once it should work: hermes doctor")
         return
     hint = f"{error.hint} Nothing was changed; --yes keeps it all the same.".strip()
     trouble = type(error)(str(error), hint=hint)
@@ -280,7 +289,7 @@ async def _models(desk: _Desk, chosen: Chosen) -> Mapping[str, int | None]:
     except TimeoutError as error:
         raise Unreachable(
             f"{provider.title} did not answer within {PATIENCE:.0f} seconds.",
-            hint="Check the network and the address.",
+            hint="Check the network and the address, then: hermes setup",
         ) from error
     except BadRequest:
         return {}

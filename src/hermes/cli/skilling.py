@@ -90,7 +90,7 @@ async def _perform(args: Namespace, context: CliContext) -> int:
             await accept(editor, proposal)
             return f"done: {proposal.summary}"
 
-        done = await Book(ledger, KIND, args, desk.say, accepted).act()
+        done = await Book(ledger, KIND, args, desk.say, accepted, ledger.undo).act()
         return await _ACTIONS[args.action](desk) if done is None else done
 
 
@@ -267,7 +267,8 @@ async def _consolidate(desk: _Desk, keep: int) -> None:
         lines = [f"proposed: {one.summary}  ({short(one.id)})" for one in made]
     for line in lines:
         desk.say(line)
-    desk.say("`hermes skills pending` shows proposals." if lines else "No two say the same.")
+    none = "No two say the same, besides what was proposed before."
+    desk.say("`hermes skills pending` shows proposals." if lines else none)
 
 
 _ACTIONS: dict[str, Callable[[_Desk], Awaitable[int]]] = {

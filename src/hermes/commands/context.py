@@ -139,8 +139,22 @@ async def _insights(context: Context, words: str) -> Reply:
     costs = [use.cost for use in uses]
     cost = None if None in costs else sum(cost for cost in costs if cost is not None)
     together = used(sum(use.calls for use in uses), total, cost)
-    lines = [span, *map(use_line, uses), f"  in all: {together}"]
+    lines = [span, *_table(uses), f"In all: {together}"]
     return Told("\n".join(lines + _chart(await _by_day(context, days))))
+
+
+def _table(uses: Sequence[ModelUse]) -> list[str]:
+    rows = [["model", "calls", "tokens in", "from cache", "tokens out", "cost"]]
+    for use in uses:
+        tokens = use.usage
+        cost = "unknown" if use.cost is None else f"${use.cost:,.4f}"
+        counts = (use.calls, tokens.input, tokens.cache_read, tokens.output)
+        rows.append([f"{use.provider}/{use.model}", *(f"{one:,}" for one in counts), cost])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(["", row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+        for row in rows
+    ]
 
 
 class _Day(Struct):

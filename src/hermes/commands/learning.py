@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hermes.commands.command import Ask, Command, Context, Reply, Told
-from hermes.commands.services import Lessons
+from hermes.commands.services import Lessons, SkillLine
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Text
@@ -62,11 +62,22 @@ async def _skills(context: Context, words: str) -> Reply:
 
 
 async def _listed(lessons: Lessons) -> str:
-    lines = [
-        f"/{one.name}{_marked(one.marks)}: {one_line(one.description, 120)}"
-        for one in await lessons.skills()
-    ]
+    lines = [_line(one) for one in await lessons.skills()]
+    lines += [_line(one) for one in await lessons.bundles()]
     return "\n".join(lines) or "There are no skills yet."
+
+
+async def _bundles(context: Context, words: str) -> Reply:
+    if words:
+        raise UsageError("/bundles takes no words.", hint="/<name> follows one of them.")
+    lines = [_line(one) for one in await _lessons(context).bundles()]
+    none = "There are no bundles yet: `hermes bundles create` makes one."
+    return Told("\n".join(lines) or none)
+
+
+def _line(one: SkillLine) -> str:
+    about = f": {one_line(one.description, 120)}" if one.description else ""
+    return f"/{one.name}{_marked(one.marks)}{about}"
 
 
 def _marked(marks: Sequence[str]) -> str:
@@ -107,7 +118,8 @@ async def _newest(lessons: Lessons) -> str:
 async def _learn(context: Context, words: str) -> Reply:
     if not words:
         raise UsageError("What is to be learned?", hint="For example: /learn how we release")
-    return Ask((Text(_LEARN.read_text("utf-8").strip().replace("{what}", words)),))
+    asked = _LEARN.read_text("utf-8").strip().replace("{what}", words)
+    return Ask((Text(asked),), told="It is to become a skill.")
 
 
 def _lessons(context: Context) -> Lessons:
@@ -137,6 +149,13 @@ COMMANDS = (
         owners=True,
         needs=_learns,
         run=_skills,
+    ),
+    Command(
+        name="bundles",
+        summary="Show the names under which several skills are followed.",
+        owners=True,
+        needs=_learns,
+        run=_bundles,
     ),
     Command(
         name="changes",

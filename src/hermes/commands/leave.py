@@ -26,8 +26,9 @@ async def _approve(context: Context, words: str) -> Reply:
             hint="For example: /approve session, or /approve 1A2B3C",
         )
     choice = Choice(chosen[0]) if chosen else Choice.ONCE
+    question = "".join(named) or ("" if everything else context.seat.question)
     heard = await _desk(context).answer(
-        _who(context), choice, question="".join(named), everything=everything
+        _who(context), choice, question=question, everything=everything
     )
     return Told(heard.told)
 
@@ -38,10 +39,11 @@ async def _deny(context: Context, words: str) -> Reply:
     everything = first.lower() == "all"
     named = bool(_ID.fullmatch(first)) and await desk.asks(who, first)
     reason = rest.strip() if everything or named else words
+    replied = "" if everything else context.seat.question
     heard = await desk.answer(
         who,
         Choice.DENY,
-        question=first if named else "",
+        question=first if named else replied,
         words=reason,
         everything=everything,
     )

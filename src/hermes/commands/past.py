@@ -23,8 +23,9 @@ async def _resume(context: Context, words: str) -> Reply:
         raise UsageError("This is that session.")
     await context.work.enter(session)
     rows = await context.archive.messages(session.id)
-    going_on = await context.conversation.going_on(session.id)
-    lines = _lines(recap(rows, 3, going_on=going_on), 300)
+    talk = context.conversation
+    going_on, ends = await talk.going_on(session.id), await talk.ends(session.id)
+    lines = _lines(recap(rows, 3, going_on=going_on, ends=ends), 300)
     name = f" “{session.title}”" if session.title else ""
     head = f"Back in session {session.id}{name}, {plural(len(rows), 'message')}."
     return Told("\n".join([head, *lines]))
@@ -82,8 +83,8 @@ async def _history(context: Context, words: str) -> Reply:
         raise UsageError("/history takes a number of exchanges.", hint="For example: /history 5")
     rows = await context.conversation.messages()
     exchanges = exchanges or (_IN_CHAT if context.in_chat else len(rows))
-    going_on = await context.conversation.going_on()
-    lines = _lines(recap(rows, exchanges, going_on=going_on), 500)
+    going_on, ends = await context.conversation.going_on(), await context.conversation.ends()
+    lines = _lines(recap(rows, exchanges, going_on=going_on, ends=ends), 500)
     return Told("\n".join(lines) or "Nothing has been said yet.")
 
 

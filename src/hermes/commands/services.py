@@ -191,6 +191,10 @@ class Lessons(Protocol):
 
     async def skills(self) -> Sequence[SkillLine]: ...
 
+    async def bundles(self) -> Sequence[SkillLine]:
+        """Names under which several skills are followed; `marks` names those."""
+        ...
+
     async def skill(self, name: str) -> str: ...
 
     async def pin(self, name: str, *, pinned: bool) -> None: ...
@@ -237,6 +241,24 @@ class Window(Protocol):
         ...
 
 
+class Guide(Struct, frozen=True):
+    """A file that tells how things are done; `followed`: it may."""
+
+    path: str
+    followed: bool
+    text: str
+
+
+class Guides(Protocol):
+    def of(self, workspace: str) -> Sequence[Guide]:
+        """Those of the project; the first that is followed counts."""
+        ...
+
+    def vouch(self, workspace: str, name: str) -> Guide:
+        """From now on it is followed as it stands. Raises `UsageError`."""
+        ...
+
+
 class Services(Struct, frozen=True, kw_only=True):
     """`restart` asks the program in the background to begin again, and returns at once."""
 
@@ -253,3 +275,4 @@ class Services(Struct, frozen=True, kw_only=True):
     window: Window | None = None
     lessons: Lessons | None = None
     runtimes: Runtimes | None = None
+    guides: Guides | None = None

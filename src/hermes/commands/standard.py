@@ -13,6 +13,7 @@ from hermes.commands import (
     past,
     runtimes,
     terminal,
+    trust,
 )
 
 COMMANDS = (
@@ -27,5 +28,6 @@ COMMANDS = (
     *learning.COMMANDS,
     *background.COMMANDS,
     *leave.COMMANDS,
+    *trust.COMMANDS,
     *terminal.COMMANDS,
 )

@@ -120,7 +120,7 @@ class Seat(Struct, frozen=True, kw_only=True):
 
     `permitted` are the commands that the person may use there, by their own names (None: all);
     `archive` holds the sessions that this person may see, which in a shared chat are not
-    those of the talk itself.
+    those of the talk itself. `question` is the id of what the post asks that is replied to.
     """
 
     surface: Surface = Surface.TERMINAL
@@ -132,3 +132,4 @@ class Seat(Struct, frozen=True, kw_only=True):
     archive: Archive | None = None
     work: Work | None = None
     abilities: frozenset[Ability] = frozenset()
+    question: str = ""

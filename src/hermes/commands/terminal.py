@@ -1,6 +1,6 @@
 """Commands that need somebody's own machine: its files, its screen, its clipboard."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -75,7 +75,8 @@ async def _save(context: Context, words: str) -> Reply:
         raise UsageError("Nothing has been said yet.")
     path = _target(session.cwd, words or f"hermes_{session.id}.json")
     if path.suffix == ".md":
-        data = _as_markdown(session.title or session.id, rows).encode()
+        ends = await context.conversation.ends()
+        data = _as_markdown(session.title or session.id, rows, ends).encode()
     else:
         body = {"session": session, "messages": [row.message for row in rows]}
         data = msgspec.json.format(msgspec.json.encode(body)) + b"\n"
@@ -99,8 +100,8 @@ def _write_new(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _as_markdown(title: str, rows: Sequence[Stored]) -> str:
-    told = recap(rows, len(rows))
+def _as_markdown(title: str, rows: Sequence[Stored], ends: Mapping[str, str]) -> str:
+    told = recap(rows, len(rows), ends=ends)
     spoken = [f"## {who}\n\n{said}" if who else said for who, said in told]
     return "\n\n".join([f"# {title}", *spoken]) + "\n"
 

@@ -69,12 +69,13 @@ def read_text(path: Path) -> str:
         return ""
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path}: byte {error.start} is not UTF-8 text", hint="Save the file as UTF-8."
+            f"{path}: byte {error.start} is not UTF-8 text",
+            hint=f"Save it as UTF-8, or {_away(path)}",
         ) from error
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror}",
-            hint="Check that it is a file and that you may read it.",
+            hint=f"Make it a file that you may read, or {_away(path)}",
         ) from error
 
 
@@ -167,3 +168,7 @@ def _line_end(text: str, at: int) -> int:
 def _newline_end(text: str, at: int) -> int:
     newline = _NEWLINE.match(text, at)
     return newline.end() if newline else at
+
+
+def _away(path: Path) -> str:
+    return f"move it away: mv {path} {path}.old"

@@ -28,6 +28,8 @@ FIRST_FOLDERS = (
     "home",
 )
 
+_ELSEWHERE = "use another home: export HERMES_HOME=DIRECTORY"
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -276,7 +278,7 @@ def name_error(name: str) -> UsageError:
 
 def ensure_home(home: Home) -> None:
     """Create what a first run needs; what exists stays as it is."""
-    hint = "Make the directory writable for you, or point HERMES_HOME at another one."
+    hint = f"Make it yours, or {_ELSEWHERE}"
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in FIRST_FOLDERS:
@@ -324,7 +326,7 @@ def user_home(env: Mapping[str, str]) -> Path:
 
 def _check_folder(path: Path, what: str) -> None:
     """A folder that is not there yet is fine; one that cannot be used is not."""
-    hint = "Point HERMES_HOME at a directory that you may read."
+    hint = f"Make it a directory of yours, or {_ELSEWHERE}"
     try:
         is_folder = path.is_dir()
         if not is_folder and (path.is_symlink() or path.exists()):

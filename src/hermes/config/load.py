@@ -82,7 +82,7 @@ def _inspect(text: str, file: Path, env: Mapping[str, str]) -> tuple[Loaded | No
     if given is None:
         raise ConfigError(
             f"{file}: expected settings such as `model: NAME`, found {in_words(value)}",
-            hint="Begin each line with the name of a section, followed by a colon.",
+            hint="Begin each line with the name of a section and a colon: hermes config edit",
         )
     findings: list[Finding] = []
     raw = _expanded(given, env, findings) if "${" in text else _with_text_keys(given)

@@ -171,7 +171,7 @@ def _failure(code: int, log: Path, before: int) -> Failed:
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return Failed(
         f"The gateway {how} before it was ready" + (f":\n{said}" if said else ""),
-        hint=f"All that it said is in {log}",
+        hint=f"All that it said is in {log}" if said else "See why: hermes gateway run",
         ended_with=128 - code if code < 0 else code,
     )
 

@@ -63,15 +63,23 @@ def take_lock(home: Home, record: Record) -> Lock:
     try:
         handle = _locked(home.gateway_lock)
     except OSError as error:
-        raise ConfigError(
-            f"{home.gateway_lock} cannot be used: {error.strerror}",
-            hint=advice(error, "Check that the home is a directory that you may write."),
-        ) from error
+        raise _unusable(home.gateway_lock, error) from error
     if handle is None:
         raise AlreadyRunning(home, read_record(home.gateway_lock))
     lock = Lock(home.gateway_lock, handle)
-    lock.write(record)
+    try:
+        lock.write(record)
+    except OSError as error:
+        lock.release()
+        raise _unusable(home.gateway_lock, error) from error
     return lock
+
+
+def _unusable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path} cannot be used: {error.strerror}",
+        hint=advice(error, "Make it yours, or use another: export HERMES_HOME=DIRECTORY"),
+    )
 
 
 def take_locks(homes: Sequence[Home], record: Record) -> Locks:

@@ -228,7 +228,8 @@ async def keep_tenant(
     )
     with at_work_for(home.logs):
         async with AsyncExitStack() as stack:
-            app = await stack.enter_async_context(open_app(home, lodging.env, choices))
+            opening = open_app(home, lodging.env, choices, lodging.shared.engine_room)
+            app = await stack.enter_async_context(opening)
             (home.path / "workspace").mkdir(mode=0o700, exist_ok=True)
             channels, troubles = await _open_channels(app, stack, lodging)
             hooks = await stack.enter_async_context(profile_hooks(home, app.clock))

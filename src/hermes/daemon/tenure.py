@@ -125,7 +125,7 @@ def _named_failure(home: Home) -> Generator[None]:
     except OSError as error:
         raise ConfigError(
             f"{error.filename or home.path} cannot be written: {error.strerror}",
-            hint=advice_on(error, "Check that the home is a directory that you may write."),
+            hint=advice_on(error, "Make it yours, or use another: export HERMES_HOME=DIRECTORY"),
         ) from error
 
 

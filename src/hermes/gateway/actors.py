@@ -27,6 +27,8 @@ from hermes.session.runner import Runner
 log = logging.getLogger(__name__)
 
 EVERYTHING = 10_000
+FAREWELL = 20.0
+"""Seconds at most that a closing house waits for the last words of progress posts."""
 
 
 class ActorLimits(Struct, frozen=True, kw_only=True):
@@ -75,11 +77,13 @@ class Actors:
         self._bubble: Callable[[Address, str], Bubble | None] = _no_bubble
         self._draining = False
         self._live: dict[str, Actor] = {}
+        self._bubbles = 0
         self._suspects: set[str] = set()
         self._pending: dict[str, None] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._wanted = anyio.Event()
         self._calm = anyio.Event()
+        self._said = anyio.Event()
         self._leaving = anyio.Event()
         self._parts = Parts(
             store=store,
@@ -144,8 +148,13 @@ class Actors:
         self._leaving.set()
         for actor in self._live.values():
             actor.wake()
-        self._calm = anyio.Event()
+        self._calm, self._said = anyio.Event(), anyio.Event()
+        begun = self._clock.monotonic()
         calm = not self._live or await sleep_unless(self._clock, seconds, self._calm)
+        left = min(seconds - (self._clock.monotonic() - begun), FAREWELL)
+        if self._bubbles and left > 0:
+            # The progress post of a turn that has just ended says that it has.
+            await sleep_unless(self._clock, left, self._said)
         if self._group is not None:
             self._group.cancel_scope.cancel()
         return calm
@@ -224,8 +233,17 @@ class Actors:
     def _new_bubble(self, address: Address, run: str) -> Bubble | None:
         bubble = self._bubble(address, run)
         if bubble is not None and self._group is not None:
-            self._group.start_soon(bubble.run)
+            self._bubbles += 1
+            self._group.start_soon(self._show, bubble)
         return bubble
+
+    async def _show(self, bubble: Bubble) -> None:
+        try:
+            await bubble.run()
+        finally:
+            self._bubbles -= 1
+            if not self._bubbles:
+                self._said.set()
 
     def _start_pending(self) -> None:
         while self._group is not None and self._pending and len(self._live) < self._limits.live:

@@ -63,7 +63,7 @@ class Bubble:
     ) -> None:
         self._channel = channel
         self._posted: Callable[[str], Awaitable[None]] = _nobody_cares
-        self._over: Callable[[], Awaitable[None]] = _nothing_to_do
+        self._over: Callable[[str], Awaitable[None]] = _nobody_cares
         self._owed: Callable[[], bool] = _nothing_is_owed
         self._shows = shows
         self._pacer = pacer or Pacer(clock, channel.caps)
@@ -84,7 +84,7 @@ class Bubble:
         self._farewell = BELOW
 
     def is_watched_by(
-        self, posted: Callable[[str], Awaitable[None]], over: Callable[[], Awaitable[None]]
+        self, posted: Callable[[str], Awaitable[None]], over: Callable[[str], Awaitable[None]]
     ) -> None:
         """Who is told of the post when it is made, and when nothing more will become of it."""
         self._posted, self._over = posted, over
@@ -152,7 +152,7 @@ class Bubble:
             channel = self._channel
             await self._quietly(lambda: channel.typing(self._address, False))
         if self._receipt is not None and (self._given is not None or await self._leaves()):
-            await self._over()
+            await self._over(self._receipt.id)
 
     async def _leaves(self) -> bool:
         """Say farewell, again and again for a while: what stays reads as a second answer.
@@ -239,10 +239,6 @@ class Bubble:
 
 async def _nobody_cares(post: str) -> None:
     log.debug("progress is shown in %s", post)
-
-
-async def _nothing_to_do() -> None:
-    log.debug("progress is over")
 
 
 def _nothing_is_owed() -> bool:

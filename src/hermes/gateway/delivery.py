@@ -10,8 +10,10 @@ from msgspec import Struct, structs
 
 from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
+from hermes.gateway.leftovers import left_beside
 from hermes.gateway.letters import Reply, amended, as_spoken, outbox, read_reply
 from hermes.gateway.pacer import LONGEST, Pacer
+from hermes.gateway.question_posts import QuestionPosts
 from hermes.kit.clock import Clock
 from hermes.kit.deadline import within
 from hermes.kit.failpoints import passing
@@ -57,8 +59,11 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
 
 
 class _Pending(Struct):
+    """`beside` says that the post which should have become the answer still shows progress."""
+
     parcel: Parcel
     reply: Reply
+    beside: bool = False
 
     @property
     def attempts(self) -> int:
@@ -84,9 +89,11 @@ class Delivery:
         self._dead = dead
         self._pacer = Pacer(clock, channel.caps)
         self._rules = rules or DeliveryRules()
+        self._questions = QuestionPosts(store, clock)
         self._holder = this_process()
         self._online: Callable[[], bool] = _always
         self._arrived: Callable[[Address, str], None] = _not_told
+        self._left: Callable[[], None] = _nobody_cares
         self._wanted: dict[str, None] = {}
         self._looked = False
         """Whether it is known by now what an earlier process has left."""
@@ -105,6 +112,10 @@ class Delivery:
     def tells(self, arrived: Callable[[Address, str], None]) -> None:
         """Who hears of what was brought from elsewhere, once people can see it."""
         self._arrived = arrived
+
+    def leaves_to(self, left: Callable[[], None]) -> None:
+        """Who hears that a progress post stands beside the answer that it should have become."""
+        self._left = left
 
     def keeps_pace_with(self, pacer: Pacer) -> None:
         """Others speak through the same account."""
@@ -244,16 +255,18 @@ class Delivery:
         # Room is kept for the mark, so that the cuts stay the same when it is needed.
         limits = Limits(max(self._channel.caps.max_text - len(MARK), 40))
         chunks = [chunk.text for chunk in cut_text(reply.text, limits)]
+        noted: list[Write] = []
         try:
             for place in range(reply.sent, len(chunks)):
-                await self._post(pending, place, chunks[place])
+                post = await self._post(pending, place, chunks[place])
+                noted = self._noted(pending, post)
                 reply = structs.replace(
                     pending.reply, sent=place + 1, known=parcel.attempts, bubble=None, doubt=False
                 )
                 pending.reply = reply
                 if place + 1 < len(chunks):
                     passing("delivery.before_next_part")
-                    await self._insist(amended(parcel.key, reply))
+                    await self._insist(amended(parcel.key, reply), *noted)
                     passing("delivery.after_part")
         except TargetGone as error:
             await self._dead.bury(reply.address, str(error))
@@ -264,15 +277,30 @@ class Delivery:
             log.warning("whether %s arrived is unknown: %r", parcel.key, error)
             return self._delay(pending.attempts + 1)
         passing("delivery.before_settle")
-        await self._insist(Done(parcel.key))
+        await self._insist(Done(parcel.key), *noted)
         passing("delivery.after_settle")
+        if pending.beside:
+            self._left()
         if reply.brought:
             self._arrived(reply.address, reply.text)
         return 0.0
 
-    async def _post(self, pending: _Pending, place: int, text: str) -> None:
-        if place == 0 and pending.reply.bubble and await self._became(pending, text):
-            return
+    def _noted(self, pending: _Pending, post: str) -> list[Write]:
+        """What is to be known of the post besides that it arrived."""
+        reply = pending.reply
+        writes: list[Write] = []
+        if reply.question:
+            writes.append(self._questions.noted(reply.question, reply.address, post))
+        if reply.bubble is not None and post != reply.bubble:
+            writes.append(left_beside(reply, reply.bubble))
+            pending.beside = True
+        return writes
+
+    async def _post(self, pending: _Pending, place: int, text: str) -> str:
+        """Returns the platform's name for the post."""
+        bubble = pending.reply.bubble
+        if place == 0 and bubble and await self._became(pending, text):
+            return bubble
         reply = pending.reply
         marked = reply.doubt or (place == 0 and reply.recovered)
         post = Outgoing(
@@ -285,6 +313,7 @@ class Delivery:
         passing("delivery.after_send")
         if not receipt.id:
             raise ValueError("The channel gave a receipt without an id.")
+        return receipt.id
 
     async def _became(self, pending: _Pending, text: str) -> bool:
         """Turn the bubble into the text; an edit can be repeated, so it needs no mark."""
@@ -344,6 +373,10 @@ class Delivery:
 
 def _not_told(address: Address, text: str) -> None:
     log.debug("nobody is told what was brought to %s", address)
+
+
+def _nobody_cares() -> None:
+    log.debug("nobody puts progress posts right")
 
 
 def _always() -> bool:

@@ -18,6 +18,7 @@ from hermes.gateway.occasions import (
     tell_session_end,
     tell_session_reset,
 )
+from hermes.gateway.question_posts import QuestionPosts
 from hermes.gateway.sessions import ChatSessions
 from hermes.kit.clock import Clock
 from hermes.kit.deadline import sleep_unless
@@ -72,6 +73,7 @@ class Desk:
         self._runner = runner
         self._actors = actors
         self._sessions = sessions
+        self._questions = QuestionPosts(store, clock)
         self._hooks: Hooks = NoHooks()
         self._registry: Registry | None = None
         self._context: Callable[[Conversation], Context] | None = None
@@ -109,7 +111,9 @@ class Desk:
         if self._registry is None or self._context is None:
             raise UsageError("There are no commands here.")
         talk = await self._talk(order)
-        context = self._seated(order, self._context(talk), talk)
+        letter = order.letter
+        question = await self._questions.question_in(letter.address, letter.reply_to)
+        context = self._seated(order, self._context(talk), talk, question)
         command = self._registry.admit(context, name)
         handled = await self._ask_hooks(order, command.name, talk.session)
         if handled is not None:
@@ -120,7 +124,7 @@ class Desk:
             await self._keep(order, before, talk.session)
         return answer
 
-    def _seated(self, order: Order, context: Context, talk: Conversation) -> Context:
+    def _seated(self, order: Order, context: Context, talk: Conversation, question: str) -> Context:
         welcome, letter = order.welcome, order.letter
         seat = Seat(
             surface=Surface.CHAT,
@@ -132,6 +136,7 @@ class Desk:
             # In a shared chat the session may be somebody else's; the past is everybody's own.
             archive=self._store.seen_by(welcome.principal),
             work=ChatWork(self, order),
+            question=question,
         )
         return structs.replace(context, conversation=talk, role=welcome.role, seat=seat)
 

@@ -25,6 +25,7 @@ from hermes.gateway.letters import Letter, as_spoken, platform_of, topic_of
 from hermes.gateway.mirror import Mirror
 from hermes.gateway.occasions import tell_startup
 from hermes.gateway.pacer import Pacer
+from hermes.gateway.question_posts import QuestionPosts
 from hermes.gateway.resets import ResetPolicy
 from hermes.gateway.runs import ActorRules
 from hermes.gateway.sessions import ChatSessions
@@ -51,6 +52,9 @@ SIGNS = 8
 
 COMMANDS_LEAVE = 5.0
 """Seconds that commands are given at least when the gateway closes, however long turns took."""
+
+FAREWELLS = 5.0
+"""Seconds in which posts beside answers that were just delivered are put right."""
 
 ENDS = {Outcome.DONE: "✅", Outcome.FAILED: "❌", Outcome.EXHAUSTED: "❌"}
 
@@ -141,6 +145,7 @@ class Gateway:
         }
         self.dead = DeadTargets(store, clock)
         self._leftovers = Leftovers(store, clock)
+        self._questions = QuestionPosts(store, clock)
         self.actors = Actors(store, clock, runner, sessions, rules.actors, rules.limits)
         self.desk = Desk(store, clock, runner, self.actors, sessions)
         self.desk.knows(house.registry, house.context, house.urgent)
@@ -170,13 +175,16 @@ class Gateway:
         """
         await self.dead.load()
         await self.intake.recover()
+        await self._questions.forget_old()
         async with anyio.create_task_group() as group:
             self._group = group
             for delivery in self.deliveries.values():
                 group.start_soon(delivery.run)
             group.start_soon(self.actors.run)
             group.start_soon(self._look_again)
-            group.start_soon(self._clear_leftovers)
+            for name, channel in self._channels.items():
+                online = partial(self._is_online, name)
+                group.start_soon(self._leftovers.run, name, channel, online)
             group.start_soon(self.supervisor.run, hear or self.intake.deliver)
             tell_startup(self._house.hooks, self._house.channels)
             try:
@@ -208,12 +216,6 @@ class Gateway:
         lent = self._house.lent.get(name)
         return lent.online() if lent else self.supervisor.online(name)
 
-    async def _clear_leftovers(self) -> None:
-        try:
-            await self._leftovers.clear(self._channels, self._is_online)
-        except StoreError as error:
-            log.warning("progress posts of an earlier process stay as they are: %s", error)
-
     @property
     def drain(self) -> float:
         """Seconds that its end may take."""
@@ -231,6 +233,10 @@ class Gateway:
             await within(self._house.clock, self._rules.delivery.limit, drain)
         except TooLong:
             log.warning("some deliveries were not settled; they are tried again at the next start")
+        try:
+            await within(self._house.clock, FAREWELLS, self._leftovers.drain)
+        except TooLong:
+            log.warning("some progress posts stay as they are until the next start")
 
     def look_again(self) -> None:
         """Another process may have put something into a lane."""
@@ -256,11 +262,12 @@ class Gateway:
 
     def _connect(self) -> None:
         if self._approvals is not None:
-            self.intake.hears(Answers(self._approvals, self._sessions))
+            self.intake.hears(Answers(self._approvals, self._sessions, self._questions))
         for name, delivery in self.deliveries.items():
             delivery.depends_on(partial(self._is_online, name))
             delivery.keeps_pace_with(self.pacers[name])
             delivery.tells(self._mirrored)
+            delivery.leaves_to(partial(self._leftovers.wake, name))
         self.actors.work_in(
             Surroundings(
                 posted=self.posted,

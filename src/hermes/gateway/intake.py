@@ -140,6 +140,7 @@ class Intake:
             principal=welcome.principal,
             role=welcome.role,
             answer_at=self._places(inbound.answer_to) if inbound.answer_to else (),
+            reply_to=inbound.reply_to,
         )
         line = self._line(letter)
         passing("intake.before_put")

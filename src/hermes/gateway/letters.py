@@ -49,6 +49,8 @@ class Letter(Struct, frozen=True, kw_only=True, tag="letter"):
     role: Role = Role.OWNER
     manner: Busy | None = None
     answer_at: tuple[Address, ...] = ()
+    reply_to: str | None = None
+    """The post that it is a reply to, as the platform names it."""
 
     @property
     def answers(self) -> tuple[Address, ...]:
@@ -67,7 +69,8 @@ class Reply(Struct, frozen=True, kw_only=True, tag="reply"):
     `sent` posts are out; of the attempts so far `known` have a known outcome, `free` were made
     while nobody could be reached, and `unsure` may have arrived; `doubt` says that the next post
     is one of those. `bubble` is a post that turns into the first part of this. What was `brought`
-    from elsewhere is told to the session at the address once it has arrived.
+    from elsewhere is told to the session at the address once it has arrived. `question` is the id
+    of what it asks.
     """
 
     address: Address
@@ -83,6 +86,7 @@ class Reply(Struct, frozen=True, kw_only=True, tag="reply"):
     unsure: int = 0
     doubt: bool = False
     brought: bool = False
+    question: str = ""
 
 
 def as_spoken(address: Address) -> Address:

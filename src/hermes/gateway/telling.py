@@ -67,11 +67,12 @@ class Telling:
             case Asked(question=question):
                 left = question.until - self._clock.now()
                 key, text = f"{question.id}:asked", as_post(question, left.total_seconds())
+                reply = structs.replace(self._reply(letter, text), question=question.id)
             case Answered(question=question, answer=answer):
                 if answer:
                     return
-                key, text = f"{question}:lapsed", NOT_ANSWERED
-        await self._store.commit(post_reply(key, self._reply(letter, text)))
+                key, reply = f"{question}:lapsed", self._reply(letter, NOT_ANSWERED)
+        await self._store.commit(post_reply(key, reply))
         self._posted(letter.address)
 
     async def warning(self, run: Running, text: str) -> None:
@@ -123,7 +124,7 @@ class Telling:
         """The one visible end of a run: its key lets no second one in."""
         reply = self._reply(run.batch[-1].letter, text)
         # A post that becomes the answer is nobody's leftover any more.
-        settled: list[Write] = [Done(leftover_key(run.id))] if bubble else []
+        settled: list[Write] = [Done(leftover_key(run.id, bubble))] if bubble else []
         return settled + posts(
             f"{run.id}:end", structs.replace(reply, run=run.id, bubble=bubble), run.batch
         )

@@ -33,7 +33,7 @@ def read_ordinary(path: Path, limit: int = SMALL) -> bytes:
 def advice(error: OSError, otherwise: str = "") -> str:
     """What to do next about a file that could not be written."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return "Free some space on that disk, then try again."
+        return "Free some space, then try again; this shows which disk is full: df -h"
     return otherwise
 
 
@@ -51,6 +51,10 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
             os.fsync(file.fileno())
         Path(name).chmod(wanted)
         Path(name).replace(target)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        # What failed is the writing of this file, whatever the temporary one is called.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -219,7 +219,8 @@ class Host:
     async def _recap(self) -> tuple[tuple[str, str], ...]:
         talk = self._conversation
         rows = await talk.messages()
-        return tuple(recap(rows, EXCHANGES, going_on=await talk.going_on()))
+        going_on, ends = await talk.going_on(), await talk.ends()
+        return tuple(recap(rows, EXCHANGES, going_on=going_on, ends=ends))
 
     async def _trouble(self) -> Trouble | None:
         """Why there is no model, if so; else its room is known from now on."""

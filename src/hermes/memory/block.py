@@ -1,5 +1,7 @@
 """Memory as the prompt shows it: read once when a session begins, then the same to its end."""
 
+from functools import lru_cache
+
 from hermes.changes.scan import suspicion
 from hermes.memory.entries import Target, join, usage
 from hermes.memory.notebook import Notebook, Sheet
@@ -18,6 +20,7 @@ def blocks(notebook: Notebook, *, memory: bool, user: bool) -> str:
     return "\n\n".join(_block(sheet) for sheet in sheets if sheet.entries)
 
 
+@lru_cache(maxsize=8)
 def _block(sheet: Sheet) -> str:
     """An entry that somebody slipped in past the scan is named, not shown."""
     shown = [

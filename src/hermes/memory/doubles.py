@@ -42,22 +42,28 @@ def doubles(target: Target, entries: Sequence[str]) -> list[Double]:
 
 
 async def find_doubles(notebook: Notebook) -> list[Double]:
+    """Without what was proposed before: a person who said no is not asked again."""
+    asked = {
+        (request.target, operation.old_text)
+        for request in await notebook.proposed_before(Author.CURATOR)
+        for operation in request.operations
+    }
     return [
         double
         for target in Target
         for double in doubles(target, (await notebook.read(target)).entries)
+        if (target, double.drop) not in asked
     ]
 
 
-async def propose_removal(notebook: Notebook, double: Double) -> Proposal | None:
-    """None when it was proposed before: a person who said no is not asked again."""
+async def propose_removal(notebook: Notebook, double: Double) -> Proposal:
     request = Request(
         target=double.target,
         operations=(Operation(action="remove", old_text=double.drop),),
         by=Author.CURATOR,
         why=f"it says nearly the same as “{one_line(double.keep, 100)}”",
     )
-    return await notebook.propose_once(request)
+    return await notebook.propose(request)
 
 
 def _says_the_same(one: str, other: str) -> bool:

@@ -1,5 +1,6 @@
 """Reads and changes the two files; every change goes through the ledger."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from hermes.changes.change import Author, Change, Edit, Origin, Proposal
+from hermes.changes.change import Author, Change, Edit, Origin, Proposal, State
 from hermes.changes.files import Drifted, present
 from hermes.changes.ledger import Ledger
 from hermes.kit.clock import Clock
@@ -114,12 +115,40 @@ class Notebook:
         await self._ledger.propose(proposal)
         return proposal
 
-    async def propose_once(self, request: Request) -> Proposal | None:
-        """None when the same was proposed before. Raises as `propose` does."""
-        said = summary(request.operations)
-        if await self._ledger.was_proposed(KIND, request.target, said):
-            return None
-        return await self.propose(request)
+    async def proposed_before(self, by: Author) -> Sequence[Request]:
+        """What waits, and what was decided about, of all that is still remembered."""
+        found = await self._ledger.proposed_before(KIND, by)
+        return [msgspec.json.decode(one.request, type=Request) for one in found]
+
+    async def was_refused(self, operations: Sequence[Operation]) -> bool:
+        """Whether a person took back, or rejected, something in the same words."""
+        changes, proposals = await self._ledger.refusals(KIND)
+        edits = [edit for change in changes for edit in change.edits]
+        refused = {one for edit in edits for one in _entries(edit.after)}
+        refused -= {one for edit in edits for one in _entries(edit.before)}
+        for proposal in proposals:
+            steps = msgspec.json.decode(proposal.request, type=Request).operations
+            refused |= {step.content for step in steps}
+        wanted = {_words(step.content) for step in operations} - {""}
+        return not wanted.isdisjoint(map(_words, refused))
+
+    async def undo(self, name: str) -> Change:
+        """Take a change back; what came after it stays. Raises `NotFound`, `Drifted`, `Full`.
+
+        What is not memory is put back as a whole, or not at all.
+        """
+        entry = await self._ledger.get(name)
+        if entry.change.kind != KIND or entry.state is not State.APPLIED:
+            return await self._ledger.undo(name)
+        (edit,) = entry.change.edits
+        sheet = await self.read(Target(entry.change.name))
+        if sheet.data == edit.after:
+            return await self._ledger.undo(name)
+        without = _without(edit, sheet)
+        if len(join(without)) > sheet.limit:
+            raise Full(sheet, len(join(without)))
+        data = join(without).encode() if without else None
+        return await self._ledger.undo(name, [Edit(edit.path, sheet.data, data)])
 
     async def accept(self, proposal: Proposal) -> Sheet:
         """A person wants it: carried out on the file as it is by now."""
@@ -145,3 +174,28 @@ class Notebook:
         path = self._home / f"{sheet.target.file}.bak.{stamp}"
         if sheet.data is not None and not path.exists():
             write_atomic(path, sheet.data, mode=0o600)
+
+
+def _without(edit: Edit, sheet: Sheet) -> list[str]:
+    """The entries as they would be if that had never been done, and all else had."""
+    before, after = _entries(edit.before), _entries(edit.after)
+    added = [one for one in after if one not in before]
+    removed = [one for one in before if one not in after and one not in sheet.entries]
+    if sheet.odd or any(one not in sheet.entries for one in added):
+        raise Drifted(
+            f"What this did to {edit.path} was changed again since, so it was left as it is.",
+            hint="Undo first what came later, or edit the file.",
+        )
+    place = min((sheet.entries.index(one) for one in added), default=len(sheet.entries))
+    kept = [(n, one) for n, one in enumerate(sheet.entries) if one not in added]
+    earlier = [one for n, one in kept if n < place]
+    return [*earlier, *removed, *(one for n, one in kept if n >= place)]
+
+
+def _entries(data: bytes | None) -> list[str]:
+    return split((data or b"").decode("utf-8", "replace"))
+
+
+def _words(text: str) -> str:
+    """Without what two writings of the same may differ in."""
+    return " ".join(re.findall(r"\w+", text.casefold()))

@@ -1,14 +1,14 @@
 """The events of one answer as they come off the network, with an end to every wait."""
 
 import asyncio
-from collections.abc import Awaitable
 from contextlib import suppress
+from typing import Self
 
 import aiohttp
 import anyio
 
 from hermes.kit.sse import SseReader
-from hermes.models.endpoint import NoProgress, Place, whole_of
+from hermes.models.endpoint import Crowd, NoProgress, Place, whole_of
 
 _WHOLE_BODY = 32 * 1024 * 1024
 _ONE_EVENT = 16 * 1024 * 1024
@@ -28,23 +28,25 @@ class _Watch:
         self._task: asyncio.Task[object] | None = None
         self._expired = False
 
-    async def bounded(self, wait: Awaitable[bytes], deadline: float) -> bytes | None:
-        """What is waited for; None when the deadline came first."""
+    def until(self, deadline: float) -> Self:
+        """For one wait: a block that ends at the deadline, if it has not ended by then."""
+        self._deadline = deadline
+        return self
+
+    def __enter__(self) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a stream is read by a task")
-        cancelled_before = task.cancelling()
-        self._task, self._deadline, self._expired = task, deadline, False
-        if self._timer is None or self._timer.when() > deadline:
+        self._task, self._expired = task, False
+        self._cancelled_before = task.cancelling()
+        if self._timer is None or self._timer.when() > self._deadline:
             self._arm()
-        try:
-            return await wait
-        except asyncio.CancelledError:
-            if not self._expired or task.uncancel() > cancelled_before:
-                raise
-            return None
-        finally:
-            self._task = None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        task, self._task = self._task, None
+        if not self._expired or task is None or not isinstance(error, asyncio.CancelledError):
+            return False
+        return task.uncancel() <= self._cancelled_before
 
     def _arm(self) -> None:
         self.close()
@@ -71,11 +73,14 @@ class AnswerEvents:
 
     Comments, empty events and bytes of an unfinished one are signs of life, no progress:
     they do not make the wait for the next piece of the answer any longer. All waits are
-    bounded here, by one timer: the HTTP library would set one for each read.
+    bounded here, by one timer: the HTTP library would set one for each read. `close` leaves
+    the crowd that this answer is one of.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, place: Place) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, place: Place, crowd: Crowd) -> None:
         self._place = place
+        self._crowd = crowd
+        crowd.answers += 1
         self._content = response.content
         self._whole = response.content_type == "application/json"
         self._reader = SseReader(_ONE_EVENT)
@@ -106,16 +111,30 @@ class AnswerEvents:
         # What is already there is read without a wait, which no timer would notice.
         data: bytes | None = None
         if now < due and self._whole:
-            data = await self._watch.bounded(whole_of(self._content, _WHOLE_BODY), due)
+            with self._watch.until(due):
+                data = await whole_of(self._content, _WHOLE_BODY)
         elif now < due:
-            silent = now + place.idle
-            data = await self._watch.bounded(self._content.readany(), min(due, silent))
+            with self._watch.until(min(due, now + place.idle)):
+                data = await self._content.readany()
+            if data and (left := self._left_of_pause(now)) > 0:
+                data = await self._gathered(data, left)
         if data is None and not hurry:
             raise self._too_late()
         if self._whole:
             self.done = True
             return [data or b""]
         return self._batch(data or b"")
+
+    def _left_of_pause(self, since: float) -> float:
+        """Seconds; the first words wait for nothing, and no more do those of a whole answer."""
+        if self._moved_at == self._begun_at or self._content.is_eof():
+            return 0.0
+        return since + self._crowd.pause - self._loop.time()
+
+    async def _gathered(self, data: bytes, left: float) -> bytes:
+        """With what else comes until the pause is over."""
+        await asyncio.sleep(left)
+        return data if self._content.exception() else data + self._content.read_nowait()
 
     def _too_late(self) -> TimeoutError:
         now, place = self._loop.time(), self._place
@@ -141,6 +160,7 @@ class AnswerEvents:
         return batch
 
     def close(self) -> None:
+        self._crowd.answers -= 1
         self._watch.close()
 
     async def drain(self) -> None:

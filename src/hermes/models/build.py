@@ -19,7 +19,7 @@ from hermes.ports.model import Model
 from hermes.schema.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hermes.models.embedded.engine import Engine
+    from hermes.models.embedded.model import Line
 
 
 def build_model(
@@ -27,7 +27,7 @@ def build_model(
     blobs: Blobs,
     clock: Clock,
     memory: Callable[[str], KeyMemory] | None = None,
-    engine: Callable[[], "Engine"] | None = None,
+    engine: Callable[[], "Line"] | None = None,
 ) -> Resilient:
     """The whole chain. Its `aclose` closes every connection.
 
@@ -50,7 +50,7 @@ def build_model(
 
 
 def _embedded(
-    target: Target, images: Images, clock: Clock, engine: Callable[[], "Engine"] | None
+    target: Target, images: Images, clock: Clock, engine: Callable[[], "Line"] | None
 ) -> Model:
     from hermes.models.embedded.catalogue import weights_named  # noqa: PLC0415 - few have it
     from hermes.models.embedded.model import EmbeddedModel  # noqa: PLC0415 - as above
@@ -60,7 +60,7 @@ def _embedded(
     return EmbeddedModel(weights_named(target.model), place, engine or _no_engine, images, clock)
 
 
-def _no_engine() -> "Engine":
+def _no_engine() -> "Line":
     raise ConfigError("an embedded model can be chosen here, but not asked")
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
 
 import aiohttp
@@ -27,6 +27,10 @@ from hermes.schema.events import Notice
 log = logging.getLogger(__name__)
 
 _BROKEN_FINISHES = {"error", "insufficient_system_resource", "network_error", "abort"}
+_TROUBLE = (
+    aiohttp.ClientError, TimeoutError, OSError, ErrorInStream, NotAChunk, SseTooLong, TooLarge,
+)  # fmt: skip
+"""What can go wrong while an answer is read."""
 _HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
 
 
@@ -88,16 +92,33 @@ class WireModel:
         """The same model asked with another key, over the same connections."""
         return WireModel(self._endpoint, self._served, self._images, self._clock, self._wire, key)
 
-    @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
+        return aclosing(self._told(request))
+
+    async def _told(self, request: Request) -> AsyncGenerator[Chunk]:
         response = await self._answered(request)
+        events = AnswerEvents(response, self._endpoint.place, self._endpoint.crowd)
+        stream = self._wire.stream()
         try:
-            events = AnswerEvents(response, self._endpoint.place)
-            with closing(events):
-                async with aclosing(self._read(events, request)) as chunks:
-                    yield chunks
-                await events.drain()
+            while not events.done and not stream.runaway:
+                before = stream.size, stream.finish_reason
+                try:
+                    deltas = stream.feed(await events.next(hurry=bool(stream.finish_reason)))
+                except _TROUBLE as error:
+                    self._judge(error, stream)
+                    break
+                for delta in deltas:
+                    yield delta
+                moved = (stream.size, stream.finish_reason) != before
+                events.note(moved=moved, ended=stream.ended)
+            for delta in self._end(stream, events):
+                yield delta
+            answer = stream.answer(self._served.model, self._served.provider)
+            self._wire.heard(request, stream, answer)
+            await events.drain()
+            yield answer
         finally:
+            events.close()
             self._endpoint.let_go(response)
 
     async def _answered(self, request: Request) -> aiohttp.ClientResponse:
@@ -152,36 +173,25 @@ class WireModel:
     ) -> ModelError:
         return classify(status, body, headers, self._origin, self._clock.now())
 
-    async def _read(self, events: AnswerEvents, request: Request) -> AsyncGenerator[Chunk]:
-        stream = self._wire.stream()
-        before = stream.size, stream.finish_reason
-        try:
-            while not events.done and not stream.runaway:
-                batch = await events.next(hurry=bool(stream.finish_reason))
-                for delta in stream.feed(batch):
-                    yield delta
-                now = stream.size, stream.finish_reason
-                events.note(moved=now != before, ended=stream.ended)
-                before = now
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            if not stream.finish_reason:
-                raise broken(error, self._origin, self._endpoint.place) from error
-        except ErrorInStream as error:
-            raise self._classified(None, error.body, {}) from error
-        except (NotAChunk, SseTooLong, TooLarge) as error:
-            raise Unreachable(f"{self._origin.provider} sent a broken stream: {error}") from error
-        for delta in self._end(stream, events):
-            yield delta
-        if stream.runaway:
-            yield Notice(f"The answer was cut off: {stream.runaway}.")
-        answer = stream.answer(self._served.model, self._served.provider)
-        self._wire.heard(request, stream, answer)
-        yield answer
+    def _judge(self, error: Exception, stream: AnswerStream) -> None:
+        """Raise what it means, unless the answer was all there."""
+        match error:
+            case ErrorInStream():
+                raise self._classified(None, error.body, {}) from error
+            case NotAChunk() | SseTooLong() | TooLarge():
+                who = self._origin.provider
+                raise Unreachable(f"{who} sent a broken stream: {error}") from error
+            case _:
+                if not stream.finish_reason:
+                    raise broken(error, self._origin, self._endpoint.place) from error
 
-    def _end(self, stream: AnswerStream, events: AnswerEvents) -> Sequence[StreamDelta]:
+    def _end(self, stream: AnswerStream, events: AnswerEvents) -> Sequence[StreamDelta | Notice]:
         """The last deltas, if this was an end at all."""
         if stream.finish_reason in _BROKEN_FINISHES:
             raise Overloaded(f"{self._origin.provider} gave up in mid-answer")
         if not (stream.finish_reason or events.said_done or stream.runaway):
             raise Unreachable(f"{self._origin.provider} stopped in mid-answer")
-        return stream.close()
+        last: list[StreamDelta | Notice] = [*stream.close()]
+        if stream.runaway:
+            last.append(Notice(f"The answer was cut off: {stream.runaway}."))
+        return last

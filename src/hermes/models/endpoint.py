@@ -1,6 +1,8 @@
 """The connection to one provider's address: opened when first needed, closed by its owner."""
 
 import asyncio
+import math
+import os
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +27,9 @@ ERROR_BODY = 256 * 1024
 LARGEST_LIST = 20 * 1024 * 1024
 _KEEP_ALIVE = 60.0
 _PART = 256 * 1024
+_FOR_EACH = 0.0001
+_LEAST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.05
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -66,6 +71,23 @@ class Source(Protocol):
     async def readany(self) -> bytes: ...
 
 
+class Crowd:
+    """How many answers come in at once: the more there are, the longer each gathers its words.
+
+    Each piece of an answer is handed on through many hands, up to a client's connection. For
+    hundreds of answers at once that would be most of the work, for pieces too small to be seen.
+    """
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two pieces of one answer; none while there are few answers."""
+        pause = self.answers * _FOR_EACH
+        return min(pause, _LONGEST_PAUSE) if pause >= _LEAST_PAUSE else 0.0
+
+
 class _Sent:
     """What is learnt about a request on its way."""
 
@@ -101,6 +123,7 @@ class Endpoint:
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self.crowd = Crowd()
         self._session: aiohttp.ClientSession | None = None
 
     async def post(
@@ -250,12 +273,12 @@ def broken(error: Exception, origin: Origin, place: Place) -> ModelError:
             what = f"{who} kept the line open without an answer for {place.longest_pause:g} s"
         case aiohttp.ServerTimeoutError():
             what = f"{who} was silent for {place.idle:g} s"
-            hint = "A slow local model may need longer: agent.local_stream_stale_timeout"
+            hint = _longer(origin, place)
         case TimeoutError():
             what = f"{who} took longer than {place.ceiling:g} s for one answer"
         case aiohttp.ClientConnectorDNSError():
-            what = f"the host {host_of(origin.address)} cannot be found (no network?)"
-            hint = "Check the network and the address."
+            what = f"no network, or no such host: {host_of(origin.address)} cannot be found"
+            hint = _start(origin)
         case aiohttp.ClientConnectorError():
             what = f"no connection to {who}: {_reason(error)}"
             hint = _start(origin)
@@ -285,8 +308,19 @@ def _refused_here(error: Exception, origin: Origin) -> bool:
 
 
 def _reason(error: aiohttp.ClientConnectorError) -> str:
-    return error.os_error.strerror or str(error.os_error)
+    """Without the address, which the loop repeats in words of its own."""
+    number = error.os_error.errno
+    return os.strerror(number) if number else error.os_error.strerror or str(error.os_error)
 
 
 def _start(origin: Origin) -> str:
-    return "Is the local server running?" if origin.local else "Check the network and the address."
+    if origin.local:
+        return "Is the local server running? To choose another model: hermes setup"
+    return "Check the network and the address; for a model that runs here: hermes setup"
+
+
+def _longer(origin: Origin, place: Place) -> str:
+    if not origin.local:
+        return "Try again later, or choose another model: hermes model"
+    more = f"hermes config set agent.local_stream_stale_timeout {2 * math.ceil(place.idle)}"
+    return f"Is the local server busy? To give a slow model longer: {more}"

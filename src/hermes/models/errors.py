@@ -197,7 +197,8 @@ _WHAT: dict[type[ModelError], str] = {
 
 
 def _sentence(kind: type[ModelError], status: int | None, said: Said, origin: Origin) -> str:
-    what = _WHAT[kind].format(provider=origin.provider, model=origin.model)
+    told = "{provider} wants a key" if kind is Unauthorized and not origin.key else _WHAT[kind]
+    what = told.format(provider=origin.provider, model=origin.model)
     number = f" ({status})" if status else ""
     words = shown(said.message, (origin.key,))
     return f"{what}{number}: {words}" if words else f"{what}{number}"
@@ -223,7 +224,7 @@ def _hint(kind: type[ModelError], said: Said, origin: Origin) -> str:
 
 _HINTS: dict[type[ModelError], str] = {
     OutOfCredit: "Top up the account, or choose another model: hermes model.",
-    RateLimited: "Wait a little, or name a second model under fallback_providers in config.yaml.",
+    RateLimited: "Wait a little, or choose another model: hermes model.",
     Overloaded: "Try again later, or choose another model: hermes model.",
     ContextTooLong: "Begin a new conversation with /new, or take the last turns back with /undo.",
     PolicyRefused: "Say it differently, or choose another model with /model.",

@@ -9,7 +9,7 @@ import math
 import random
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing
 
 from msgspec import Struct
 
@@ -78,9 +78,12 @@ class Route:
         self.resting_until = -math.inf
         self.free_at = -math.inf
         self._bind = bind
+        self._bound = ("", model)
 
     def with_key(self, key: str) -> Model:
-        return self._bind(key) if self._bind else self.model
+        if self._bind is not None and self._bound[0] != key:
+            self._bound = (key, self._bind(key))
+        return self._bound[1]
 
     def __str__(self) -> str:
         return f"{self.model.name} at {self.model.provider}"
@@ -155,10 +158,8 @@ class Resilient:
         if self._closing:
             await self._closing()
 
-    @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        async with aclosing(self._run(request)) as chunks:
-            yield chunks
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
+        return aclosing(self._run(request))
 
     async def _run(self, request: Request) -> AsyncGenerator[Chunk]:
         so_far = _Attempts(self._order(request.run))

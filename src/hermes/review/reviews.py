@@ -1,7 +1,7 @@
 """When a turn has ended: count, and look back in the background when it is time to."""
 
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 2
 SESSIONS = 256
+WAITING = 1_000
+"""How many sessions may wait to be looked at; those beyond are counted with their next turn."""
 NOT_OF = frozenset({REVIEW, "subagent", "cron"})
 """Sessions in which no person speaks."""
 
@@ -42,7 +44,10 @@ class _Counted(Struct):
 
 
 class Reviews:
-    """One at a time for a session, few at a time for all; nothing here ever holds up a turn."""
+    """One at a time for a session, few at a time for all; nothing here ever holds up a turn.
+
+    Who waits is a row and no task: many sessions end their turns at once.
+    """
 
     def __init__(
         self, parts: ReviewParts, rules: ReviewRules, tell: Tell, group: TaskGroup
@@ -52,13 +57,14 @@ class Reviews:
         self._tell = tell
         self._group = group
         self._reviewer = Reviewer(parts)
-        self._limit = anyio.CapacityLimiter(AT_ONCE)
+        self._waiting: deque[Occasion] = deque()
+        self._workers = 0
         self._at_work: set[str] = set()
         self._counted: OrderedDict[str, _Counted] = OrderedDict()
 
     @property
     def at_work(self) -> frozenset[str]:
-        """The sessions that are looked at now."""
+        """The sessions that are looked at now, or wait for it."""
         return frozenset(self._at_work)
 
     def ended(self, turn: Turn, outcome: Outcome) -> None:
@@ -70,7 +76,7 @@ class Reviews:
             return
         if turn.bare or turn.handed:  # a program has the say there, with tools of its own
             return
-        if source in NOT_OF or turn.session.id in self._at_work:
+        if source in NOT_OF or turn.session.id in self._at_work or len(self._waiting) >= WAITING:
             return
         occasion = Occasion(
             session=turn.session.id,
@@ -79,14 +85,23 @@ class Reviews:
             address=turn.address,
         )
         self._at_work.add(occasion.session)
-        self._group.start_soon(self._consider, occasion)
+        self._waiting.append(occasion)
+        if self._workers < AT_ONCE:
+            self._workers += 1
+            self._group.start_soon(self._work)
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                await self._consider(self._waiting.popleft())
+        finally:
+            self._workers -= 1
 
     async def _consider(self, occasion: Occasion) -> None:
         try:
             with anyio.move_on_after(self._rules.timeout) as limit:
-                async with self._limit:
-                    if due := await self._due(occasion.session):
-                        await self._review(occasion, due)
+                if due := await self._due(occasion.session):
+                    await self._review(occasion, due)
             if limit.cancelled_caught:
                 log.warning("the review of session %s took too long", occasion.session)
         except Exception:

@@ -71,18 +71,27 @@ class Bubblewrap:
         files = (calls,) if calls else ()
         found = rules(view, job.reach)
         held = _Held(FIRST_HELD + len(files))
+        mounts = [*_mounts(view.tmp if job.reach.writable else "", found, start.cwd, held)]
         words = [
             self._program,
             *(("--seccomp", str(FIRST_HELD)) if files else ()),
+            "--json-status-fd", str(held.next),
             *NAMESPACES,
             *(() if job.reach.network else ("--unshare-net",)),
-            *_mounts(view.tmp if job.reach.writable else "", found, start.cwd, held),
+            *mounts,
             "--chdir", start.cwd,
             "--", *self._command(start),
         ]  # fmt: skip
         env = {**start.env, "TMPDIR": _TEMPORARY[0]} if "TMPDIR" in start.env else start.env
         return structs.replace(
-            start, argv=tuple(words), env=env, cwd="/", files=files, places=tuple(held.paths)
+            start,
+            argv=tuple(words),
+            env=env,
+            cwd="/",
+            files=files,
+            places=tuple(held.paths),
+            there=tuple(held.covered),
+            tells=True,
         )
 
     def ended(self, how: Exit) -> Exit:
@@ -126,10 +135,21 @@ class _Held:
     def __init__(self, first: int) -> None:
         self._first = first
         self.paths: list[str] = []
+        self.covered: list[str] = []
+
+    @property
+    def next(self) -> int:
+        """The first number that is not taken."""
+        return self._first + len(self.paths)
 
     def mount(self, how: str, path: str) -> tuple[str, str, str]:
         self.paths.append(path)
-        return how, str(self._first + len(self.paths) - 1), path
+        return how, str(self.next - 1), path
+
+    def cover(self, path: str) -> tuple[str, str, str]:
+        """Nobody may hold it, and it must be there: what is gone by then needs another look."""
+        self.covered.append(path)
+        return "--ro-bind", "/dev/null", path
 
 
 def _mounts(tmp: str, found: list[Rule], cwd: str, held: _Held) -> Iterator[str]:
@@ -196,4 +216,4 @@ def _mount(rule: Rule, closed: list[str], held: _Held) -> tuple[str, ...]:
             closed.append(rule.path)
             return ("--perms", "0555", "--tmpfs", rule.path)
         case Sight.HIDDEN:
-            return ("--ro-bind", "/dev/null", rule.path)
+            return held.cover(rule.path)

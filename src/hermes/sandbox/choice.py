@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hermes.ports.sandbox import Job, Reach
 from hermes.sandbox.bubblewrap import Bubblewrap
-from hermes.sandbox.door import Door
+from hermes.sandbox.door import Door, NotBegun
 from hermes.sandbox.filter import syscall_filter
 from hermes.sandbox.landlock import Landlock, landlock_version
 from hermes.sandbox.view import View, make_private
@@ -36,7 +36,7 @@ class Verdict(Struct, frozen=True):
 class Walls:
     """The walls of one profile. What is likely is known at once, what is true after a trial.
 
-    `bubblewrap` is its executable, if there is one.
+    `bubblewrap` is its executable, if there is one; `landlock` says which version of it.
     """
 
     def __init__(
@@ -45,11 +45,13 @@ class Walls:
         view: Callable[[], View],
         bubblewrap: str | None,
         patience: float = PATIENCE,
+        landlock: Callable[[], int] = landlock_version,
     ) -> None:
         self._door = door
         self._patience = patience
         self._view = view
         self._program = bubblewrap
+        self._version = landlock
         self._trying = anyio.Lock()
         self._tried: Verdict | None = None
 
@@ -79,7 +81,7 @@ class Walls:
     def _landlock(self) -> Verdict:
         if syscall_filter(platform.machine(), ()) is None:
             return Verdict(None, f"landlock is not known on {platform.machine()} machines")
-        if landlock_version() < 1:
+        if self._version() < 1:
             return Verdict(None, "the kernel has no landlock")
         return Verdict(Landlock(self._view()))
 
@@ -92,6 +94,8 @@ class Walls:
         try:
             make_private(tmp)
             done = await WalledSandbox(self._door, verdict.wall).run(job)
+        except NotBegun as error:
+            return Verdict(None, f"bubblewrap does not work here: {error.said or 1}")
         except SandboxError as error:
             return Verdict(None, str(error))
         if done.timed_out:

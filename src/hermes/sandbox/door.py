@@ -17,6 +17,7 @@ import sys
 import termios
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -42,6 +43,7 @@ CLOSE_PATIENCE = 1.0
 _KEEPER = Path(__file__).with_name("keeper.py")
 _KILLED = -int(signal.SIGKILL)
 _NOT_STARTED = 127
+_NO_WALL = "it could not be started: the sandbox could not be put up around it"
 
 
 _END_OF_INPUT = b"\x04"
@@ -54,6 +56,8 @@ class Start(Struct, frozen=True, kw_only=True):
     `pty` gives it a terminal of its own instead of pipes. Errors speak of it as `called`. It
     finds `files` open for reading, then `places` held, numbered from `FIRST_HELD`; a place
     must be a real path, and a link on the way to it, made at any time, keeps it from starting.
+    So does a path of `there` that is gone.
+    `tells`: it is a wall of bubblewrap's, which says at the next number how its command ended.
     """
 
     argv: tuple[str, ...]
@@ -64,6 +68,22 @@ class Start(Struct, frozen=True, kw_only=True):
     called: str = ""
     files: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
+    there: tuple[str, ...] = ()
+    tells: bool = False
+
+
+class NotBegun(SandboxError):
+    """It is certain that the command did nothing; `said` is what its wall complained of.
+
+    Something may have been gone that it was to see or not to see: if so, `missed` are the places
+    that were to be held, and another look may help. A link that came in the way is no such thing.
+    """
+
+    said: str = ""
+    missed: frozenset[str] | None = None
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}: {self.said}" if self.said else super().__str__()
 
 
 class Child:
@@ -188,12 +208,19 @@ class Child:
                 self.pid = numbers[0]
             case b"E":
                 why = f"it could not be started: {os.strerror(numbers[0])}"
-                self._failed = _failure(self._start, why)
+                self._failed = self._not_begun(why, again=numbers[0] == errno.ENOENT)
                 self._ended = Exit(_NOT_STARTED)
             case _:
-                status, left, stuck = numbers
+                status, left, stuck, began = numbers
+                if not began:
+                    self._failed = self._not_begun(_NO_WALL, again=True)
                 code = os.waitstatus_to_exitcode(status) if status >= 0 else _KILLED
                 self._ended = Exit(code, left, stuck)
+
+    def _not_begun(self, why: str, *, again: bool) -> NotBegun:
+        error = NotBegun(_called(self._start, why))
+        error.missed = frozenset(self._start.places) if again else None
+        return error
 
     def _lose(self) -> None:
         """The warden itself was killed. Its command lives on until the keeper has killed the tree.
@@ -348,15 +375,19 @@ def _let_go(keeper: subprocess.Popen[bytes]) -> None:
 
 
 def _failure(start: Start, why: str, hint: str = "") -> SandboxError:
-    return SandboxError(f"{start.called}: {why}" if start.called else why, hint=hint)
+    return SandboxError(_called(start, why), hint=hint)
+
+
+def _called(start: Start, why: str) -> str:
+    return f"{start.called}: {why}" if start.called else why
 
 
 def _pack(start: Start, grace: float) -> bytes:
     if not start.argv:
         raise _failure(start, "there is no command to run")
-    held = (*start.files, *start.places)
-    counts = f"{len(start.argv)} {len(start.files)} {len(start.places)}"
-    words = [start.cwd, str(grace), counts, *start.argv, *held]
+    kinds = (start.argv, start.files, start.places, start.there)
+    counts = " ".join(str(number) for number in (*map(len, kinds), int(start.tells)))
+    words = [start.cwd, str(grace), counts, *chain(*kinds)]
     words += [f"{name}={value}" for name, value in start.env.items()]
     if any("\0" in word for word in words):
         raise _failure(start, "a command, folder or variable contains a NUL character")

@@ -38,6 +38,8 @@ ORPHAN_GRACE = 1.0
 KILL_PATIENCE = 2.0
 """Seconds of killing before a tree counts as stuck, as a process of root's would be."""
 STEP = 0.05
+WALL_FAILED = 1 << 8
+"""The status of a program that exits with 1."""
 
 
 def main(requests: socket.socket) -> None:
@@ -158,20 +160,22 @@ def fork() -> int:
 
 
 class Job:
-    """What to run: `cwd`, grace, numbers, arguments, files, places, environment; split by NUL.
+    """What to run: `cwd`, grace, numbers, five kinds of words; split by NUL.
 
-    The numbers are those of the arguments, of files that it finds open for reading, and of
-    places that it finds held; of the last two there may be none.
+    The numbers are those of the arguments, of files that it finds open for reading, of places
+    that it finds held, of paths that must be there; then 1 if it tells whether the command
+    began. The rest is the environment.
     """
 
     def __init__(self, packed: bytes) -> None:
         self.cwd, grace, counts, *rest = packed.split(b"\0")
         self.grace = float(grace)
-        arguments, files, places = (*map(int, counts.split()), 0, 0)[:3]
-        self.argv = rest[:arguments]
-        self.files = rest[arguments : arguments + files]
-        self.places = rest[arguments + files : arguments + files + places]
-        self.env = dict(pair.split(b"=", 1) for pair in rest[arguments + files + places :])
+        *numbers, tells = (*map(int, counts.split()), 0, 0, 0, 0)[:5]
+        words = iter(rest)
+        kinds = [[next(words) for _ in range(number)] for number in numbers]
+        self.argv, self.files, self.places, self.there = kinds
+        self.tells = bool(tells)
+        self.env = dict(pair.split(b"=", 1) for pair in words)
 
 
 class Warden:
@@ -185,6 +189,7 @@ class Warden:
         self.wanted = True
         self.owned = True
         self.group = 0
+        self.heard = -1
 
     def run(self, fds: list[int]) -> bool:
         """Whether nobody is left."""
@@ -193,6 +198,10 @@ class Warden:
         if job is None:
             return True
         try:
+            if job.tells:
+                self.heard, said = os.pipe()
+                os.set_blocking(self.heard, False)
+                fds.append(said)
             self.group = start(job, fds)
         except OSError as error:
             self.tell(b"E%d\n" % (error.errno or 0))
@@ -226,7 +235,17 @@ class Warden:
             left = len(self.tree())
             self.end_tree(grace if self.owned else min(grace, ORPHAN_GRACE))
         stuck = 0 if self.alone else len(self.tree())
-        self.tell(b"X%d %d %d\n" % (-1 if self.status is None else self.status, left, stuck))
+        status = -1 if self.status is None else self.status
+        self.tell(b"X%d %d %d %d\n" % (status, left, stuck, self.began()))
+
+    def began(self) -> bool:
+        """A wall that could not be put up fails, and never told how its command ended."""
+        if self.heard < 0 or self.status is None or self.status != WALL_FAILED:
+            return True
+        try:
+            return b"exit-code" in os.read(self.heard, 4096)
+        except BlockingIOError:
+            return False
 
     def end_tree(self, grace: float) -> None:
         self.signal_tree(signal.SIGTERM)
@@ -304,11 +323,13 @@ def start(job: Job, fds: list[int]) -> int:
     leader of a session opens by its name becomes the one that controls the session.
     """
     os.chdir(job.cwd)
+    for path in job.there:
+        os.lstat(path)
     program = find(job.argv[0], job.env)
     files: list[tuple[int, int, int] | tuple[int, int, bytes, int, int]] = [
-        (os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)
+        (os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds[:3])
     ]
-    held = hold(job)
+    held = hold(job, fds[3:])
     files += [(os.POSIX_SPAWN_DUP2, fd, FIRST_HELD + place) for place, fd in enumerate(held)]
     if sys.platform == "linux" and os.isatty(fds[0]):
         terminal = os.ttyname(fds[0]).encode()
@@ -323,13 +344,13 @@ def start(job: Job, fds: list[int]) -> int:
     )
 
 
-def hold(job: Job) -> list[int]:
+def hold(job: Job, more: list[int]) -> list[int]:
     """The job's files and places, opened above the numbers under which it will find them.
 
     A place is held only if it lies where its path says: on the way there may be a link that
     somebody made a moment ago. This process ends with the job, and they with it.
     """
-    above = FIRST_HELD + len(job.files) + len(job.places)
+    above = FIRST_HELD + len(job.files) + len(job.places) + len(more)
     held: list[int] = []
     for path in (*job.files, *job.places):
         how = os.O_RDONLY if len(held) < len(job.files) else os.O_PATH
@@ -338,7 +359,7 @@ def hold(job: Job) -> list[int]:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         held.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above))
         os.close(fd)
-    return held
+    return held + [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in more]
 
 
 def find(program: bytes, env: dict[bytes, bytes]) -> bytes:

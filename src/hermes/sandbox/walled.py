@@ -5,7 +5,7 @@ import logging
 import os
 import stat
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from msgspec import structs
 
 from hermes.ports.sandbox import Exit, Finished, Job, Process
 from hermes.sandbox.child_env import DEFAULT_PATH
-from hermes.sandbox.door import Child, Door, Start
+from hermes.sandbox.door import Child, Door, NotBegun, Start
 from hermes.sandbox.following import Heard, follow
 from hermes.sandbox.local import plain_start
 from hermes.sandbox.output import SPILL_LIMIT, Keeping
@@ -21,6 +21,9 @@ from hermes.sandbox.repositories import Armed
 from hermes.schema.errors import SandboxError
 
 log = logging.getLogger(__name__)
+
+_SHOWN = 300
+"""Bytes of what a wall said that could not be put up."""
 
 
 class Wall(Protocol):
@@ -52,7 +55,9 @@ class WalledSandbox:
     """`wall` stands between a job and the machine, unless its reach goes beyond.
 
     What a command planted for the owner's git is set aside when it has ended, and the output
-    ends with a line that says so.
+    ends with a line that says so. What the wall shows or hides may vanish while it is being put
+    up, as sockets do: then it is looked at once more, and nothing may be seen or changed that
+    was not before.
     """
 
     def __init__(self, door: Door, wall: Wall, *, spill_limit: int = SPILL_LIMIT) -> None:
@@ -69,22 +74,45 @@ class WalledSandbox:
         return self._wall.word
 
     async def run(self, job: Job, heard: Heard | None = None) -> Finished:
+        try:
+            return await self._run(job, heard)
+        except NotBegun as error:
+            if error.missed is None or job.reach.beyond:
+                raise
+            return await self._run(job, heard, error.missed)
+
+    async def _run(
+        self, job: Job, heard: Heard | None, known: frozenset[str] | None = None
+    ) -> Finished:
         keeping = Keeping(job.keep, job.spill, self._spill_limit)
         try:
-            async with self._opened(job, talk=bool(job.stdin), pty=False) as process:
+            opened = self._opened(job, talk=bool(job.stdin), pty=False, known=known)
+            async with opened as process:
                 done = await follow(process, job, keeping, heard)
+        except NotBegun as error:
+            error.said = keeping.kept()[-_SHOWN:].decode("utf-8", "replace").strip()
+            raise
         finally:
             keeping.close()
         return _with_notes(done, process.notes)
 
     @asynccontextmanager
     async def open(self, job: Job, *, pty: bool = False) -> AsyncGenerator[Process]:
-        async with self._opened(job, talk=True, pty=pty) as process:
+        async with AsyncExitStack() as stack:
+            process = await stack.enter_async_context(self._opened(job, talk=True, pty=pty))
             await process.begin()
+            missed = await process.missed()
+            if missed is not None and not job.reach.beyond:
+                await stack.aclose()
+                again = self._opened(job, talk=True, pty=pty, known=missed)
+                process = await stack.enter_async_context(again)
+                await process.begin()
             yield process
 
     @asynccontextmanager
-    async def _opened(self, job: Job, *, talk: bool, pty: bool) -> AsyncGenerator["_Behind"]:
+    async def _opened(
+        self, job: Job, *, talk: bool, pty: bool, known: frozenset[str] | None = None
+    ) -> AsyncGenerator["_Behind"]:
         start = plain_start(job, talk=talk, pty=pty)
         if job.reach.beyond or not job.argv:
             async with self._door.open(start) as child:
@@ -93,7 +121,10 @@ class WalledSandbox:
         armed = Armed(job.reach.writable, kept=self._wall.guards)
         notes: list[str] = []
         try:
-            async with self._door.open(self._wall.around(start, job)) as child:
+            walled = self._wall.around(start, job)
+            if known is not None and not known.issuperset(walled.places):
+                raise SandboxError(f"{start.called}: its folders were moved while it was started")
+            async with self._door.open(walled) as child:
                 yield _Behind(child, self._wall, notes)
         finally:
             notes += armed.since()
@@ -118,6 +149,18 @@ class _Behind:
     @property
     def pid(self) -> int:
         return self._child.pid
+
+    async def missed(self) -> frozenset[str] | None:
+        """Of one that was not begun: the places that were to be held, if something was gone."""
+        if self._child.pid:
+            return None
+        try:
+            await self._child.wait()
+        except NotBegun as error:
+            return error.missed
+        except SandboxError:
+            return None
+        return None
 
     async def wait(self) -> Exit:
         how = await self._child.wait()

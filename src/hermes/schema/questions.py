@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+HERE = "you, in the terminal"
+"""The `origin` of what the owner asked for at this machine's terminal."""
+
 
 class Asking(StrEnum):
     """Whether leave is asked for, or an answer that only a person knows."""

@@ -1,8 +1,10 @@
 """How a tool describes itself to the model and to the house."""
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 BRIDGE = "tool_call"
@@ -17,7 +19,7 @@ class Effect(StrEnum):
     OUTSIDE = "outside"
 
 
-class ToolSpec(Struct, frozen=True):
+class ToolSpec(Struct, frozen=True, dict=True):
     """`schema` is the JSON schema of the arguments; `timeout` bounds one call in seconds.
 
     `foreign` says that its results are words of strangers. `refunded`: a step with nothing but
@@ -32,3 +34,8 @@ class ToolSpec(Struct, frozen=True):
     toolset: str = ""
     foreign: bool = False
     refunded: bool = False
+
+    @cached_property
+    def characters(self) -> int:
+        """How long it is in a request, about; every turn asks."""
+        return len(self.name) + len(self.description) + len(msgspec.json.encode(self.schema))

@@ -4,7 +4,7 @@ Most turns are short. What shortens long ones is loaded when the first of them n
 """
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -84,17 +84,18 @@ class Compressing:
 
     def during(self, job: Job, instructions: str = "") -> Compress:
         """What a turn asks before each step; `instructions` stay below its prompt."""
+        return partial(self._compressed, job, instructions)
+
+    async def _compressed(
+        self, job: Job, instructions: str, history: History, need: Need
+    ) -> str | None:
         most = self.trigger(job.plan)
-
-        async def compress(history: History, need: Need) -> str | None:
-            if not need.refused and need.tokens < most and len(history) < self.limits.most:
-                return None
-            system = await self._press.when_needed(job, history, need)
-            if system is None:
-                return None
-            return "\n\n".join(filter(None, [system, instructions]))
-
-        return compress
+        if not need.refused and need.tokens < most and len(history) < self.limits.most:
+            return None
+        system = await self._press.when_needed(job, history, need)
+        if system is None:
+            return None
+        return "\n\n".join(filter(None, [system, instructions]))
 
     async def by_hand(self, job: Job, wish: Wish) -> Pressed:
         """Because a person wants it, whatever went wrong before. Raises `UsageError`."""

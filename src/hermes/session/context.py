@@ -6,8 +6,7 @@ it is empty. A task inherits what its starter had bound, so each handler begins 
 `reset_session_vars`.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Final, TypeAlias
 
@@ -29,8 +28,11 @@ _TURN: Final = _names(
 )  # fmt: skip
 _CRON: Final = _names("HERMES_CRON_AUTO_DELIVER_", "PLATFORM", "CHAT_ID", "THREAD_ID")
 _ALL: Final = (*_TURN, *_CRON)
-_BOUND: Final = ContextVar[Mapping[str, str]]("HERMES_SESSION", default={})  # noqa: B039
-"""All of them in one, which is never changed in place: each turn binds them all at once."""
+_BOUND: Final = ContextVar[Mapping[str, str] | Scope]("HERMES_SESSION", default={})  # noqa: B039
+"""All of them in one, which is never changed in place: each turn binds them all at once.
+
+Most turns have nobody who reads them: a scope is put into words when somebody does.
+"""
 _LATER: Final = ContextVar[bool]("HERMES_SESSION_ASYNC_DELIVERY", default=True)
 
 
@@ -91,7 +93,7 @@ def set_cron_delivery(platform: str = "", chat_id: str = "", thread_id: str = ""
 
 def get_session_env(name: str, default: str = "") -> str:
     """The value bound here; where nothing ever was, the one of the process."""
-    value = _BOUND.get().get(name)
+    value = _bound().get(name)
     return process_value(name, default) if value is None else value
 
 
@@ -102,23 +104,35 @@ def async_delivery_supported() -> bool:
 
 def session_env() -> dict[str, str]:
     """What is bound here, by name, for a child process of foreign code."""
-    return {name: value for name, value in _BOUND.get().items() if value}
+    return {name: value for name, value in _bound().items() if value}
 
 
-@contextmanager
-def mirrored(scope: Scope) -> Generator[None]:
-    """Bind this context to a turn of ours for as long as the block runs."""
-    before, later = _BOUND.get(), _LATER.get()
-    _Latch.engaged = True
-    values = variables(scope)
-    _BOUND.set({name: values.get(name, "") for name in _ALL})
-    _LATER.set(scope.later)
-    try:
-        yield
-    finally:
-        _BOUND.set(before)
-        _LATER.set(later)
+class Mirrored:
+    """Binds this context to a turn of ours for as long as the block runs."""
+
+    __slots__ = ("_before", "_later", "_scope")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._before, self._later = _BOUND.get(), _LATER.get()
+        _Latch.engaged = True
+        _BOUND.set(self._scope)
+        _LATER.set(self._scope.later)
+
+    def __exit__(self, *_: object) -> None:
+        _BOUND.set(self._before)
+        _LATER.set(self._later)
+
+
+def _bound() -> Mapping[str, str]:
+    bound = _BOUND.get()
+    if isinstance(bound, Scope):
+        values = variables(bound)
+        return {name: values.get(name, "") for name in _ALL}
+    return bound
 
 
 def _bind(values: Mapping[str, str]) -> object:
-    return _BOUND.set({**_BOUND.get(), **values})
+    return _BOUND.set({**_bound(), **values})

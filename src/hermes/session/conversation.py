@@ -1,6 +1,6 @@
 """One person's talk with the agent, as a surface sees it: say, retry, undo, start anew, resume."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
 from typing import TypeAlias
@@ -28,6 +28,7 @@ from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored
+from hermes.session.endings import noted_ends
 from hermes.session.recap import is_question
 from hermes.session.recovery import close_lost_calls
 from hermes.session.runner import Runner, Turn
@@ -107,6 +108,10 @@ class Conversation:
     async def going_on(self, session: str = "") -> bool:
         """Whether a turn of this session, or of the one that is named, goes on anywhere."""
         return await self._store.leases.held(session or self.session.id)
+
+    async def ends(self, session: str = "") -> Mapping[str, str]:
+        """Its runs that ended without an answer and were not interrupted, with their reasons."""
+        return await noted_ends(self._store, session or self.session.id)
 
     async def say(self, parts: Sequence[Text | Media], listen: Emit) -> Outcome:
         """One turn. It can be ended from outside with `interrupt`.

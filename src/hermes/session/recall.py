@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hermes.agent.repair import History
 
-LIMIT = 8_000_000
+LIMIT = 5_000_000
 """How many characters are kept in all."""
 
 EACH = 1_000

@@ -1,6 +1,6 @@
 """What was said and done before, for somebody who comes back; also where a turn was cut short."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -10,7 +10,9 @@ from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, 
 from hermes.schema.sessions import Stored
 
 INTERRUPTED = "(interrupted before it was answered)"
-_TELLING = ("command", "path", "pattern", "query", "url", "goal", "name")
+UNANSWERED = "(not answered)"
+FAILED = "(not answered: {reason})"
+_TELLING = ("command", "path", "pattern", "query", "url", "goal", "name", "content")
 _LINE = 200
 
 
@@ -21,25 +23,38 @@ def is_question(row: Stored) -> bool:
 
 
 def recap(
-    rows: Sequence[Stored], exchanges: int, *, going_on: bool = False
+    rows: Sequence[Stored],
+    exchanges: int,
+    *,
+    going_on: bool = False,
+    ends: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str]]:
     """The last questions and answers as (who, words).
 
-    What was finished of a turn without an end, and that it has none, is said by nobody: there
-    `who` is empty. With `going_on` the last turn may still have its end.
+    What was finished of a turn without an answer, and why it has none, is said by nobody: there
+    `who` is empty. With `going_on` the last turn may still have its end; `ends` are the reasons
+    of those that had one without an answer (`hermes.session.endings`).
     """
-    told = [line for turn, cut in _turns(rows, going_on=going_on) for line in _told(turn, cut=cut)]
+    known = ends or {}
+    told = [
+        line
+        for turn, open_ in _turns(rows, going_on=going_on)
+        for line in _told(turn, _lack(turn, known) if open_ else "")
+    ]
     spoken = [place for place, (who, _) in enumerate(told) if who]
     return told[spoken[-2 * exchanges :][0] :] if spoken else []
 
 
-def cut_short(rows: Sequence[Stored], *, going_on: bool = False) -> frozenset[int]:
+def cut_short(
+    rows: Sequence[Stored], *, going_on: bool = False, ends: Collection[str] = ()
+) -> frozenset[int]:
     """The places of those messages that are the last of a turn which nobody ended."""
-    return frozenset(turn[-1].seq for turn, cut in _turns(rows, going_on=going_on) if cut)
+    turns = _turns(rows, going_on=going_on)
+    return frozenset(turn[-1].seq for turn, open_ in turns if open_ and _run_of(turn) not in ends)
 
 
 def _turns(rows: Sequence[Stored], *, going_on: bool) -> list[tuple[list[Stored], bool]]:
-    """Each turn, and whether it was cut short."""
+    """Each turn, and whether it has no answer."""
     turns: list[list[Stored]] = []
     run = ""
     for row in rows:
@@ -67,7 +82,19 @@ def _is_left(later: Sequence[Stored]) -> bool:
     return not isinstance(later[0].message, Result)
 
 
-def _told(turn: Sequence[Stored], *, cut: bool) -> Iterator[tuple[str, str]]:
+def _run_of(turn: Sequence[Stored]) -> str:
+    return next((row.run for row in turn if row.run), "")
+
+
+def _lack(turn: Sequence[Stored], ends: Mapping[str, str]) -> str:
+    """Why there is no answer."""
+    reason = ends.get(_run_of(turn))
+    if reason is None:
+        return INTERRUPTED
+    return FAILED.format(reason=one_line(reason, _LINE)) if reason.strip() else UNANSWERED
+
+
+def _told(turn: Sequence[Stored], lack: str) -> Iterator[tuple[str, str]]:
     results = {row.message.call: row.message for row in turn if isinstance(row.message, Result)}
     for row in turn:
         message = row.message
@@ -75,11 +102,11 @@ def _told(turn: Sequence[Stored], *, cut: bool) -> Iterator[tuple[str, str]]:
             words = text_of(message)
             if words.strip():
                 yield _speaker(message), words
-        if cut and isinstance(message, Assistant):
+        if lack and isinstance(message, Assistant):
             done = [(call, results[call.id]) for call in message.calls if call.id in results]
             yield from (("", _step(call, result)) for call, result in done)
-    if cut:
-        yield "", INTERRUPTED
+    if lack:
+        yield "", lack
 
 
 def _step(call: ToolCall, result: Result) -> str:

@@ -23,6 +23,7 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Message, Result, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
+from hermes.session.endings import noted_end
 from hermes.session.lease import Lease
 
 log = logging.getLogger(__name__)
@@ -81,9 +82,10 @@ class Recorder:
     async def commit(self, *writes: Write) -> None:
         await self._store.commit(*writes, fence=self._lease.fence)
 
-    async def end(self, *writes: Write) -> None:
+    async def end(self, event: RunEnded, *writes: Write) -> None:
         """Write the last there is, and give the lease back with it."""
-        await self.commit(*writes, self._lease.release)
+        noted = noted_end(self._scope, event, self._clock.now())
+        await self.commit(*writes, *noted, self._lease.release)
         self._lease.given_back = True
 
     def writes(self, event: Event) -> list[Write]:
@@ -131,7 +133,7 @@ class _Sink:
         self._listen = listen
         self._closing = closing
         self._own = own
-        self._recorded = {user.id for user in accepted.asked} if accepted.recorded else set[str]()
+        self._recorded = tuple(user.id for user in accepted.asked) if accepted.recorded else ()
         self._said: list[Message] = []
         self._answer: Said | None = None
 
@@ -182,7 +184,8 @@ class _Sink:
         keys = {message.id for message in said}
         settled = [Done(user.id) for user in self._accepted.asked if user.id in keys]
         passing("recorder.before_end")
-        await self._recorder.end(*self._of_answer(), *settled, *self._closing(event, said))
+        closing = self._closing(event, said)
+        await self._recorder.end(event, *self._of_answer(), *settled, *closing)
         passing("recorder.after_end")
 
     def _of_answer(self) -> list[Write]:

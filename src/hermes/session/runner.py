@@ -1,9 +1,9 @@
 """Run one turn of a session: durable in, one runner at a time, durable out."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
@@ -40,12 +40,13 @@ from hermes.schema.scope import Address, Asker, Role, Scope
 from hermes.schema.sessions import Session, SessionChange, Stored
 from hermes.schema.tools import ToolSpec
 from hermes.session.compressing import Compressing, Job, Pressed, Wish
-from hermes.session.context import mirrored
+from hermes.session.context import Mirrored
 from hermes.session.lease import LEASE, Heart, Lease
 from hermes.session.recall import Recall
 from hermes.session.recorder import Accepted, Closing, Price, Recorder, nothing_more
 from hermes.session.recovery import close_lost_calls
 from hermes.session.shortening import Shortening
+from hermes.telemetry.logs import about_session
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 After = Callable[[Turn, Outcome], None]
+_NOTHING_KNOWN: frozenset[str] = frozenset()
 
 
 class Runner:
@@ -139,7 +141,7 @@ class Runner:
 
     async def run(self, turn: Turn) -> Outcome:
         """Accept the message, then answer it. Raises `SessionBusy` before anything is accepted."""
-        with self._reserved(turn.session.id):
+        with _Reserved(self._held, turn.session.id):
             lease = Lease(self._store, turn.session.id, self._holder)
             try:
                 # Of a new session nobody knows yet: its lease is taken with its first row.
@@ -155,7 +157,7 @@ class Runner:
     @asynccontextmanager
     async def holding(self, session: str) -> AsyncGenerator[int]:
         """Keep everybody else, also in this process, from changing the session."""
-        with self._reserved(session):
+        with _Reserved(self._held, session):
             lease = Lease(self._store, session, self._holder)
             await lease.take()
             try:
@@ -163,24 +165,11 @@ class Runner:
             finally:
                 await lease.give_back()
 
-    @contextmanager
-    def _reserved(self, session: str) -> Generator[None]:
-        if session in self._held:
-            raise SessionBusy(
-                f"Session {session} is in the middle of a turn.",
-                hint="Wait for its end, or stop it.",
-            )
-        self._held.add(session)
-        try:
-            yield
-        finally:
-            self._held.discard(session)
-
     async def _run_held(self, turn: Turn, lease: Lease) -> Outcome:
         passing("runner.held")
         scope = self._scope(turn)
         # Foreign code reads who it works for from its context; it is bound here and nowhere else.
-        with mirrored(scope):
+        with Mirrored(scope), about_session(scope.session):
             return await self._run_in(scope, turn, lease)
 
     def _scope(self, turn: Turn) -> Scope:
@@ -244,7 +233,7 @@ class Runner:
         Raises `SessionBusy`, and `UsageError` when there is nothing to be made shorter.
         """
         turn = Turn(session=session, asked=None, listen=_nobody)
-        with self._reserved(session.id):
+        with _Reserved(self._held, session.id):
             lease = Lease(self._store, session.id, self._holder)
             await lease.take()
             try:
@@ -260,11 +249,11 @@ class Runner:
             finally:
                 await lease.give_back()
 
-    async def _history(self, turn: Turn, generation: int) -> tuple[History, set[str]]:
+    async def _history(self, turn: Turn, generation: int) -> tuple[History, AbstractSet[str]]:
         """What was said so far, with an end for every call, and the ids of all there is."""
         session = turn.session
         if turn.new:
-            return History([]), set()
+            return History([]), _NOTHING_KNOWN
         history = self._recall.take(session.id, generation)
         if history is not None and turn.replaces is None and not turn.results:
             return history, {message.id for message in history}
@@ -346,6 +335,27 @@ class Runner:
                 hint="Look at what it did before going on.",
             )
         return outcome
+
+
+class _Reserved:
+    """Keeps the others of this process from a session for the length of a block."""
+
+    __slots__ = ("_held", "_session")
+
+    def __init__(self, held: set[str], session: str) -> None:
+        self._held = held
+        self._session = session
+
+    def __enter__(self) -> None:
+        if self._session in self._held:
+            raise SessionBusy(
+                f"Session {self._session} is in the middle of a turn.",
+                hint="Wait for its end, or stop it.",
+            )
+        self._held.add(self._session)
+
+    def __exit__(self, *_: object) -> None:
+        self._held.discard(self._session)
 
 
 async def _nobody(event: Event) -> None:

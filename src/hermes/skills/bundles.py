@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from hermes.kit.files import read_ordinary
@@ -39,6 +40,21 @@ def bundles(home: Path) -> list[Bundle]:
         return []
     found = {path.stem: bundle for path in files[:_MOST] if (bundle := _read(path)) is not None}
     return list(found.values())
+
+
+def file_of(home: Path, name: str) -> str | None:
+    """Where below the home a bundle is written down."""
+    files = [f"{FOLDER}/{check_name(name)}{end}" for end in _ENDS]
+    return next((file for file in files if (home / file).is_file()), None)
+
+
+def written(bundle: Bundle) -> tuple[str, bytes]:
+    """The file below the home, and what is to be in it."""
+    said = {"description": bundle.description, "instruction": bundle.instruction}
+    # A text in JSON is one in YAML, whatever is in it.
+    lines = [f"{key}: {msgspec.json.encode(text).decode()}" for key, text in said.items() if text]
+    lines += ["skills:", *(f"  - {check_name(name)}" for name in bundle.skills)]
+    return f"{FOLDER}/{check_name(bundle.name)}.yaml", ("\n".join(lines) + "\n").encode()
 
 
 def _read(path: Path) -> Bundle | None:

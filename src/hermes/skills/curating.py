@@ -14,7 +14,7 @@ from hermes.changes.change import Author, Proposal
 from hermes.kit.clock import Clock
 from hermes.kit.files import read_ordinary, write_atomic
 from hermes.skills.editing import ARCHIVE, By, Editor
-from hermes.skills.merging import Pair, pairs, propose_merge
+from hermes.skills.merging import Pair, asked_about, pairs, propose_merge
 from hermes.skills.shelf import Shelf, Skill
 from hermes.skills.usage import BY_AGENT, Record, Usage
 
@@ -99,10 +99,11 @@ class Curator:
         return found
 
     async def alike(self) -> list[Pair]:
-        """Skills that `propose_merges` would propose to merge."""
+        """Skills that `propose_merges` would propose to merge; nothing that it did before."""
+        asked = await asked_about(self._editor)
 
         def look() -> list[Pair]:
-            return pairs(self._shelf.skills(), self._usage.records(), self._body)
+            return pairs(self._shelf.skills(), self._usage.records(), self._body, asked)
 
         return await anyio.to_thread.run_sync(look)
 
@@ -111,11 +112,10 @@ class Curator:
         found = (await self.alike())[:AT_ONCE]
         if keep and found:
             await anyio.to_thread.run_sync(self._back_up, keep)
-        made = [
+        return [
             await propose_merge(self._editor, pair, partial(self._body_of, pair.drop))
             for pair in found
         ]
-        return [proposal for proposal in made if proposal is not None]
 
     def _body_of(self, name: str) -> str:
         skill = self._shelf.find(name)

@@ -182,8 +182,14 @@ class Editor:
         await self._ledger.propose(proposal)
         return proposal
 
-    async def was_proposed(self, name: str, summary: str) -> bool:
-        return await self._ledger.was_proposed(KIND, name, summary)
+    async def was_refused(self, name: str) -> bool:
+        """Whether a person took it back that the agent made a skill of that name, or refused it."""
+        changes, proposals = await self._ledger.refusals(KIND)
+        made = f"create {name}"
+        return any(one.summary == made for one in (*changes, *proposals))
+
+    async def proposed_before(self, by: Author) -> Sequence[Proposal]:
+        return await self._ledger.proposed_before(KIND, by)
 
     async def decide(self, proposal: Proposal, *, accepted: bool) -> None:
         await self._ledger.decide(proposal, accepted=accepted)

@@ -1,6 +1,6 @@
 """Skills of the agent's own that say nearly the same: one could take in the other."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations
 
 import msgspec
@@ -27,8 +27,18 @@ class Pair(Struct, frozen=True):
     drop: str
 
 
+async def asked_about(editor: Editor) -> set[frozenset[str]]:
+    """Which two it was proposed to merge, one way or the other: a no is not asked for twice."""
+    before = await editor.proposed_before(Author.CURATOR)
+    proposed = [msgspec.json.decode(one.request, type=Proposed) for one in before]
+    return {frozenset((one.request.name, one.request.absorbed_into)) for one in proposed}
+
+
 def pairs(
-    skills: Sequence[Skill], records: Mapping[str, Record], read: Callable[[Skill], str]
+    skills: Sequence[Skill],
+    records: Mapping[str, Record],
+    read: Callable[[Skill], str],
+    asked: Collection[frozenset[str]] = (),
 ) -> list[Pair]:
     """Only of what the agent wrote and nobody pinned; each skill is in at most one pair."""
     own = [skill for skill in skills if skill.own and _is_the_agents(records.get(skill.name))]
@@ -36,7 +46,9 @@ def pairs(
     found: list[Pair] = []
     paired: set[str] = set()
     for one, other in combinations([*texts][-MOST_COMPARED:], 2):
-        if paired & {one, other} or not _say_the_same(texts[one], texts[other]):
+        if paired & {one, other} or frozenset((one, other)) in asked:
+            continue
+        if not _say_the_same(texts[one], texts[other]):
             continue
         drop, keep = sorted((one, other), key=lambda name: (_uses(records[name]), name))
         paired |= {one, other}
@@ -44,12 +56,8 @@ def pairs(
     return found
 
 
-async def propose_merge(editor: Editor, pair: Pair, body: Callable[[], str]) -> Proposal | None:
-    """None when it was proposed before: a person who said no is not asked again."""
+async def propose_merge(editor: Editor, pair: Pair, body: Callable[[], str]) -> Proposal:
     by = By(author=Author.CURATOR, why=f"{pair.drop} says nearly the same as {pair.keep}")
-    summary = f"merge {pair.drop} into {pair.keep}"
-    if await editor.was_proposed(pair.drop, summary):
-        return None
     # Before the text is read: what changes in between is then refused, not taken over.
     seen = await editor.digest(pair.drop)
     request = SkillRequest(
@@ -60,7 +68,7 @@ async def propose_merge(editor: Editor, pair: Pair, body: Callable[[], str]) -> 
         file_content=body(),
     )
     encoded = Raw(msgspec.json.encode(Proposed(request, by, merge=True, seen=seen)))
-    return await editor.propose(pair.drop, summary, encoded, by)
+    return await editor.propose(pair.drop, f"merge {pair.drop} into {pair.keep}", encoded, by)
 
 
 def _is_the_agents(record: Record | None) -> bool:

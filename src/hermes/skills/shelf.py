@@ -69,12 +69,9 @@ class Shelf:
         found: dict[str, Skill] = {}
         self._troubles = {}
         for root in self._folders:
-            for folder in _skill_folders(root):
+            for folder, stamp in _skill_folders(root):
                 file = f"{folder}/{FILE}"
-                one = _look(file, known.get(file))
-                if one is None:
-                    continue
-                seen[file] = one
+                one = seen[file] = _look(file, stamp, known.get(file))
                 if one.head is None:
                     self._troubles[file] = one.trouble
                     continue
@@ -132,31 +129,40 @@ class Shelf:
             log.debug("the skills are not remembered: %s", error)
 
 
-def _skill_folders(root: Path) -> Iterator[str]:
+def _skill_folders(root: Path) -> Iterator[tuple[str, Stamp]]:
     """Folders with a SKILL.md, in a steady order; what is inside of one is its own business."""
     stack = [(str(root), 0)]
     count = 0
     while stack and count < MOST:
         folder, depth = stack.pop()
-        try:
-            with os.scandir(folder) as entries:
-                names = sorted((entry.name, entry.is_dir()) for entry in entries)
-        except OSError:
-            continue
-        if any(name == FILE for name, _ in names) and depth:
+        # Most are skills: to ask for the file is cheaper than to list what is there.
+        stamp = _stamp(f"{folder}/{FILE}") if depth else None
+        if stamp is not None:
             count += 1
-            yield folder
+            yield folder, stamp
         elif depth < DEEPEST:
-            below = [name for name, is_folder in names if is_folder and not name.startswith(".")]
-            stack.extend((f"{folder}/{name}", depth + 1) for name in reversed(below))
+            stack.extend((f"{folder}/{name}", depth + 1) for name in _folders_in(folder))
 
 
-def _look(file: str, known: _Known | None) -> _Known | None:
+def _folders_in(folder: str) -> list[str]:
+    """The last first."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [one.name for one in entries if one.name[0] != "." and one.is_dir()]
+    except OSError:
+        return []
+    return sorted(names, reverse=True)
+
+
+def _stamp(file: str) -> Stamp | None:
     try:
         stat = os.stat(file)  # noqa: PTH116 - as above
     except OSError:
         return None
-    stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _look(file: str, stamp: Stamp, known: _Known | None) -> _Known:
     if known is not None and known.stamp == stamp:
         return known
     try:

@@ -17,6 +17,7 @@ _PUBLIC_TABLES = frozenset({"sessions", "messages", "schema_version"})
 _READER_BUSY_MS = 10_000
 _PATIENCE = 400
 """How often a newly created file is tried while another process is preparing it."""
+_ELSEWHERE = "use another home: export HERMES_HOME=DIRECTORY"
 
 
 def open_writer(path: Path) -> Connection:
@@ -95,7 +96,7 @@ def _judge(connection: Connection, path: Path) -> None:
     if number_of(connection.execute(_SQL["application"])) or tables(connection):
         raise StoreError(
             f"{path} is a database of another program.",
-            hint="Move it away, or choose another home with HERMES_HOME.",
+            hint=f"Move it away: mv {path} {path}.old. Or {_ELSEWHERE}",
         )
 
 
@@ -119,22 +120,23 @@ def _migrate(connection: Connection, path: Path) -> None:
     if version > newest:
         raise StoreError(
             f"{path} has schema {version}; this version of Hermes knows {newest}.",
-            hint="Update Hermes, or use another home.",
+            hint=f"Update Hermes, or {_ELSEWHERE}",
         )
-    for number, script in steps:
-        if number > version:
-            _step(connection, number, script.read_text(encoding="utf-8"))
+    if version < newest:
+        _bring_up(connection, steps)
 
 
-def _step(connection: Connection, number: int, script: str) -> None:
-    """One migration in one transaction: a crash leaves the old schema or the new."""
+def _bring_up(connection: Connection, steps: list[tuple[int, Path]]) -> None:
+    """All that is missing in one transaction, with one sync: a crash leaves the old or the new."""
     begin(connection)
     try:
         # Another process may have done it while we waited.
-        if _version(connection) < number:
-            connection.execute(script).fetchall()
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {number}")
+        version = _version(connection)
+        for number, script in steps:
+            if number > version:
+                connection.execute(script.read_text(encoding="utf-8")).fetchall()
+                connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -1,7 +1,7 @@
 -- name: writer
 PRAGMA synchronous = FULL;
 PRAGMA foreign_keys = ON;
-PRAGMA cache_size = -2000;
+PRAGMA cache_size = -1000;
 PRAGMA temp_store = MEMORY;
 PRAGMA journal_size_limit = 67108864;
 PRAGMA wal_autocheckpoint = 4000;

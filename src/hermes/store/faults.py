@@ -19,22 +19,22 @@ def _explain(error: apsw.Error | UnicodeEncodeError, path: Path) -> StoreError:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreCorrupt(
                 f"{path} is damaged or not a database ({error}). Nothing more is written to it.",
-                hint="Stop every Hermes process, then restore a backup or move the file away.",
+                hint=f"End Hermes, then restore a backup, or move it away: mv {path} {path}.broken",
             )
         case apsw.BusyError() | apsw.LockedError():
             return StoreError(
                 f"Another process keeps {path} locked.",
-                hint="Wait for it or end it, then try again.",
+                hint="Close what else has it open, then try again; a gateway: hermes gateway stop",
             )
         case apsw.FullError():
             return StoreError(
                 f"The disk is full: {path} could not be written.",
-                hint="Free some space, then try again. Nothing that was confirmed is lost.",
+                hint="Free some space, then try again; this shows which disk is full: df -h",
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
             return StoreError(
                 f"{path} cannot be opened for writing ({error}).",
-                hint="Check who owns the file and its folder, and their permissions.",
+                hint=f"Check who owns it and its folder: ls -ld {path} {path.parent}",
             )
         case UnicodeEncodeError():
             return StoreError(f"Text that is not valid Unicode cannot be stored ({error.reason}).")

@@ -61,7 +61,14 @@ class Writer:
             deliver(self._taken)
             self._mailbox.abandon(lambda: StoreError(reason))
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        """What cannot be tidied up now is when the file is opened next."""
+        try:
             self._connection.close()
+        except apsw.Error as error:
+            log.warning("%s", explain(error, self._path))
 
     def _loop(self) -> None:
         behind = True

@@ -28,6 +28,20 @@ _AT_WORK_FOR: ContextVar[Path | None] = ContextVar("at_work_for", default=None)
 """Sorts log records and nothing else: whose logs the work of this context belongs to."""
 
 
+_ABOUT: ContextVar[str] = ContextVar("about", default="")
+"""Which session the work of this context is for, so that a log can be read by session."""
+
+
+@contextmanager
+def about_session(session: str) -> Generator[None]:
+    """What is logged in this context, and in tasks that begin in it, names that session."""
+    token = _ABOUT.set(session)
+    try:
+        yield
+    finally:
+        _ABOUT.reset(token)
+
+
 @contextmanager
 def at_work_for(logs: Path) -> Generator[None]:
     """What is logged in this context, and in tasks that begin in it, belongs into that folder."""
@@ -70,7 +84,7 @@ class FileLog(logging.Handler):
 
     def __init__(self, file: RotatingFile, redactor: Redactor, level: int) -> None:
         super().__init__(level)
-        self.setFormatter(logging.Formatter(FORMAT))
+        self.setFormatter(logging.Formatter(FORMAT.replace("%(message)", "%(about)s%(message)")))
         self._file = file
         self._redactors = [redactor]
         self._complained = False
@@ -79,6 +93,8 @@ class FileLog(logging.Handler):
         self._redactors.append(redactor)
 
     def emit(self, record: logging.LogRecord) -> None:
+        session = _ABOUT.get()
+        record.about = f"({session}) " if session else ""
         try:
             text = self.format(record)
             for redactor in self._redactors:

@@ -6,6 +6,8 @@ from heapq import heappop, heappush
 import anyio
 import anyio.lowlevel
 
+from hermes.testing.settled import Stillness
+
 _START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
 
@@ -22,6 +24,7 @@ class FakeClock:
         self._auto = auto
         self._sleepers: list[tuple[float, int, anyio.Event]] = []
         self._turn = 0
+        self._stillness = Stillness()
         self.slept: list[float] = []
 
     def now(self) -> datetime:
@@ -50,13 +53,13 @@ class FakeClock:
     async def advance(self, seconds: float) -> None:
         """Move time on, waking sleepers in their order; each may sleep again before the next."""
         goal = self._elapsed + seconds
-        await anyio.wait_all_tasks_blocked()
+        await self._stillness.comes()
         while self._sleepers and min(self._sleepers)[0] <= goal:
             self._sleepers.sort()
             due, _, event = heappop(self._sleepers)
             self._elapsed = max(self._elapsed, due)
             event.set()
-            await anyio.wait_all_tasks_blocked()
+            await self._stillness.comes()
         self._elapsed = goal
 
     @property

@@ -11,6 +11,7 @@ import collections
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -119,11 +120,14 @@ class Watch:
         return Report(passed, guard.longest, guard.stood, guard.worked, blocks)
 
 
-def alone(folder: Path, url: str, account: str = "main") -> Spec:
+def alone(
+    folder: Path, url: str, account: str = "main", env: Mapping[str, str] | None = None
+) -> Spec:
     """A gateway of one profile that everything is well with, furnished and ready to be started."""
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
-    given = Furniture(account=account, url=url, env={"MESSAGING_CWD": str(work)})
+    variables = {"MESSAGING_CWD": str(work), **(env or {})}
+    given = Furniture(account=account, url=url, env=variables)
     furnish(folder / "home", given)
     return Spec(folder=str(folder), home=str(folder / "home"))
 

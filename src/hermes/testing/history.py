@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from hermes.gateway.bubble import BELOW
 from hermes.gateway.delivery import MARK
+from hermes.gateway.leftovers import bubbles, farewells, post_in
 from hermes.gateway.letters import Reply, address_in
 from hermes.ports.store import Store
 from hermes.schema.messages import Trust, User, text_of
@@ -28,6 +28,7 @@ _LINE = re.compile(r"(\S+) line (\d+): ")
 _GIVEN_BACK = re.compile(r"“/\S+ (\S+?)” was cut off")
 _SET_ASIDE = "is set aside"
 PROGRESS = "· "
+_PROGRESS = (bubbles(""), farewells(""))
 _DONE, _PARKED = 2, 3
 
 
@@ -51,8 +52,11 @@ class Verdict(Struct):
     marked: int = 0
     inverted: list[str] = field(default_factory=list[str])
     strayed: list[str] = field(default_factory=list[str])
-    left_over: int = 0
-    """Signs of progress that a crash left standing."""
+    left_over: list[str] = field(default_factory=list[str])
+    """Signs of progress that were left standing, though it could be known."""
+    unknown: int = 0
+    """Those whose receipt was lost on its way: nobody could put them right."""
+    receipts: Collection[str] | None = None
 
     def check(self) -> None:
         wrong = {
@@ -60,6 +64,7 @@ class Verdict(Struct):
             "doubled": self.doubled,
             "inverted": self.inverted,
             "strayed": self.strayed,
+            "left over": self.left_over,
         }
         found = [f"{len(names)} {what}: {names[:5]}" for what, names in wrong.items() if names]
         if found:
@@ -71,7 +76,7 @@ class Verdict(Struct):
             f"{len(self.given_up)} parked in the outbox; "
             f"{len(self.lost)} lost, {len(self.doubled)} doubled unmarked, {self.marked} marked "
             f"copies, {len(self.inverted)} inverted, {len(self.strayed)} strayed, "
-            f"{self.left_over} progress posts left over"
+            f"{len(self.left_over)} progress posts left over, {self.unknown} more without receipt"
         )
 
 
@@ -86,9 +91,15 @@ def is_question(text: str) -> bool:
     return not text.startswith("/") or len(text.split()) > 1
 
 
-def judge(truth: Truth, parked: Collection[str] = ()) -> Verdict:
-    """What the platform's memory says, chat by chat; `parked` are names from an outbox."""
+def judge(
+    truth: Truth, parked: Collection[str] = (), receipts: Collection[str] | None = None
+) -> Verdict:
+    """What the platform's memory says, chat by chat; `parked` are names from an outbox.
+
+    `receipts` are the progress posts that the gateway has known of: those must not be left over.
+    """
     verdict = Verdict(given_up=sorted(parked))
+    verdict.receipts = receipts
     for (account, chat), (spoken, shown) in truth.by_chat().items():
         _Chat(f"{account}/{chat}", spoken, verdict).read(shown)
     return verdict
@@ -179,8 +190,8 @@ class _Chat:
         pieces = list(self._read(post))
         marked = post.text.startswith(MARK)
         if not pieces:
-            progress = post.text.startswith(PROGRESS) or post.text == BELOW
-            self._verdict.left_over += progress and post.text != BELOW
+            if post.text.startswith(PROGRESS):
+                self._leftover(post)
             return
         self._verdict.marked += marked
         for piece in pieces:
@@ -189,6 +200,13 @@ class _Chat:
             if piece in self._questions and piece not in self._seen:
                 self._answer(piece)
             self._seen.add(piece)
+
+    def _leftover(self, post: Shown) -> None:
+        receipts = self._verdict.receipts
+        if receipts is not None and post.id in receipts:
+            self._verdict.left_over.append(f"{self._place}: {post.text[:60]}")
+        else:
+            self._verdict.unknown += 1
 
     def _read(self, post: Shown) -> Iterator[str]:
         """What this post answers, or tells of, piece by piece."""
@@ -242,10 +260,14 @@ UNSETTLED = "is not settled"
 
 
 class Outbox(Struct):
-    """What is wrong in an outbox, and the questions whose answers are parked there."""
+    """What is wrong in an outbox, and the questions whose answers are parked there.
+
+    `receipts` are the progress posts that were known of.
+    """
 
     wrong: list[str]
     parked: list[str]
+    receipts: set[str] = field(default_factory=set[str])
 
 
 def judge_outbox(database: Path, spoken: Sequence[Spoken] = ()) -> Outbox:
@@ -266,6 +288,10 @@ def judge_outbox(database: Path, spoken: Sequence[Spoken] = ()) -> Outbox:
     for lane, key, topic, state, body in parcels:
         if lane == "inbox":
             heard[chats.get(str(key).split(":")[1], "nowhere")] += 1
+        if str(lane).startswith(_PROGRESS):
+            outbox.receipts.add(post_in(str(key)))
+            if state != _DONE:
+                outbox.wrong.append(f"progress: {key} {UNSETTLED}")
         if not str(lane).startswith("outbox:"):
             continue
         answered[address_in(str(topic)).chat] += not str(key).endswith(":reply")

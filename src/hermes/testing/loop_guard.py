@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ NOTICEABLE = 0.5
 _TICK = 0.01
 _RENEW = 100
 """After so many ticks the threads of the process are listed again."""
+_LOOKS = 100
+"""How often the stack is taken while the loop stands still; the one seen most is blamed."""
 _UNSEEN = "something on this thread that does not let go of the interpreter"
 
 
@@ -44,7 +47,8 @@ class LoopGuard:
     for how long no processor was free, which on a busy machine is nobody's fault here. `worked`
     is the longest time for which the loop's own thread was at work meanwhile, whoever else was.
     A block is a time in which the loop did nothing else although others could: its own thread
-    was at work all along, or the watching thread came to its turns and the loop did not.
+    was at work all along, or the watching thread came to its turns and the loop did not, for it
+    never waited as much as half as long.
     """
 
     def __init__(self, limit: float = LIMIT) -> None:
@@ -56,7 +60,7 @@ class LoopGuard:
         self._loop = asyncio.get_running_loop()
         self._ident = threading.get_ident()
         self._due = time.monotonic() + _TICK
-        self._stack = ""
+        self._stacks: Counter[str] = Counter()
         self._tardy = 0.0
         self._worked = time.thread_time()
         self._starved = _Starved()
@@ -106,20 +110,24 @@ class LoopGuard:
         tardy, self._tardy = self._tardy, 0.0
         # When not even the watching thread could run, the whole process stood still, unless
         # it was this thread that kept the interpreter to itself.
-        if self._stack or busy > self.limit:
+        seen, self._stacks = self._stacks, Counter()
+        if seen or busy > self.limit:
             self.longest = max(self.longest, late)
-            blamed = busy > self.limit or tardy < self.limit / 2
+            blamed = busy > self.limit or tardy < late / 2
             if late > self.limit and blamed:
-                self.blocks.append(Block(late, self._stack or _UNSEEN))
-        self._stack = ""
+                self.blocks.append(
+                    Block(late, max(seen, key=lambda one: seen[one], default=_UNSEEN))
+                )
 
     def _watch(self) -> None:
+        self._starved.leave_out(threading.get_native_id())
         step, last = self.limit / 5, time.monotonic()
         while not self._over.wait(step):
             now = time.monotonic()
             self._tardy, last = max(self._tardy, now - last - step), now
-            if not self._stack and time.monotonic() - self._due > self.limit / 2:
-                self._stack = "".join(traceback.format_stack(self._frame())[-12:])
+            # On a busy machine the first look may come before the blocker has begun.
+            if time.monotonic() - self._due > self.limit / 2 and self._stacks.total() < _LOOKS:
+                self._stacks["".join(traceback.format_stack(self._frame())[-12:])] += 1
 
     def _frame(self) -> FrameType | None:
         frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -133,6 +141,11 @@ class _Starved:
         self._files: list[int] = []
         self._last = 0
         self._age = _RENEW
+        self._watcher = ""
+
+    def leave_out(self, thread: int) -> None:
+        """It only watches, and keeps nobody waiting."""
+        self._watcher = str(thread)
 
     def since(self) -> float:
         """Seconds since the last call; nothing where the system does not tell."""
@@ -148,7 +161,8 @@ class _Starved:
         for file in self._files:
             os.close(file)
         tasks = Path("/proc/self/task")
-        found = [task / "schedstat" for task in tasks.iterdir()] if tasks.exists() else []
+        listed = list(tasks.iterdir()) if tasks.exists() else list[Path]()
+        found = [task / "schedstat" for task in listed if task.name != self._watcher]
         self._files = [os.open(path, os.O_RDONLY) for path in found if path.exists()]
         self._age = 0
         self._last = self._sum()

@@ -109,7 +109,8 @@ class PlatformChannel:
         kind = "group" if spoken.in_group else "dm"
         about = About(chat_type=kind, chat_name=spoken.chat, user_name=spoken.name)
         parts = (Text(spoken.text),)
-        return Inbound(spoken.id, address, spoken.person, parts, None, spoken.id, about)
+        to = spoken.reply_to
+        return Inbound(spoken.id, address, spoken.person, parts, to, spoken.id, about)
 
     async def _call(self, method: str, path: str, body: Struct) -> _Made:
         data = msgspec.json.encode(body)

@@ -177,7 +177,7 @@ class _Makers:
     def process(self) -> Tool:
         from hermes.tools.processes.tool import ProcessTool
 
-        return ProcessTool(_there(self._deps.processes), self._deps.clock)
+        return ProcessTool(_there(self._deps.processes), self._deps.clock, self._origins)
 
     def read_file(self) -> Tool:
         from hermes.tools.files.documents import Documents

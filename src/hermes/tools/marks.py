@@ -35,6 +35,8 @@ class Note(Struct, frozen=True, omit_defaults=True):
     """A command from `start` to `end`, or a `file` of ours with strangers' words in it.
 
     While it runs it may make folders `inside` of some; at its end it says which: `roots`.
+    With `others` it is a command in that folder on which others than the owner had a say: what
+    tells there how things are done may be theirs.
     """
 
     start: float = 0.0
@@ -43,6 +45,7 @@ class Note(Struct, frozen=True, omit_defaults=True):
     roots: tuple[str, ...] = ()
     file: str = ""
     changed: int = 0
+    others: str = ""
 
 
 class Marks:
@@ -54,6 +57,7 @@ class Marks:
         self._inode, self._offset = 0, 0
         self._commands: dict[float, Note] = {}
         self._written: dict[str, int] = {}
+        self._others: dict[tuple[str, float], Note] = {}
         self._spans: list[Span] | None = None
         self._roots: list[str] | None = None
         self._lines = 0
@@ -70,7 +74,8 @@ class Marks:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("ab") as file:
                 file.write(msgspec.json.encode(note) + b"\n")
-            if self._lines > _SLACK * max(len(self._commands) + len(self._written), 100):
+            needed = len(self._commands) + len(self._written) + len(self._others)
+            if self._lines > _SLACK * max(needed, 100):
                 self._rewrite(self._log, oldest)
 
     def __bool__(self) -> bool:
@@ -90,6 +95,14 @@ class Marks:
         self._load()
         return self._written.get(packed(path))
 
+    def by_others(self, path: Path, when: float) -> bool:
+        """Whether others had a say in the folder around it at that time."""
+        self._load()
+        return any(
+            note.start <= when <= note.end and path.is_relative_to(unpacked(note.others))
+            for note in self._others.values()
+        )
+
     def roots(self) -> list[str]:
         """Folders that were brought as a whole."""
         self._load()
@@ -104,6 +117,10 @@ class Marks:
             self._written[note.file] = note.changed
             while len(self._written) > MOST_WRITTEN:
                 del self._written[next(iter(self._written))]
+        elif note.others:
+            self._others[note.others, note.start] = note
+            while len(self._others) > self._most:
+                del self._others[next(iter(self._others))]
         else:
             self._commands[note.start] = note
             while len(self._commands) > self._most:
@@ -137,12 +154,13 @@ class Marks:
 
     def _forget(self, oldest: float) -> None:
         self._commands = {start: one for start, one in self._commands.items() if one.end > oldest}
+        self._others = {key: one for key, one in self._others.items() if one.end > oldest}
 
     def _rewrite(self, log: Path, oldest: float) -> None:
         self._load()
         self._forget(oldest)
         files = (Note(file=name, changed=when) for name, when in self._written.items())
-        notes = [*self._commands.values(), *files]
+        notes = [*self._commands.values(), *self._others.values(), *files]
         write_atomic(log, b"".join(msgspec.json.encode(one) + b"\n" for one in notes))
         self._spans = self._roots = None
 

@@ -68,9 +68,20 @@ class Origins:
         """A command that could bring something from outside has ended; it began then."""
         self.note_end(began, LONGEST, ())
 
-    def fetching(self, folders: Sequence[Path], longest: float = LONGEST) -> "Fetching":
+    def fetching(
+        self, folders: Sequence[Path], longest: float = LONGEST, began: float | None = None
+    ) -> "Fetching":
         """A command begins that may bring something, most likely into one of the folders."""
-        return Fetching(self, folders, longest)
+        return Fetching(self, folders, longest, began)
+
+    def others_at_work(
+        self, folder: Path, longest: float = LONGEST, began: float | None = None
+    ) -> "OthersAtWork":
+        """A command begins there on which others than the owner have a say."""
+        return OthersAtWork(self, folder, longest, began)
+
+    def note_others(self, folder: str, began: float, end: float) -> None:
+        self._note(Note(began - COARSE, end + COARSE, others=folder))
 
     def note_begin(self, began: float, longest: float, folders: Sequence[str]) -> None:
         """Written down at once: whoever is killed from now on cannot do it any more."""
@@ -101,6 +112,35 @@ class Origins:
         if is_guide_below(real, _real(Path(scope.workspace))):
             return not self.is_vouched_for(real)
         return self.is_marked(scope, real)
+
+    def speaks(self, path: Path, data: bytes, workspace: Path) -> bool:
+        """Whether a file of the project, found at that path, may tell how things are done.
+
+        It may unless it came in, or was changed while others than the owner had a say; and
+        always as the owner once vouched for it.
+        """
+        real, workspace = _real(path), _real(workspace)
+        if self.trusted.knows(real, data):
+            return True
+        inside = real.is_relative_to(workspace)
+        if inside and _is_put_aside(real.relative_to(workspace).parts[:-1]):
+            return False
+        if self.came_in(real) or _is_of_others(real, workspace):
+            return False
+        return not any(self._changed_by_others(one) for one in {path, real})
+
+    def may_speak(self, path: Path) -> bool:
+        """As `speaks`, of a file as it is now, wherever it lies."""
+        try:
+            return self.speaks(path, read_ordinary(path, LARGEST), path.parent)
+        except OSError:
+            return True
+
+    def _changed_by_others(self, path: Path) -> bool:
+        try:
+            return self._marks.by_others(_real(path.parent) / path.name, path.lstat().st_ctime)
+        except OSError:
+            return False
 
     def is_vouched_for(self, real: Path) -> bool:
         try:
@@ -171,10 +211,12 @@ class Origins:
 class Fetching:
     """A command at work that may bring something; what it is noted with when it begins."""
 
-    def __init__(self, origins: Origins, folders: Sequence[Path], longest: float) -> None:
+    def __init__(
+        self, origins: Origins, folders: Sequence[Path], longest: float, began: float | None
+    ) -> None:
         self._origins = origins
         self._longest = longest
-        self._began = origins.now()
+        self._began = origins.now() if began is None else began
         self._before: Folders = folders_in(dict.fromkeys(folders))
         origins.note_begin(self._began, longest, list(self._before))
 
@@ -182,6 +224,21 @@ class Fetching:
         """It has ended: from now on nothing more counts as brought by it."""
         roots = made_since(self._before)
         self._origins.note_end(self._began, self._longest, roots)
+
+
+class OthersAtWork:
+    """A command on which others have a say; noted when it begins, and again when it ends."""
+
+    def __init__(self, origins: Origins, folder: Path, longest: float, began: float | None) -> None:
+        self._origins = origins
+        self._folder = packed(_real(folder))
+        self._began = origins.now() if began is None else began
+        self._latest = self._began + longest
+        origins.note_others(self._folder, self._began, self._latest)
+
+    def over(self) -> None:
+        end = min(self._origins.now(), self._latest)
+        self._origins.note_others(self._folder, self._began, end)
 
 
 def _files_below(folder: Path) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """The terminal UI as a program: its looks, its threads, its end."""
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 from typing import ClassVar
@@ -9,6 +10,7 @@ from msgspec import Struct
 from textual import on
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.filter import Monochrome, NoColor
 from textual.worker import WorkerFailed
 
 from hermes.kit.clock import Clock
@@ -49,11 +51,16 @@ class Ui(App[int]):
     TITLE = "hermes"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+t", "other_look", show=False, priority=True)
+        Binding("ctrl+t", "other_look", show=False, priority=True),
+        Binding("ctrl+z", "sleep", show=False, priority=True),
     ]
 
     def __init__(self, companion: Companion, setting: Setting) -> None:
         super().__init__()
+        if self.no_color:
+            # Shades of grey are colours, too, and not those of the terminal.
+            kept = [one for one in self._filters if not isinstance(one, Monochrome)]
+            self._filters[:] = [*kept, NoColor()]
         self._companion = companion
         self._setting = setting
         self._errands = Errands("tui-talk")
@@ -93,6 +100,16 @@ class Ui(App[int]):
 
     def action_other_look(self) -> None:
         self.theme = other(self.theme)
+
+    def action_sleep(self) -> None:
+        """Back to the shell for a while, with whatever else it started together with us."""
+        # The first group of a session has no shell above it that could wake it up again.
+        if self._setting.signals and os.getpgrp() != os.getsid(0):
+            # The terminal is given back first: whoever is no longer in front may not touch it.
+            with self.suspend():
+                os.killpg(0, signal.SIGSTOP)
+        else:
+            self.notify("There is no shell here to come back from.", timeout=2)
 
     def check(self) -> None:
         """Raises what went wrong in the program itself, if anything did."""

@@ -11,7 +11,7 @@ from hermes.schema.messages import Result, ToolCall, text_of
 _MOST = 20_000
 """Characters of one output that a card shows."""
 _LINE = 400
-_FIRST = ("command", "path", "pattern", "query", "url", "goal", "question", "name")
+_FIRST = ("command", "path", "pattern", "query", "url", "goal", "question", "name", "content")
 FEW = 12
 """Lines of a diff that are shown without being asked for."""
 
@@ -41,6 +41,8 @@ def verdict(result: Result) -> Verdict:
     if result.failed:
         return Verdict(_trouble(text_of(result)))
     lines = result.shown.splitlines()
+    if len(lines) == 1:
+        return Verdict(one_line(flat(lines[0]), _LINE))
     return Verdict(plural(len(lines), "line") if lines else "")
 
 

@@ -1,6 +1,6 @@
 """What the terminal UI asks of whoever brings it together with an agent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
+from hermes.schema.sessions import Stored
 
 GONE = "gateway"
 """The code of the error after which there is nobody to talk to any more."""
@@ -18,16 +19,15 @@ Parts: TypeAlias = tuple[Text | Media, ...]
 
 
 class Hello(Struct, frozen=True, kw_only=True):
-    """What there is to know at the beginning; `recap` has who spoke, and the words."""
+    """What there is to know at the beginning; `commands` have what each is for."""
 
     model: str
     folder: str
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
+    commands: Mapping[str, str] = {}
     trouble: str = ""
     hint: str = ""
-    recap: tuple[tuple[str, str], ...] = ()
 
 
 class Now(Struct, frozen=True, kw_only=True):
@@ -59,6 +59,12 @@ class Speak(Struct, frozen=True):
     told: str = ""
 
 
+class Back(Struct, frozen=True):
+    """The talk goes on in another session, which has a past; `told` says in which."""
+
+    told: str
+
+
 class Bye(Struct, frozen=True):
     """The person wants to go."""
 
@@ -67,7 +73,18 @@ class Words(Struct, frozen=True):
     """It was no command: it is to be said as it stands."""
 
 
-Done: TypeAlias = Shown | Speak | Bye | Words
+Done: TypeAlias = Shown | Speak | Back | Bye | Words
+
+
+class Before(Struct, frozen=True, kw_only=True):
+    """The end of a session; `more` messages stand before it.
+
+    A turn that ended without an answer has the place of its last message in `cut`.
+    """
+
+    rows: tuple[Stored, ...] = ()
+    cut: frozenset[int] = frozenset()
+    more: int = 0
 
 
 class Past(Struct, frozen=True, kw_only=True):
@@ -120,6 +137,10 @@ class Companion(Protocol):
         ...
 
     def command(self, line: str) -> Done: ...
+
+    def before(self) -> Before:
+        """What was said and done in this session until now, as far as it is worth showing."""
+        ...
 
     def cost(self, ended: RunEnded) -> float | None:
         """What a run cost in dollars; None when nobody knows."""

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,9 +17,10 @@ class Suggestion(Struct, frozen=True):
     label: str
     text: str
     replaces: int
+    about: str = ""
 
 
-def suggestions(before: str, commands: Sequence[str], folder: str) -> list[Suggestion]:
+def suggestions(before: str, commands: Mapping[str, str], folder: str) -> list[Suggestion]:
     """`before` is all that stands before the cursor."""
     if before.startswith("/") and not re.search(r"\s", before):
         return _commands(before[1:], commands)
@@ -28,11 +29,12 @@ def suggestions(before: str, commands: Sequence[str], folder: str) -> list[Sugge
     return []
 
 
-def _commands(typed: str, commands: Sequence[str]) -> list[Suggestion]:
+def _commands(typed: str, commands: Mapping[str, str]) -> list[Suggestion]:
     begin = [name for name in commands if name.startswith(typed)]
     within = [name for name in commands if typed in name and name not in begin]
     return [
-        Suggestion("/" + name, f"/{name} ", len(typed) + 1) for name in [*begin, *within][:MOST]
+        Suggestion("/" + name, f"/{name} ", len(typed) + 1, commands[name])
+        for name in [*begin, *within][:MOST]
     ]
 
 

@@ -10,7 +10,7 @@ class Pastes:
 
     def shortened(self, text: str) -> str:
         """The text itself, or a mark that stands for it when it is long."""
-        lines = text.count("\n") + 1
+        lines = text.rstrip("\n").count("\n") + 1
         if lines <= LINES and len(text) <= CHARACTERS:
             return text
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"

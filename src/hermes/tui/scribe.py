@@ -43,6 +43,7 @@ class Scribe:
         self._thinking: Thinking | None = None
         self._cards: dict[str, tuple[ToolCard, float]] = {}
         self._questions: dict[str, QuestionCard] = {}
+        self._asked_at = 0.0
         self.ended: RunEnded | None = None
         self.used = 0
         """Tokens in the model's view after its last answer."""
@@ -163,6 +164,9 @@ class Scribe:
             await self._ask(event.question)
             return
         self.doing = "working"
+        # The time that a person took is no time of the call's.
+        waited = self._clock.monotonic() - self._asked_at
+        self._cards = {id_: (card, at + waited) for id_, (card, at) in self._cards.items()}
         card = self._questions.pop(event.question, None)
         if card is not None:
             await card.settle(event.answer, lapsed=True)
@@ -171,6 +175,7 @@ class Scribe:
         await self._pause()
         card = QuestionCard(question, self._clock)
         self._questions[question.id] = card
+        self._asked_at = self._clock.monotonic()
         self.doing = "waiting for you"
         await self._transcript.add(card)
 

@@ -9,6 +9,7 @@ from hermes.schema.messages import Text
 from hermes.tui.companion import (
     CANCELLED,
     GONE,
+    Back,
     Bye,
     Companion,
     Parts,
@@ -28,6 +29,10 @@ class Stage(Protocol):
     async def show_note(self, text: str, kind: str) -> None: ...
 
     async def show_reply(self, reply: Shown) -> None: ...
+
+    async def show_back(self, told: str) -> None:
+        """The talk goes on in another session, which has a past."""
+        ...
 
     async def run_turn(self, parts: Parts) -> None:
         """From the first event to the last. Raises what went wrong."""
@@ -205,11 +210,15 @@ class Talk:
                 await self._say((Text(line),), line)
             case Shown():
                 await self._stage.show_reply(done)
+            case Back(told=told):
+                await self._stage.show_back(told)
             case Speak(parts=parts, told=told):
                 if told:
                     await self._stage.show_note(told, "reply")
                 shown = " ".join(part.text for part in parts if isinstance(part, Text))
-                await self._say(parts, shown or line)
+                # The whole text of a skill is not what somebody typed.
+                typed = not shown or (told and "\n" in shown)
+                await self._say(parts, line if typed else shown)
             case Bye():
                 self._stage.leave(None)
 

@@ -61,6 +61,9 @@ def test_it_is_taken_when_it_is_there(hermes: Hermes) -> None:
     listed = hermes("model").out
     assert "Can be fetched, and then needs no key and no server: hermes setup --local\n" in listed
     assert f"    {USUAL}   1.1 GB, Apache-2.0\n" in listed
+    unfetched = hermes("model", SMALL)
+    assert unfetched.code == 78
+    assert f"hermes setup --local --model {SMALL}" in unfetched.err
     pretend(hermes, SMALL)
     assert hermes("setup", "--yes").out.startswith(f"Using embedded/{SMALL} from now on.\n")
     document = json.loads(hermes("model", "--json").out)
@@ -137,5 +140,6 @@ def test_whoever_breaks_off_is_told_how_it_goes_on(hermes: Hermes) -> None:
     )  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
         set_up(args, context)
-    assert said.getvalue().endswith("It goes on where it stopped with: hermes setup --local\n")
+    again = f"hermes setup --local --model {SMALL}"
+    assert said.getvalue().endswith(f"It goes on where it stopped with: {again}\n")
     assert not (hermes.home / "config.yaml").exists()

@@ -51,7 +51,7 @@ class Home:
             env={name: value for name, value in self.env.items() if name != "COLUMNS"},
             encoding="utf-8",
             dimensions=(40, columns),
-            timeout=30,
+            timeout=120,
         )
 
     def ids(self) -> list[str]:
@@ -222,7 +222,7 @@ def test_ten_thousand_sessions_are_no_burden(home: Home) -> None:
 
 
 def test_wrong_words_end_with_the_code_for_wrong_usage(home: Home) -> None:
-    assert b"  search    Find words in all sessions.\n" in home.run(code=2).stderr
+    assert b"  search    Find what was said, in all sessions.\n" in home.run(code=2).stderr
     assert b"is not an age" in home.run("list", "--older-than", "soon", code=2).stderr
 
 

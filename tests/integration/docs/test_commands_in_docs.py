@@ -12,7 +12,10 @@ import pytest
 from processes import PATIENCE, wait_for_data
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", ROOT / "examples/README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [
+    ROOT / "README.md", ROOT / "examples/README.md", ROOT / "CONTRIBUTING.md",
+    ROOT / "docs/learning.md",
+]  # fmt: skip
 BIN = Path(sys.executable).parent
 TALKS = {"hermes", "hermes -c"}
 """Commands that wait for a person."""
@@ -81,7 +84,7 @@ def test_the_commands_work(name, lines, place):
             target = line.split()[1]
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
         elif line in TALKS:
-            chat = pexpect.spawn("sh", ["-c", line], cwd=str(checkout), env=env, timeout=30)
+            chat = pexpect.spawn("sh", ["-c", line], cwd=str(checkout), env=env, timeout=120)
             chat.expect("Ctrl\\+D leaves")
             chat.expect("> ")
             chat.sendeof()

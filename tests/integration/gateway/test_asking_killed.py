@@ -1,60 +1,55 @@
 """A question outlives the process that asked it: posted once, answered once, done once."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from processes import PATIENCE, wait_for_data
+from hermes.gateway.delivery import MARK
+from lived import lived
 
-CHILD = Path(__file__).with_name("asking_gateway.py")
+pytestmark = pytest.mark.anyio
 
 
-class Killed:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def hears(self, key: str, text: str) -> None:
-        with (self._folder / "updates.jsonl").open("a") as file:
-            file.write(json.dumps({"key": key, "chat": "a", "text": text}) + "\n")
-
-    def start(self) -> "tuple[subprocess.Popen[bytes], int]":
-        reader, writer = os.pipe()
-        env = {"PYTHONPATH": str(CHILD.parents[2]), "PATH": os.defpath, "HOME": str(self._folder)}
-        command = [sys.executable, str(CHILD), str(self._folder), str(writer)]
-        child = subprocess.Popen(command, pass_fds=[writer], env=env)
-        os.close(writer)
-        return child, reader
-
-    def seen(self) -> list[str]:
-        rows = (self._folder / "posts.jsonl").read_text().splitlines()
-        return [json.loads(row)["text"] for row in rows]
-
-    def effects(self) -> list[str]:
-        return (self._folder / "effects").read_text().splitlines()
+def wishes(note: Path, name: str) -> str:
+    """What a call came to that was cut off is unknown, so it is made a second time."""
+    args = f'{{"command": "echo {name} >> {note}", "escalate": "outside", "reason": "It is mine."}}'
+    return f"{name} use:terminal use:terminal {args}"
 
 
 @pytest.mark.parametrize(
-    ("word", "effect"), [("yes", "deleted"), ("/approve always", "deleted"), ("/deny", "refused")]
+    ("word", "is_reply", "effects"),
+    [("yes", True, 1), ("yes", False, 1), ("/approve always", False, 1), ("/deny", True, 0)],
 )
-def test_an_answer_after_kill_9(tmp_path: Path, word: str, effect: str) -> None:
-    house = Killed(tmp_path)
-    house.hears("1", "clean up")
-    child, reader = house.start()
-    assert wait_for_data(reader)
-    child.send_signal(signal.SIGKILL)
-    child.wait(PATIENCE)
-    os.close(reader)
-    house.hears("2", word)
-    child, reader = house.start()
-    assert child.wait(PATIENCE) == 0
-    os.close(reader)
-    assert house.effects() == [effect]
-    questions = [text for text in house.seen() if "May I" in text]
-    # Where it is not known whether a post arrived it comes again, and says so.
-    assert len([text for text in questions if not text.startswith("(recovered)")]) == 1
-    assert house.seen()[-1] == "the end"
+async def test_an_answer_after_kill_9(
+    tmp_path: Path, word: str, *, is_reply: bool, effects: int
+) -> None:
+    note = tmp_path / "note"
+    async with lived(tmp_path) as chat:
+        async with chat.life():
+            chat.say(wishes(note, "q-1"))
+            post = await chat.sees("/approve")
+        async with chat.life():
+            await chat.is_asked(wishes(note, "q-1"), 2)
+            chat.say(word, to=post if is_reply else None)
+            await chat.sees("re: q-1")
+        # Where it is not known whether a post arrived it comes again, and says so.
+        questions = [one for one in chat.posts("/approve") if not one.text.startswith(MARK)]
+        assert len(questions) == 1
+    done = note.read_text().splitlines() if note.exists() else []
+    assert done == ["q-1"] * effects
+
+
+async def test_a_reply_answers_the_older_of_two(tmp_path: Path) -> None:
+    """One in each of two threads of work, asked of the same owner."""
+    async with lived(tmp_path) as chat, chat.life():
+        first, second = tmp_path / "first", tmp_path / "second"
+        chat.say(wishes(first, "q-1").replace("use:terminal ", "", 1), chat="c1")
+        chat.say(wishes(second, "q-2").replace("use:terminal ", "", 1), chat="c2")
+        older = await chat.sees("/approve", "c1")
+        newer = await chat.sees("/approve", "c2")
+        chat.say("no", chat="c2", to=newer)
+        await chat.sees("re: q-2", "c2")
+        chat.say("yes", chat="c1", to=older)
+        await chat.sees("re: q-1", "c1")
+        assert first.read_text().split() == ["q-1"]
+        assert not second.exists()

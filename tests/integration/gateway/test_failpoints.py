@@ -100,12 +100,13 @@ async def die_everywhere(folder: Path, nths: range) -> str:
         async def end(life: Life) -> None:
             await life.ready()
             await answers.all()
+            await answers.settled()
             life.end()
 
         last = await live(spec, end)
     spoken = server.truth.spoken
     outbox = judge_outbox(folder / "home" / "state.db", spoken)
-    verdict = judge(server.truth, outbox.parked)
+    verdict = judge(server.truth, outbox.parked, outbox.receipts)
     async with open_store(folder / "home" / "state.db", SystemClock()) as store:
         keys = {one.chat: key_of("test", one.chat, "") for one in spoken}
         wrong = outbox.wrong + await judge_store(store, spoken, keys, verdict.told)

@@ -79,7 +79,7 @@ async def many_lives(folder: Path, updates: int, kills: int, seed: int) -> str:
         report = await live_to_the_end(answers, spec)
         truth = server.truth
     outbox = judge_outbox(database, truth.spoken)
-    verdict = judge(truth, outbox.parked)
+    verdict = judge(truth, outbox.parked, outbox.receipts)
     async with open_store(database, SystemClock()) as store:
         keys = {f"c{chat}": key_of("test", f"c{chat}", "") for chat in range(CHATS)}
         told = {name.rpartition(" ")[2] for name in verdict.told}

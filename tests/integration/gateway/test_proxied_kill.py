@@ -1,51 +1,30 @@
 """A gateway killed while another runs its turns: nothing is lost, no answer asked for twice."""
 
-import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from api_house import KEY
 from hermes.gateway.delivery import MARK
 from hermes.testing.mock_openai import Reply, Rule, Script
 from hermes.testing.world import check_seen
+from lived import Lived, lived
 from processes import PATIENCE, MockModel, mock_model
 
-CHILD = Path(__file__).with_name("crashing_proxy.py")
-FAR = CHILD.parents[1] / "api" / "runs_process.py"
+pytestmark = pytest.mark.anyio
+
+FAR = Path(__file__).parents[1] / "api" / "runs_process.py"
 CHATS = ("a", "b")
-UNANSWERED = ["before ack", "after ack", "before asking", "in mid-answer"]
-ANSWERED = ["after the answer", "before end", "after end", "before send", "after send"]
-RULES = [Rule(f"question {chat}", [Reply(f"answer {chat}", chunk=3)]) for chat in CHATS]
-
-
-def start(folder: Path, place: str, url: str, *key: str) -> "subprocess.Popen[bytes]":
-    """A gateway that has reached the place, or is done with everything."""
-    reader, writer = os.pipe()
-    env = {"PYTHONPATH": str(CHILD.parents[2]), "PATH": os.defpath, "HOME": str(folder)}
-    command = [sys.executable, str(CHILD), str(folder), place, str(writer), url, *key]
-    child = subprocess.Popen(command, pass_fds=[writer], env=env)
-    os.close(writer)
-    reached = os.read(reader, 1)
-    os.close(reader)
-    assert reached, "the gateway broke"
-    return child
-
-
-def kill(child: "subprocess.Popen[bytes]") -> None:
-    child.send_signal(signal.SIGKILL)
-    assert child.wait(PATIENCE) == -signal.SIGKILL
-
-
-def write_questions(folder: Path) -> None:
-    rows = [{"key": chat, "chat": chat, "text": f"question {chat}"} for chat in CHATS]
-    (folder / "updates.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+MID_ANSWER = "in mid-answer"
+UNANSWERED = ["runner.accepted", MID_ANSWER]
+ANSWERED = ["recorder.before_end", "delivery.before_settle"]
+"""What a turn of our own has in common with one that another runs is killed elsewhere."""
+RULES = [Rule(f"question {chat}", [Reply(f"answer {chat}", chunk=3, pace=0.1)]) for chat in CHATS]
 
 
 @contextmanager
@@ -61,44 +40,60 @@ def far_gateway(home: Path, model: MockModel) -> Iterator[str]:
             process.kill()
 
 
-def seen(folder: Path, chat: str) -> list[str]:
-    posts = folder / "posts.jsonl"
-    rows = [json.loads(line) for line in posts.read_text().splitlines()] if posts.exists() else []
-    return [row["text"] for row in rows if row["chat"] == chat]
+def asked(model: MockModel) -> dict[str, int]:
+    return {chat: len(model.requests(f"question {chat}")) for chat in CHATS}
+
+
+async def is_killed(chat: Lived, model: MockModel, place: str) -> None:
+    if place != MID_ANSWER:
+        await chat.dies_at(place)
+        return
+    async with chat.life():
+        with anyio.fail_after(PATIENCE):
+            while not any(asked(model).values()):  # noqa: ASYNC110 - another process is asked
+                await anyio.sleep(0.02)
+
+
+async def is_answered(chat: Lived) -> None:
+    async with chat.life():
+        for one in CHATS:
+            await chat.sees(f"answer {one}", one)
+    expected = {one: [f"answer {one}"] for one in CHATS}
+    seen = {one: [post.text for post in chat.posts(f"answer {one}", one)] for one in CHATS}
+    check_seen(expected, seen.__getitem__, MARK)
 
 
 @pytest.mark.parametrize("place", [*UNANSWERED, *ANSWERED])
-def test_kill_9_anywhere(tmp_path: Path, place: str) -> None:
-    write_questions(tmp_path)
+async def test_kill_9_anywhere(tmp_path: Path, place: str) -> None:
+    """Behind it is a plain server: what it was asked and did not answer, it is asked again."""
     with mock_model(tmp_path / "far", Script(rules=RULES)) as far:
-        url = far.url.removesuffix("/v1")
-        kill(start(tmp_path, place, url))
-        before = [len(far.requests(f"question {chat}")) for chat in CHATS]
-        assert start(tmp_path, "", url).wait(PATIENCE) == 0
-        asked = {chat: far.requests(f"question {chat}") for chat in CHATS}
-    expected = {chat: [f"answer {chat}"] for chat in CHATS}
-    check_seen(expected, lambda chat: seen(tmp_path, chat), MARK)
+        async with lived(tmp_path, GATEWAY_PROXY_URL=far.url.removesuffix("/v1")) as chat:
+            for one in CHATS:
+                chat.say(f"question {one}", chat=one)
+            await is_killed(chat, far, place)
+            before = asked(far)
+            await is_answered(chat)
+        bodies = {chat: far.requests(f"question {chat}") for chat in CHATS}
     # Both chats are at work at once: the one that was not at the place may be anywhere before it.
-    assert max(before) <= 1
-    assert all(len(bodies) <= 2 for bodies in asked.values())
-    assert all(body == bodies[0] for bodies in asked.values() for body in bodies)
+    assert max(before.values()) <= 1
+    assert all(len(same) <= 2 for same in bodies.values())
+    assert all(body == same[0] for same in bodies.values() for body in same)
     if place in ANSWERED:
-        assert min(len(bodies) for bodies in asked.values()) == 1
+        assert min(len(same) for same in bodies.values()) == 1
 
 
 @pytest.mark.parametrize("place", [*UNANSWERED, *ANSWERED])
-def test_kill_9_anywhere_runs_no_turn_of_a_gateway_of_ours_twice(
+async def test_kill_9_anywhere_runs_no_turn_of_a_gateway_of_ours_twice(
     tmp_path: Path, place: str
 ) -> None:
     """The run is found again by its name; what it said meanwhile is in its journal."""
-    write_questions(tmp_path)
     with (
         mock_model(tmp_path / "model", Script(rules=RULES)) as model,
         far_gateway(tmp_path / "far", model) as url,
     ):
-        kill(start(tmp_path, place, url, KEY))
-        assert start(tmp_path, "", url, KEY).wait(PATIENCE) == 0
-        asked = {chat: model.requests(f"question {chat}") for chat in CHATS}
-    expected = {chat: [f"answer {chat}"] for chat in CHATS}
-    check_seen(expected, lambda chat: seen(tmp_path, chat), MARK)
-    assert {chat: len(bodies) for chat, bodies in asked.items()} == dict.fromkeys(CHATS, 1)
+        async with lived(tmp_path, GATEWAY_PROXY_URL=url, GATEWAY_PROXY_KEY=KEY) as chat:
+            for one in CHATS:
+                chat.say(f"question {one}", chat=one)
+            await is_killed(chat, model, place)
+            await is_answered(chat)
+        assert asked(model) == dict.fromkeys(CHATS, 1)

@@ -127,7 +127,7 @@ def free_port() -> int:
 async def test_a_running_server_is_found_and_asked():
     async with serve(Script(models=("text-embed", "chatty"))) as server:
         env = {"LM_BASE_URL": server.url, "OLLAMA_HOST": f"127.0.0.1:{free_port()}"}
-        found = await find_local(env.get, timeout=5.0)
+        found = await find_local(env.get, timeout=60.0)
         mine = [one for one in found if one.base_url == server.url]
         assert [(one.provider, list(one.models)) for one in mine] == [
             ("lmstudio", ["text-embed", "chatty"])

@@ -11,10 +11,14 @@ import anyio
 import msgspec
 import pytest
 
-from engines import model_of, running_engine, tiny  # noqa: F401 - a fixture
+from engines import model_of, running_engines, tiny  # noqa: F401 - a fixture
+from hermes.app.build import App, Choices, open_app
+from hermes.app.embedded import open_engine_room
+from hermes.config.env import Env
+from hermes.config.home import Home, resolve_home
 from hermes.models.embedded.catalogue import Weights, weights_named
 from hermes.models.embedded.engine import Engine, Patience
-from hermes.models.embedded.place import Place
+from hermes.models.embedded.place import FOLDER, Place
 from hermes.models.embedded.small import small_profile, small_prompt
 from hermes.ports.model import Model, Request
 from hermes.schema.errors import NotRunning, Unreachable
@@ -66,8 +70,8 @@ async def until_gone(pid: int) -> None:
 
 
 async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, Place]) -> None:  # noqa: F811
-    async with running_engine() as engine:
-        model = model_of(engine, *tiny)
+    async with running_engines() as engines:
+        engine, model = engines.of(*tiny), model_of(engines, *tiny)
         first = await listen(model, choosing())
         assert first.chunks[0] == Notice(f"Loading the model {model.name} ...")
         answer = first.answer
@@ -109,8 +113,8 @@ async def killed_in_mid_answer(model: Model, engine: Engine) -> None:
 async def test_a_crash_is_told_and_the_next_question_starts_anew(
     tiny: tuple[Weights, Place],  # noqa: F811
 ) -> None:
-    async with running_engine(Patience(idle=0.5)) as engine:
-        model = model_of(engine, *tiny)
+    async with running_engines(Patience(idle=0.5)) as engines:
+        engine, model = engines.of(*tiny), model_of(engines, *tiny)
         with pytest.raises(Unreachable) as caught:
             await killed_in_mid_answer(model, engine)
         assert "ended in mid-answer: signal 9" in str(caught.value)
@@ -133,28 +137,66 @@ async def test_weights_that_cannot_be_loaded(tiny: tuple[Weights, Place], tmp_pa
     (tmp_path / place.engine.name).symlink_to(place.engine)
     with broken.weights(weights).open("wb") as file:
         file.truncate(weights.size)
-    async with running_engine() as engine:
+    async with running_engines() as engines:
         with pytest.raises(Unreachable) as caught:
-            await listen(model_of(engine, weights, broken))
+            await listen(model_of(engines, weights, broken))
         assert "ended before it was ready" in str(caught.value)
         with pytest.raises(NotRunning) as missing:
-            await listen(model_of(engine, weights_named("qwen2.5-coder-0.5b"), broken))
+            await listen(model_of(engines, weights_named("qwen2.5-coder-0.5b"), broken))
         assert "hermes setup --local" in missing.value.hint
+
+
+def home_with(tiny: tuple[Weights, Place], folder: Path) -> Home:  # noqa: F811
+    folder.mkdir()
+    (folder / FOLDER).symlink_to(tiny[1].folder)
+    return resolve_home(Env({"HERMES_HOME": str(folder)}))
+
+
+async def heard_in(app: App, words: str) -> Assistant:
+    model = await app.models.find()
+    return (await listen(model, Request(words, [HELLO], TOOLS, max_output=8))).answer
+
+
+async def test_profiles_of_a_process_share_one_child_that_leaves_with_the_last(
+    tiny: tuple[Weights, Place],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    env = Env({"PATH": os.environ["PATH"]})
+    choices = Choices(workspace=str(tmp_path), model=tiny[0].name, provider="embedded")
+    one, other = (home_with(tiny, tmp_path / name) for name in ("one", "other"))
+    ours, theirs = ("Be short. " * 20, "Be friendly. " * 20)
+    async with open_engine_room() as room:
+        async with open_app(one, env, choices, room) as first:
+            async with open_app(other, env, choices, room) as second:
+                await heard_in(first, ours)
+                await heard_in(second, theirs)
+                engine = room.engines(env).of(*tiny)
+                pid = engine.pid
+                # Each conversation is read once, also when others have spoken in between.
+                again = [
+                    (await heard_in(first, ours)).usage,
+                    (await heard_in(second, theirs)).usage,
+                ]
+                assert all(one.cache_read > one.input // 2 for one in again)
+                assert engine.started == 1
+            assert engine.pid == pid > 0
+        assert not engine.pid
+        await until_gone(pid)
 
 
 OWNER = """
 import anyio, sys
 sys.path.insert(0, sys.argv[1])
-from engines import model_of, running_engine, smallest
+from engines import model_of, running_engines, smallest
 from hermes.ports.model import Request
 from hermes.schema.messages import Text, User
 
 async def main(weights, place):
-    async with running_engine() as engine:
+    async with running_engines() as engines:
         asked = Request("", [User("u", (Text("Tell me a very long story."),))])
-        async with model_of(engine, weights, place).stream(asked) as chunks:
+        async with model_of(engines, weights, place).stream(asked) as chunks:
             async for _ in chunks:
-                print(engine.pid, flush=True)
+                print(engines.of(weights, place).pid, flush=True)
 
 anyio.run(main, *smallest())
 """

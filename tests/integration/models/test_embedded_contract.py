@@ -55,7 +55,7 @@ class Standing:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def is_loaded(self, weights: Weights) -> bool:
+    def is_loaded(self, weights: Weights, place: Place) -> bool:
         return True
 
     @asynccontextmanager

@@ -134,7 +134,7 @@ async def test_unknown_routes_and_broken_bodies_are_refused():
 
 
 def fetch(url: str, method: str, path: str, body: str | None = None):
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
     with closing(connection):
         connection.request(method, path, body)
         return json.load(connection.getresponse())
@@ -171,7 +171,7 @@ def test_a_wrong_script_is_named(text: str | None, tmp_path: Path):
         script.write_text(text)
     argv = [sys.executable, "-m", "hermes.testing.mock_openai", "--script", str(script)]
     with Popen(argv, stderr=PIPE, text=True) as process:
-        _, told = process.communicate(timeout=20)
+        _, told = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "script.json" in told
     assert "Traceback" not in told

@@ -67,7 +67,7 @@ def any_wire(request: pytest.FixtureRequest) -> tuple[Dialect, MakeWire]:
         (Fault("status", named="overloaded"), Overloaded, r"\(5(29|03)\)"),
         (Fault("status", status=529, body="{}"), Overloaded, r"\(529\)"),
         (Fault("status", named="server_error"), Overloaded, r"\(500\)"),
-        (Fault("status", named="unauthorized"), Unauthorized, "refused the key"),
+        (Fault("status", named="unauthorized"), Unauthorized, "wants a key"),
         (Fault("status", named="context_too_long"), ContextTooLong, "too long"),
     ],
     ids=lambda value: value.named or value.kind if isinstance(value, Fault) else None,

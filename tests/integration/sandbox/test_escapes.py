@@ -143,11 +143,15 @@ async def test_a_folder_that_is_away_for_a_moment(wall: Make, place: Place, door
 async def test_a_folder_that_is_gone_after_the_look(wall: Make, place: Place, door: Door):
     folder = place.work / "d"
     folder.mkdir()
-    meddled = Meddled(wall(place), after=folder.rmdir)
+    meddled = Meddled(wall(place), after=lambda: folder.exists() and folder.rmdir())
     job = structs.replace(place.job(f"echo out > {place.outside}/note"), cwd=str(folder))
-    done = await WalledSandbox(door, meddled).run(job)
-    assert done.exit_code != 0
-    assert b"No such file" in done.output
+    if meddled.guards:
+        with pytest.raises(SandboxError, match="No such file"):
+            await WalledSandbox(door, meddled).run(job)
+    else:
+        done = await WalledSandbox(door, meddled).run(job)
+        assert done.exit_code != 0
+        assert b"No such file" in done.output
     assert [*place.outside.iterdir()] == []
 
 
@@ -168,6 +172,26 @@ async def test_a_folder_that_becomes_a_link_after_the_look(wall: Make, place: Pl
         pass
     else:
         assert done.exit_code != 0
+    assert [*place.outside.iterdir()] == []
+
+
+async def test_what_may_be_changed_does_not_grow_with_a_second_look(place: Place, door: Door):
+    """A folder is gone for a moment, and by the second look a link is there."""
+    folder = place.work / "d"
+    folder.mkdir()
+
+    def before() -> None:
+        if not folder.exists():
+            folder.symlink_to("../../outside")
+
+    def after() -> None:
+        if not folder.is_symlink():
+            folder.rename(place.work / "e")
+
+    meddled = Meddled(bubblewrap(place), before, after)
+    job = place.job(f"echo out > {place.outside}/note", writable=(str(folder),))
+    with pytest.raises(SandboxError, match="were moved while it was started"):
+        await WalledSandbox(door, meddled).run(job)
     assert [*place.outside.iterdir()] == []
 
 

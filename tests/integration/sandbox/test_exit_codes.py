@@ -41,3 +41,29 @@ async def test_at_a_terminal_too(tmp_path: Path, *, pty: bool) -> None:
         for command, told in (("exit 130", OWN), ("kill -9 $$", KILLED)):
             output = await call(app, asking(tmp_path), "terminal", command=command, pty=pty)
             assert str(answered(output)["exit_code_meaning"]).startswith(told)
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "local"])
+async def test_in_the_background_only_what_is_not_known_is_left_open(
+    tmp_path: Path, backend: str
+) -> None:
+    """The first process inside a namespace tells of both alike; elsewhere the door knows."""
+    open_ = backend == "bubblewrap"
+    expected = {
+        "exit 137": (137, f"killed, possibly out of memory (SIGKILL), {UNKNOWN}" if open_ else OWN),
+        "kill -9 $$": (137, "killed, possibly out of memory (SIGKILL)"),
+        "exit 200": (200, ""),
+        "false | grep x": (1, "nothing matched"),
+    }
+    async with profile(tmp_path, f"terminal:\n  backend: {backend}\n") as app:
+        for command, (code, told) in expected.items():
+            begun = await call(app, asking(tmp_path), "terminal", command=command, background=True)
+            name = answered(begun)["session_id"]
+            done = await call(
+                app, asking(tmp_path), "process", action="wait", session_id=name, timeout=60
+            )
+            meant = str(answered(done).get("exit_code_meaning", ""))
+            assert answered(done)["exit_code"] == code, command
+            assert meant.startswith(told), command
+            assert meant.endswith(UNKNOWN) == (open_ and code == 137), command
+            assert bool(meant) == bool(told), command

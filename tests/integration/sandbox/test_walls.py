@@ -12,13 +12,14 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.ports.sandbox import Finished, Job, Process, Reach
+from hermes.ports.sandbox import Exit, Finished, Job, Process, Reach
 from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
-from hermes.sandbox.door import FIRST_HELD, Door
+from hermes.sandbox.door import FIRST_HELD, Door, Start
 from hermes.sandbox.landlock import Landlock
 from hermes.sandbox.local import plain_start
 from hermes.sandbox.view import GUARDED, OPEN_OF_RUN, View, hidden_from, starts_of
 from hermes.sandbox.walled import Wall, WalledSandbox
+from hermes.schema.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0
@@ -200,6 +201,7 @@ def test_an_ordinary_user_has_the_same_wall(place: Place, network: bool):
         (theirs.base / "private.calls").chmod(0o644)
         held = ['exec "$@"', *(f'{FIRST_HELD + n}<"{path}"' for n, path in enumerate(
             (*start.files, *start.places)))]  # fmt: skip
+        held.append(f"{FIRST_HELD + len(start.files) + len(start.places)}>/dev/null")
         shell = ["bash", "-c", " ".join(held), "bash"]
         argv = [*(as_nobody if os.geteuid() == 0 else []), *shell, *_reached(start.argv)]
         done = subprocess.run(
@@ -220,3 +222,100 @@ async def test_a_program_of_the_private_folder(place: Place, door: Door):
     await sandbox.run(place.job(script))
     done = await sandbox.run(structs.replace(place.job(""), argv=("/tmp/tool",)))  # noqa: S108
     assert done.output == b"from-tmp\n"
+
+
+class Hurried:
+    """A wall around which the world changes, once, after it has been looked at."""
+
+    name = word = "hurried"
+    guards = True
+
+    def __init__(self, wall: Bubblewrap, change: Callable[[Start], Start], times: int = 1) -> None:
+        self._wall = wall
+        self._change = change
+        self._left = times
+        self.looks = 0
+
+    def around(self, start: Start, job: Job) -> Start:
+        self.looks += 1
+        found = self._wall.around(start, job)
+        if not self._left:
+            return found
+        self._left -= 1
+        return self._change(found)
+
+    def ended(self, how: Exit) -> Exit:
+        return self._wall.ended(how)
+
+
+@pytest.fixture
+def listener(place: Place) -> Iterator[Path]:
+    """Somebody who takes connections where commands could see it."""
+    path = place.home / "agent.sock"
+    with socket.socket(socket.AF_UNIX) as heard:
+        heard.bind(str(path))
+        heard.listen()
+        yield path
+
+
+def without(path: Path) -> Callable[[Start], Start]:
+    def change(start: Start) -> Start:
+        assert str(path) in start.there
+        path.unlink()
+        return start
+
+    return change
+
+
+def with_more(start: Start) -> Start:
+    """As if something were gone only while the wall is being put up."""
+    program, *words = start.argv
+    return structs.replace(start, argv=(program, *words[:2], *_GONE, *words[2:]))
+
+
+_GONE = ("--ro-bind", "/nowhere-at-all", "/etc/hostname")
+
+
+async def test_what_vanishes_meanwhile_costs_a_second_look(
+    place: Place, door: Door, listener: Path
+):
+    for change in (without(listener), with_more):
+        wall = Hurried(bubblewrap(place), change)
+        done = await WalledSandbox(door, wall).run(place.job("echo once >> told; echo fine"))
+        assert (done.exit_code, done.output, wall.looks) == (0, b"fine\n", 2)
+    assert (place.work / "told").read_text() == "once\n" * 2
+
+
+async def test_what_vanishes_meanwhile_does_not_keep_a_process_from_being_left_running(
+    place: Place, door: Door, listener: Path
+):
+    wall = Hurried(bubblewrap(place), without(listener))
+    async with WalledSandbox(door, wall).open(place.job("echo once >> told; echo fine")) as process:
+        assert await said(process, b"fine\n") == b"fine\n"
+        assert (await process.wait()).exit_code == 0
+    assert (wall.looks, (place.work / "told").read_text()) == (2, "once\n")
+
+
+async def test_a_wall_that_cannot_be_put_up_says_why_and_runs_nothing(place: Place, door: Door):
+    wall = Hurried(bubblewrap(place), with_more, times=9)
+    sandbox, job = WalledSandbox(door, wall), place.job("echo once >> told")
+    with pytest.raises(SandboxError, match=r"could not be put up around it: bwrap: .*/nowhere-at-"):
+        await sandbox.run(job)
+    assert wall.looks == 2
+    async with sandbox.open(job) as process:
+        with pytest.raises(SandboxError, match="could not be put up around it"):
+            await process.wait()
+    assert not (place.work / "told").exists()
+
+
+async def test_a_command_that_fails_like_a_wall_is_not_run_again(place: Place, door: Door):
+    wall = Hurried(bubblewrap(place), lambda start: start)
+    command = "echo once >> told; echo 'bwrap: Can not create file' >&2; exit 1"
+    done = await WalledSandbox(door, wall).run(place.job(command))
+    assert (done.exit_code, wall.looks) == (1, 1)
+    assert (place.work / "told").read_text() == "once\n"
+
+
+async def test_nothing_of_the_wall_is_open_in_it(place: Place, door: Door):
+    done = await run(door, bubblewrap, place, "ls /proc/self/fd")
+    assert done.output.split() == [b"0", b"1", b"2", b"3"]

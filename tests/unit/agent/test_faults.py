@@ -274,6 +274,7 @@ def test_every_turn_ends_once_and_whole(case: Case) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3_600)
 @given(cases)
 @settings(max_examples=20_000, deadline=None)
 def test_a_night_of_faults(case: Case) -> None:

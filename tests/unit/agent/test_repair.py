@@ -123,6 +123,7 @@ def test_a_damaged_history_becomes_valid_and_stays_so(history: list[Message]) ->
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3_600)
 @given(st.one_of(rubble, damaged()))
 @settings(max_examples=100_000, deadline=None)
 def test_a_night_of_damage(history: list[Message]) -> None:

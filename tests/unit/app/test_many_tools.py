@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from hermes.agent.compression.sizes import tokens_of_tools
 from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.app.build import App
+from hermes.app.window import ThisWindow
 from hermes.models.profile import Profile
 from hermes.models.wire.chat_request import ChatRequestCodec
 from hermes.ports.counsel import Reaching, Wish
@@ -70,6 +72,19 @@ async def test_the_request_for_hi_stays_small(tmp_path: Path) -> None:
         assert await run_turn(plan, [user("hi")], Ear()) is Outcome.DONE
         assert len(body(model)) <= 16_000
         assert len(app.planner.offered(scope_in(tmp_path))) > 200
+
+
+async def test_the_window_counts_what_is_sent(tmp_path: Path) -> None:
+    async with profile(tmp_path) as app:
+        scope = scope_in(tmp_path)
+        session = Session(id="s1", started_at=app.clock.now(), cwd=scope.workspace, source="cli")
+        alone = (await ThisWindow(app).filling(session, Role.OWNER)).parts["tools"]
+        app.toolbox.join(list(many().values()))
+        plan, model = await planned(app, scope, says("Hello."))
+        assert await run_turn(plan, [user("hi")], Ear()) is Outcome.DONE
+        filling = await ThisWindow(app).filling(session, Role.OWNER)
+        assert filling.parts["tools"] == tokens_of_tools(model.requests[0].tools)
+        assert alone < filling.parts["tools"] < alone + 500
 
 
 async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ async def test_what_is_carried_lies_in_the_outbox_once(tmp_path: Path) -> None:
     async with profile(tmp_path, HOMES) as app:
         app.outgoing.is_delivered_by(heard.append)
         for _ in range(2):
-            await app.outgoing.carry("ask_1:carried", Address("telegram", "42"), "May I?")
+            await app.outgoing.carry("ask_1", Address("telegram", "42"), "May I?")
         home = Address("telegram", "42")
         rows = await app.store.lanes.claim(
             outbox("telegram"), topic_of(home), "me", timedelta(minutes=1), 10

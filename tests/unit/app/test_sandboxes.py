@@ -7,7 +7,16 @@ import pytest
 from msgspec import structs
 
 from hermes.app.gateway import chat_folder
-from hermes.app.sandboxes import Sandboxes, SandboxParts, sandbox_for, view_of, wall_report
+from hermes.app.sandboxes import (
+    NO_WALL,
+    Sandboxes,
+    SandboxParts,
+    sandbox_for,
+    view_of,
+    wall_report,
+)
+from hermes.cli.checkup.finding import Grade
+from hermes.cli.checkup.hands import finding_of
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
@@ -179,6 +188,29 @@ async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxParts, t
     told = "commands are held back by landlock, the weaker wall: bubblewrap does not work here: 1"
     assert walls.describe("cli") == told
     assert await walls.check() == walls.report() == [f"sandbox auto: {told}"]
+
+
+async def test_where_no_wall_can_be_put_up_it_is_said_loudly(parts: SandboxParts, tmp_path: Path):
+    """Commands still run; `/status` and `hermes doctor` say what they may do, and why."""
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho No permissions to create a new namespace >&2; exit 1\n")
+    fake.chmod(0o755)
+    walls = Sandboxes(parts, str(fake), landlock=lambda: 0)
+    sandbox = walls.on("cli")
+    assert (await sandbox.run(shell(parts, "echo ran"))).output == b"ran\n"
+    assert (sandbox.name, sandbox.wall) == ("local", "")
+    (told,) = await walls.check()
+    assert NO_WALL in told
+    assert "No permissions to create" in told
+    assert "the kernel has no landlock" in told
+    assert told in walls.report()
+    assert NO_WALL in walls.describe("cli")
+    finding = finding_of(told)
+    assert (finding.grade, NO_WALL in finding.says, bool(finding.fix)) == (
+        Grade.WARNING,
+        True,
+        True,
+    )
 
 
 async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxParts, tmp_path: Path):

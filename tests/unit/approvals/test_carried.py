@@ -32,7 +32,7 @@ class Courier:
     def home_of(self, scope: Scope) -> Address | None:
         return HOME
 
-    async def carry(self, key: str, address: Address, text: str) -> None:
+    async def carry(self, question: str, address: Address, text: str) -> None:
         self.posts.append(text)
 
 

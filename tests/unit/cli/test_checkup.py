@@ -213,7 +213,7 @@ def test_a_port_that_is_taken_is_told_with_another(home: Home) -> None:
         (one,) = troubles(check_channels(patient(home, API_SERVER_PORT=str(port), **given)))
     assert (one.check, one.grade) == ("ports", Grade.ERROR)
     assert f"127.0.0.1:{port}" in one.says
-    assert one.fix == f"hermes config set platforms.api_server.extra.port {port + 1}"
+    assert one.fix.endswith(f": hermes config set platforms.api_server.extra.port {port + 1}")
     assert troubles(check_channels(patient(home, API_SERVER_PORT="0", **given))) == []
 
 

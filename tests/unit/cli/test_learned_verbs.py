@@ -1,4 +1,4 @@
-"""`hermes memory` and `hermes skills`, called with streams of our own, on a real home."""
+"""`hermes memory`, `skills` and `bundles`, called with streams of our own, on a real home."""
 
 import io
 import os
@@ -14,7 +14,7 @@ from hermes.changes.change import Author, Origin
 from hermes.changes.files import Drifted
 from hermes.changes.ledger import Ledger
 from hermes.cli.context import CliContext
-from hermes.cli.verbs import memory, skills
+from hermes.cli.verbs import bundles, memory, skills
 from hermes.config.env import Env
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import HermesError, UsageError
@@ -22,6 +22,7 @@ from hermes.memory.entries import Limits, Target
 from hermes.memory.notebook import Notebook, Request
 from hermes.memory.operations import Operation
 from hermes.schema.errors import NotFound
+from hermes.skills.bundles import Bundle, bundle_named
 from hermes.skills.document import BadSkill
 from hermes.skills.editing import By, Editor
 from hermes.skills.requests import SkillRequest, propose
@@ -56,6 +57,9 @@ class House:
 
     def memory(self, *words: str) -> str:
         return self.run(memory, *words)
+
+    def bundles(self, *words: str) -> str:
+        return self.run(bundles, *words)
 
     def skills(self, *words: str, typed: str | None = None) -> str:
         return self.run(skills, *words, typed=typed)
@@ -136,7 +140,7 @@ def test_what_is_said_twice_is_proposed_to_go(house: House) -> None:
     assert "says nearly the same" in house.memory("curate", "--dry-run")
     assert "Nothing waits" in house.memory("pending")
     assert "proposed: remove" in house.memory("curate")
-    assert "proposed" not in house.memory("curate").splitlines()[0]
+    assert "proposed:" not in house.memory("curate").splitlines()[0]
     house.memory("approve", "all")
     assert house.memory("show", "user").count("green tea") == 1
 
@@ -171,9 +175,26 @@ def test_an_undo_does_not_lose_what_came_later(house: House) -> None:
     house.learn("likes tea")
     first = last_id(house.memory("log"))
     house.learn("likes milk")
-    with pytest.raises(Drifted):
+    house.memory("undo", first)
+    file = house.home / "memories/USER.md"
+    assert file.read_text() == "likes milk"
+    assert "(undone)" in house.memory("log").splitlines()[0]
+    with pytest.raises(UsageError, match="nothing to undo"):
         house.memory("undo", first)
-    assert "likes milk" in house.memory("show")
+    house.memory("undo", last_id(house.memory("log")))
+    assert file.read_text() == "likes tea\n§\nlikes milk"
+
+
+def test_what_was_changed_again_is_named_when_it_cannot_be_undone(house: House, tea: Path) -> None:
+    house.skills("install", str(tea), "--yes")
+    first = last_id(house.skills("log"))
+    (tea / "SKILL.md").write_text(TEXT + "More.\n")
+    house.skills("update", "--yes")
+    second = last_id(house.skills("log"))
+    with pytest.raises(Drifted) as caught:
+        house.skills("undo", first)
+    assert second in (caught.value.hint or "")
+    assert "More." in (house.home / "skills/tea/SKILL.md").read_text()
 
 
 def test_a_proposed_skill_is_decided(house: House) -> None:
@@ -247,6 +268,63 @@ def test_pinned_archived_restored_curated(house: House, tea: Path) -> None:
     house.skills("restore", "tea")
     assert (house.home / "skills/tea/SKILL.md").read_text() == TEXT
     assert "Nothing to do" in house.skills("curate", "--dry-run")
+
+
+def test_a_bundle_is_made_shown_deleted_and_brought_back(house: House, tea: Path) -> None:
+    house.skills("install", str(tea), "--yes")
+    assert "no bundles" in house.bundles("list")
+    words = 'First "this": then\n# that — über'
+    made = house.bundles(
+        "create",
+        "tea-time",
+        "-s",
+        "tea",
+        "-s",
+        "plan-work",
+        "-s",
+        "tea",
+        "-i",
+        words,
+        "-d",
+        "For four",
+    )
+    assert "/tea-time now follows tea, plan-work." in made
+    file = house.home / "skill-bundles/tea-time.yaml"
+    before = file.read_bytes()
+    assert bundle_named(house.home, "tea-time") == Bundle(
+        name="tea-time", skills=("tea", "plan-work"), description="For four", instruction=words
+    )
+    assert "(tea, plan-work): For four" in house.bundles("list")
+    assert words in house.bundles("show", "tea-time")
+    assert "undo" in house.bundles("delete", "tea-time")
+    assert not file.exists()
+    house.skills("undo", last_id(house.skills("log")))
+    assert file.read_bytes() == before
+    house.skills("archive", "tea")
+    assert "tea  (not here)" in house.bundles("show", "tea-time")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "tee-time"), "no bundle 'tee-time'"),
+        (("delete", "../config"), "cannot be the name"),
+        (("create", "../x", "-s", "plan-work"), "cannot be the name"),
+        (("create", "fresh", "-s", "plan-wrk"), "no skill 'plan-wrk'"),
+        (("create", "plan-work", "-s", "plan-work"), "is a skill"),
+        (("create", "memory", "-s", "plan-work"), "is a command"),
+        (("create", "tea-time", "-s", "plan-work"), "a bundle tea-time already"),
+    ],
+)
+def test_what_can_be_no_bundle_changes_nothing(
+    house: House, words: tuple[str, ...], said: str
+) -> None:
+    house.bundles("create", "tea-time", "-s", "plan-work")
+    before = house.skills("log")
+    with pytest.raises(HermesError, match=said) as caught:
+        house.bundles(*words)
+    assert caught.value.hint
+    assert house.skills("log") == before
 
 
 @pytest.mark.parametrize("source", ["/no/such/place", "-x", "ext::sh -c id", "https://", "x y"])

@@ -3,14 +3,18 @@
 from datetime import timedelta
 from pathlib import Path
 
+import anyio
 import pytest
 
 from hermes.cli.export.plain import width_of
+from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
 from hermes.ports.store import OpenSession
 from hermes.schema.errors import NotFound
 from hermes.schema.sessions import Session
+from hermes.store.sqlite import open_store
 from past_sessions import NASTY, NOON, talk, work
+from processes import PATIENCE
 from sessions_cli import Cli
 
 
@@ -163,9 +167,26 @@ def test_search_shows_where_words_were_said(cli: Cli) -> None:
     assert "a red \x1b[1;33mfish\x1b[0m" in cli("search", "red", "fish", columns=80).out.replace(
         "\x1b[1;33mred\x1b[0m", "red"
     )
-    assert cli("search", "whale").err == "Nothing was found.\n"
+    assert cli("search", '"whale"').err == "Nothing was found.\n"
     with pytest.raises(UsageError):
         cli("search", "  ")
+
+
+def test_search_finds_what_is_meant_as_the_agent_does(cli: Cli) -> None:
+    said = ["The cat takes pills.", "Trains are late."]
+    cli.keep(*talk("s1", words=said))
+    # A search of its own waits two seconds for vectors; a busy machine may take longer.
+    anyio.run(with_vectors, cli.home / "state.db")
+    (hit,) = cli("search", "feline", "medication", "--json").documents
+    assert hit["snippet"] == "The cat takes pills."
+    assert cli("search", '"feline medication"', "--json").documents == []
+
+
+async def with_vectors(path: Path) -> None:
+    with anyio.fail_after(PATIENCE):
+        async with open_store(path, SystemClock()) as store:
+            while not await store.make_vectors():
+                pass
 
 
 def test_search_can_look_at_tools_only(cli: Cli) -> None:

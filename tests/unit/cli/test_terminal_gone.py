@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LEAVE = """
 import sys
 from hermes.cli.boundary import run_guarded
@@ -20,6 +22,7 @@ sys.exit(run_guarded(leave))
 """
 
 
+@pytest.mark.slow
 def test_leaving_a_terminal_that_is_gone_is_quiet(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     ours, theirs = os.openpty()

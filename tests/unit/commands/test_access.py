@@ -24,7 +24,8 @@ MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
 OWNERS_ONLY = {"codex-runtime",
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
-    "yolo", "approvals", "memory", "skills", "changes", "learn",
+    "yolo", "approvals", "memory", "skills", "bundles", "changes", "learn",
+    "trust",
 }  # fmt: skip
 
 
@@ -68,11 +69,12 @@ async def test_pages(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
         at.chats()
         first = await at.read("/commands")
-        assert first.endswith("Page 1 of 3; /commands 2 goes on.")
-        pages = [await at.read(f"/commands {page}") for page in (1, 2, 3)]
+        count = int(first.split("Page 1 of ")[1].removesuffix("; /commands 2 goes on."))
+        assert count > 2
+        pages = [await at.read(f"/commands {page}") for page in range(1, count + 1)]
         assert pages[0] == first
         assert set().union(*(shown(page) for page in pages)) >= shown(await at.read("/help"))
-        for line in ("/commands 0", "/commands 4", "/commands x"):
+        for line in ("/commands 0", f"/commands {count + 1}", "/commands x"):
             with pytest.raises(UsageError):
                 await at.type(line)
 

@@ -69,6 +69,13 @@ async def test_insights_draw_the_days(tmp_path: Path) -> None:
                 Meter(session.id, "", "m", "p", usage, 0.5, then),
             )
         lines = (await at.read("/insights")).splitlines()
+        assert lines[1].split("  ")[1] == "model"
+        assert lines[2].split() == ["p/m", "3", "6,000", "0", "30", "$1.5000"]
+        assert [lines[1].index(" out") + 4, lines[1].rindex("t") + 1] == [
+            lines[2].index(" 30") + 3,
+            len(lines[2]),
+        ]
+        assert lines[3] == "In all: 3 calls, 6,000 tokens in, 30 out, $1.5000"
         assert lines[-4] == "Tokens by day:"
         bars = [line.count("█") for line in lines[-3:]]
         assert bars == sorted(bars, reverse=True)

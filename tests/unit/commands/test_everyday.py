@@ -195,8 +195,9 @@ async def test_insights(tmp_path: Path) -> None:
         await at.one.say("one")
         assert (await at.read("/insights 7")).splitlines() == [
             "Sessions of the last 7 days:",
-            "  testing/scripted: 1 call, 100 tokens in, 10 out, $0.0050",
-            "  in all: 1 call, 100 tokens in, 10 out, $0.0050",
+            "  model             calls  tokens in  from cache  tokens out     cost",
+            "  testing/scripted      1        100           0          10  $0.0050",
+            "In all: 1 call, 100 tokens in, 10 out, $0.0050",
         ]
         await clock.sleep(8 * 24 * 3600)
         assert "nothing was used" in await at.read("/insights 7")

@@ -146,6 +146,9 @@ async def test_a_bundle_is_a_command_for_several_skills(tmp_path: Path) -> None:
         (folder / "broken.yaml").write_text("skills: [\n")
         (folder / "lost.yaml").write_text("skills: gone\n")
         (folder / "bake.yaml").write_text("skills: make-tea\n")
+        line = "/tea-time (make-tea, bake, gone): All of it"
+        assert line in (await at.read("/bundles")).splitlines()
+        assert line in (await at.read("/skills")).splitlines()
         for typed in ("/tea-time", "/tea_time"):
             reply = await at.type(f"{typed} at four")
             assert isinstance(reply, Ask)

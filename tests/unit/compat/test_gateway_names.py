@@ -107,6 +107,7 @@ def test_a_request_over_http_promises_nothing() -> None:
     assert async_delivery_supported()
 
 
+@pytest.mark.slow
 def test_the_old_names_lead_here() -> None:
     code = (
         "import hermes.compat; hermes.compat.install()\n"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import json, sys
 import hermes.compat
@@ -33,6 +35,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.slow
 def test_the_old_functions_run_the_real_tool(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("terminal:\n  backend: local\n")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HERMES_HOME": str(tmp_path)}

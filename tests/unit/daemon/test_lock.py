@@ -66,6 +66,7 @@ def test_what_cannot_be_looked_up_is_known_by_its_lock(home: Home) -> None:
     assert who_holds(home) is None
 
 
+@pytest.mark.slow
 def test_a_lock_that_a_dead_process_left_to_a_child_is_told(home: Home) -> None:
     dead = structs.replace(own_record(home, NOW), holder=own_record(home, NOW).holder + "0")
     lock = take_lock(home, dead)

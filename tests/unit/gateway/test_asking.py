@@ -147,9 +147,9 @@ class Messenger:
     def home_of(self, scope: Scope) -> Address | None:
         return self._home
 
-    async def carry(self, key: str, address: Address, text: str) -> None:
-        reply = Reply(address=address, text=text, at=self._at.clock.now())
-        await self._at.store.commit(post_reply(key, reply))
+    async def carry(self, question: str, address: Address, text: str) -> None:
+        reply = Reply(address=address, text=text, at=self._at.clock.now(), question=question)
+        await self._at.store.commit(post_reply(f"{question}:carried", reply))
         self._at.gateway.posted(address)
 
 

@@ -9,7 +9,7 @@ import pytest
 from gateways import lobby, until
 from hermes.gateway.bubble import BELOW, STRIKES, Bubble, Pace
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.leftovers import OVER
+from hermes.gateway.leftovers import OVER, bubbles
 from hermes.ports.channel import Outgoing, Receipt
 from hermes.schema.events import Event, Notice, Said, StreamReset, TextDelta, ToolStarted
 from hermes.schema.messages import Text
@@ -133,7 +133,7 @@ async def test_what_was_not_given_for_the_answer_is_not_given_later() -> None:
     async def note(post: str) -> None:
         await noted.wait()
 
-    async def forget() -> None:
+    async def forget(post: str) -> None:
         assert channel.seen_in("1") == [BELOW]
 
     bubble = Bubble(channel, HOME, FakeClock(), PACE)
@@ -161,7 +161,7 @@ async def test_what_stands_beside_the_answer_is_put_right_with_patience(
     async def note(post: str) -> None:
         assert post == "post-1"
 
-    async def forget() -> None:
+    async def forget(post: str) -> None:
         seen.append(channel.seen_in("1"))
 
     bubble = Bubble(channel, HOME, clock, PACE)
@@ -241,7 +241,7 @@ async def test_progress_of_a_run_that_died_is_put_right_at_the_next_start(tmp_pa
         await until(lambda: channel.seen_in("1")[-1].startswith("re: "))
         assert channel.seen_in("1")[0] == OVER
         await two.calm()
-        assert await two.open_rows("bubbles") == []
+        assert await two.open_rows(bubbles("fake")) == []
 
 
 async def test_a_post_that_became_the_answer_is_no_leftover(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ async def test_a_post_that_became_the_answer_is_no_leftover(tmp_path: Path) -> N
         await clock.advance(3.0)
         await one.sees("an answer")
         await one.calm()
-        assert await one.open_rows("bubbles") == []
+        assert await one.open_rows(bubbles("fake")) == []
     async with lobby(tmp_path, channel=channel, rules=rules, clock=clock) as two:
         await two.calm()
         await two.sees("an answer")
@@ -278,4 +278,4 @@ async def test_an_answer_never_stands_above_an_older_one_that_was_held_up(tmp_pa
         gates.open("a")
         await one.sees(BELOW, "older", "newer")
         await one.calm()
-        assert await one.open_rows("bubbles") == []
+        assert await one.open_rows(bubbles("fake")) == []

@@ -304,10 +304,19 @@ async def test_one_that_cannot_be_loaded_is_left_out() -> None:
             group.cancel_scope.cancel()
 
         group.start_soon(live)
-        while not fine.heard:
-            await clock.advance(10)
+        await anyio.wait_all_tasks_blocked()
+        # Each has a thread of its own: time goes on when only the one that hangs is waited for.
+        await _until(lambda: clock.sleepers == 1)
+        await clock.advance(10)
+        await _until(lambda: bool(fine.heard))
     gate.set()
     assert len(fine.heard) == 1
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    with anyio.fail_after(60):
+        while not true():  # noqa: ASYNC110 - a thread tells nobody
+            await anyio.sleep(0.001)
 
 
 async def test_no_hooks_decide_nothing() -> None:

@@ -138,6 +138,7 @@ async def test_when_nobody_sends_nobody_waits(pair: Pair) -> None:
         await pair.outlet.put(Happened(said("x" * ROOM)))
 
 
+@pytest.mark.slow
 async def test_parting_does_not_wait_for_ever(pair: Pair) -> None:
     await pair.outlet.put(Happened(said("x" * ROOM)))
     await pair.outlet.part()

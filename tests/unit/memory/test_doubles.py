@@ -43,17 +43,32 @@ async def test_proposed_once_and_done_when_the_person_agrees(
     before = (home / Target.MEMORY.file).read_bytes()
     (double,) = await find_doubles(notebook)
     proposal = await propose_removal(notebook, double)
-    assert proposal is not None
     assert "says nearly the same as “The build needs" in proposal.why
     assert (home / Target.MEMORY.file).read_bytes() == before
-    assert await propose_removal(notebook, double) is None
+    assert await find_doubles(notebook) == []
     await notebook.accept(proposal)
     assert (await notebook.read(Target.MEMORY)).entries == (LONG, "Lives in Lyon.")
     last = (await ledger.log())[-1].change
     assert last.by is Author.CURATOR
     await ledger.undo(last.id[-6:].lower())
     assert (home / Target.MEMORY.file).read_bytes() == before
-    assert await propose_removal(notebook, double) is None
+    assert await find_doubles(notebook) == []
+
+
+async def test_a_no_counts_for_that_entry_and_no_other(
+    home: Path, ledger: Ledger, clock: FakeClock
+) -> None:
+    notebook = Notebook(home, ledger, Limits(2_200, 1_375), clock)
+    begin = "In the old house by the river the machine that builds the program "
+    said = [f"{begin}is {how}." for how in ("blue", "blue, always blue", "loud", "loud, very loud")]
+    adds = tuple(Operation(action="add", content=one) for one in said[:2])
+    await notebook.change(Request(target=Target.MEMORY, operations=adds, by=Author.PERSON))
+    (double,) = await find_doubles(notebook)
+    await ledger.decide(await propose_removal(notebook, double), accepted=False)
+    assert await find_doubles(notebook) == []
+    adds = tuple(Operation(action="add", content=one) for one in said[2:])
+    await notebook.change(Request(target=Target.MEMORY, operations=adds, by=Author.PERSON))
+    assert said[2] in [one.drop for one in await find_doubles(notebook)]
 
 
 @pytest.mark.parametrize("form", [str, str.lower, str.upper, lambda name: name[-6:].lower()])

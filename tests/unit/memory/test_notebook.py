@@ -108,6 +108,48 @@ async def test_undo_gives_back_the_same_bytes(
     assert file.read_bytes() == b"Ada\n"
 
 
+@pytest.mark.parametrize(
+    ("step", "later", "expected"),
+    [
+        (add("new"), add("later"), ["one", "two", "three", "later"]),
+        (op("replace", "two", "other"), add("later"), ["one", "two", "three", "later"]),
+        (op("remove", "two"), op("remove", "one"), ["three", "two"]),
+        (op("remove", "two"), add("two"), ["one", "three", "two"]),
+        (add("new"), op("remove", "one"), ["two", "three"]),
+    ],
+)
+async def test_what_came_later_stays_when_a_change_is_undone(
+    notebook: Notebook, ledger: Ledger, step: Request, later: Request, expected: list[str]
+) -> None:
+    await notebook.change(add("one", "two", "three"))
+    await notebook.change(step)
+    meant = (await ledger.log())[-1].change
+    await notebook.change(later)
+    before = (await notebook.read(Target.MEMORY)).data
+    undone = await notebook.undo(meant.id)
+    assert list((await notebook.read(Target.MEMORY)).entries) == expected
+    await notebook.undo(undone.id)
+    assert (await notebook.read(Target.MEMORY)).data == before
+
+
+async def test_what_was_changed_again_is_left_alone(notebook: Notebook, ledger: Ledger) -> None:
+    await notebook.change(add("one", "two"))
+    await notebook.change(op("replace", "two", "other"))
+    meant = (await ledger.log())[-1].change
+    await notebook.change(op("replace", "other", "yet another"))
+    with pytest.raises(Drifted, match="changed again since") as caught:
+        await notebook.undo(meant.id)
+    assert caught.value.hint
+    assert (await notebook.read(Target.MEMORY)).entries == ("one", "yet another")
+    await notebook.change(add("x" * 2_170))
+    small = op("remove", "yet another")
+    await notebook.change(small)
+    meant = (await ledger.log())[-1].change
+    await notebook.change(add("y" * 20))
+    with pytest.raises(Full):
+        await notebook.undo(meant.id)
+
+
 async def test_a_proposal_is_carried_out_on_the_file_as_it_is_then(
     notebook: Notebook, ledger: Ledger
 ) -> None:

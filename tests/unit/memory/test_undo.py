@@ -1,5 +1,6 @@
 """Whatever was changed in memory and skills, all of it can be taken back byte for byte."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.changes.change import Author, State
+from hermes.changes.change import Author, Change, State
 from hermes.changes.ledger import Ledger
 from hermes.memory.entries import Limits, Target
 from hermes.memory.notebook import Full, Notebook, Request
@@ -67,12 +68,17 @@ def files(home: Path) -> dict[str, bytes]:
     }
 
 
-async def taken_back(ledger: Ledger, home: Path, seen: list[dict[str, bytes]]) -> None:
+async def taken_back(
+    ledger: Ledger,
+    home: Path,
+    seen: list[dict[str, bytes]],
+    undo: Callable[[str], Awaitable[Change]],
+) -> None:
     """Every change, the last one first: each time the files are as they were before it."""
     entries = [one for one in await ledger.log(limit=1000) if one.state is State.APPLIED]
     assert len(entries) == len(seen)
     for entry, before in zip(reversed(entries), reversed(seen), strict=True):
-        await ledger.undo(entry.change.id)
+        await undo(entry.change.id)
         assert files(home) == before
 
 
@@ -101,7 +107,7 @@ def test_memory(
                     assert files(home) == before
                 if files(home) != before:
                     seen.append(before)
-            await taken_back(ledger, home, seen)
+            await taken_back(ledger, home, seen, notebook.undo)
 
     anyio.run(run)
 
@@ -128,6 +134,6 @@ def test_skills(tmp_path_factory: pytest.TempPathFactory, wanted: list[SkillRequ
                     assert files(home) == before
                 if files(home) != before:
                     seen.append(before)
-            await taken_back(ledger, home, seen)
+            await taken_back(ledger, home, seen, ledger.undo)
 
     anyio.run(run)

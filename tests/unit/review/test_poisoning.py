@@ -6,6 +6,7 @@ and in the book, and can be taken back byte for byte.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,8 @@ async def attempt(one: Learner, carrier: Carrier, route: str, call: ToolCall) ->
     """Run it; what people were shown of it."""
     one.talk.conversation.start_new()
     one.talk.model.scripts.clear()
+    # What was refused before is not even proposed again; here each comes for the first time.
+    await one.learning.ledger.forget(one.clock.now() + timedelta(days=1))
     tries: list[Script] = [[answer(call)], says("Done.")]
     if route == "turn":
         await carrier(one, tries)

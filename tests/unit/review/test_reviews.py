@@ -1,5 +1,6 @@
 """After the answer, and only when it is time, the agent looks back and keeps what is worth it."""
 
+import asyncio
 from pathlib import Path
 
 import anyio
@@ -8,15 +9,18 @@ from msgspec import structs
 
 from hermes.changes.change import Author
 from hermes.review.reviewer import ALLOWED, STEPS, Occasion, Reviewer, digest
-from hermes.review.reviews import ReviewRules
+from hermes.review.reviews import AT_ONCE, WAITING, ReviewRules
 from hermes.review.telling import Notifying
 from hermes.schema.errors import ModelError
+from hermes.schema.events import Outcome
 from hermes.schema.messages import Text, Trust, Usage, User, text_of
 from hermes.schema.scope import OWNER, Role
 from hermes.schema.tools import ToolSpec
 from hermes.session.nudges import Due, Intervals
 from hermes.session.runner import Turn
 from hermes.testing.scripted import Script, ScriptedModel, says
+from hermes.tools.memory.tool import Memory, MemoryParts
+from hermes.tools.skills.managing import ManageParts, SkillManage
 from learners import learner, reviewed, settled, until, using
 from talks import HANGS
 from workbench import answer, call, user
@@ -57,6 +61,39 @@ async def test_what_is_kept_is_told_and_can_be_undone(tmp_path: Path) -> None:
         assert "/changes" in told
         await one.learning.ledger.undo(entry.change.id)
         assert one.files() == {}
+
+
+@pytest.mark.parametrize("how", ["undone", "rejected"])
+async def test_what_the_person_took_back_is_not_kept_again(tmp_path: Path, how: str) -> None:
+    def tea() -> Script:
+        create = using("skill_manage", action="create", name="tea", content=SKILL)
+        return [answer(call("memory", target="user", action="add", content="Likes tea."), create)]
+
+    again = [answer(call("memory", target="memory", action="add", content="likes  tea"))]
+    scripts: list[Script] = [
+        says("Hello."), tea(), says("Kept."), says("Yes?"), tea(), again, says("Kept."),
+    ]  # fmt: skip
+    async with learner(tmp_path, *scripts, rules=EACH) as one:
+        ledger = one.learning.ledger
+        if how == "rejected":
+            notebook, editor = one.learning.notebook, one.learning.skill_editor
+            memory = Memory(MemoryParts(notebook=notebook, approval=lambda: True))
+            manage = SkillManage(ManageParts(editor=editor, approval=lambda: True))
+            one.talk.planner.tools = {**one.tools, "memory": memory, "skill_manage": manage}
+        await one.talk.say("I like tea.")
+        await reviewed(one)
+        for proposal in await ledger.waiting():
+            await ledger.decide(proposal, accepted=False)
+        for entry in await ledger.log():
+            await ledger.undo(entry.change.id)
+        assert one.files() == {}
+        await one.talk.say("Now to something else.")
+        await reviewed(one, 2)
+        assert one.files() == {}
+        assert await ledger.waiting() == []
+        said = [text_of(message) for message in one.talk.model.requests[-1].messages]
+        assert sum("took this back before" in text for text in said) == 3
+        assert len(one.told) == 1
 
 
 async def test_the_prefix_is_that_of_the_session(tmp_path: Path) -> None:
@@ -150,6 +187,19 @@ async def test_the_next_turn_does_not_wait_and_no_second_review_begins(tmp_path:
         await one.talk.say("second")
         assert len(one.talk.model.requests) == 3
         assert len(await one.sessions("review")) == 1
+
+
+async def test_who_waits_to_be_looked_at_is_no_task_and_not_too_many_do(tmp_path: Path) -> None:
+    async with learner(tmp_path, says("One."), HANGS, HANGS, rules=EACH) as one:
+        await one.talk.say("first")
+        await until(lambda: len(one.talk.model.requests) == 2)
+        tasks = len(asyncio.all_tasks())
+        for number in range(WAITING + 10):
+            session = structs.replace(one.talk.conversation.session, id=f"s-{number}")
+            turn = Turn(session=session, asked=user("hi"), listen=one.talk.ear)
+            one.reviews.ended(turn, Outcome.DONE)
+        assert len(one.reviews.at_work) <= WAITING + AT_ONCE
+        assert len(asyncio.all_tasks()) < tasks + AT_ONCE
 
 
 async def test_leaving_ends_it(tmp_path: Path) -> None:

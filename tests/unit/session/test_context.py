@@ -4,10 +4,10 @@ import pytest
 
 from hermes.schema.scope import Address, Asker, Scope
 from hermes.session.context import (
+    Mirrored,
     async_delivery_supported,
     clear_session_vars,
     get_session_env,
-    mirrored,
     reset_session_vars,
     session_context_engaged,
     session_env,
@@ -87,7 +87,7 @@ def test_a_mirrored_turn_puts_back_what_was_bound():
         handed_on=Address("post", "7"),
     )
     set_session_vars(chat_id="before")
-    with mirrored(scope):
+    with Mirrored(scope):
         assert session_env() == {
             "HERMES_SESSION_PLATFORM": "chat",
             "HERMES_SESSION_SOURCE": "chat",

@@ -92,3 +92,13 @@ def test_what_was_done_does_not_count_as_an_exchange() -> None:
     )
     assert recap(told, 1) == [("you", "q4"), CUT, ("hermes", "News.")]
     assert recap([], 3) == []
+
+
+def test_a_turn_that_failed_was_not_interrupted() -> None:
+    told = rows(("1", asks("hi")), ("2", asks("a story")), ("3", asks("and?")))
+    ends = {"1": "The model refused.", "3": ""}
+    assert recap(told, 3, ends=ends) == [
+        ("you", "hi"), ("", "(not answered: The model refused.)"), ("you", "a story"), CUT,
+        ("you", "and?"), ("", "(not answered)"),
+    ]  # fmt: skip
+    assert cut_short(told, ends=ends) == {2}

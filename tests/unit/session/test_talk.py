@@ -190,6 +190,7 @@ def test_answers_belong_to_their_questions(script: list[Move]) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3_600)
 @given(st.lists(moves, max_size=20))
 @settings(max_examples=2000, deadline=None)
 def test_a_night_of_talk(script: list[Move]) -> None:

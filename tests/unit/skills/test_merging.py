@@ -84,11 +84,22 @@ async def test_a_merge_is_proposed_agreed_to_and_taken_back(
 
 
 @pytest.mark.usefixtures("shelved")
-async def test_who_said_no_is_not_asked_again(curator: Curator, ledger: Ledger) -> None:
+async def test_who_said_no_is_not_asked_again(
+    curator: Curator, editor: Editor, ledger: Ledger, usage: Usage, home: Path
+) -> None:
     (proposal,) = await curator.propose_merges(5)
     assert await curator.propose_merges(5) == []
     await ledger.decide(proposal, accepted=False)
     assert await curator.propose_merges(5) == []
+    # By now the other one is used more: it would be the same merge the other way round.
+    for _ in range(5):
+        usage.used("release")
+    assert await curator.alike() == []
+    assert await curator.propose_merges(5) == []
+    assert len(list((home / "skills/.backups").glob("*.tar.gz"))) == 1
+    await editor.create("ship", text("ship", RELEASE), "", AGENT)
+    assert {pair.drop for pair in await curator.alike()} <= {"ship", "release", "publish"}
+    assert len(await curator.propose_merges(5)) == 1
 
 
 async def test_only_what_the_agent_wrote_and_nobody_pinned(
@@ -129,7 +140,7 @@ async def test_what_became_the_persons_meanwhile_stays(
         await editor.absorb("tea", "tea", AGENT)
 
 
-async def test_few_at_once(curator: Curator, editor: Editor) -> None:
+async def test_few_at_once(curator: Curator, editor: Editor, ledger: Ledger) -> None:
     bodies = [f"{topic} " * 3 + f"is about {topic} and {topic} things only" for topic in (
         "ferns", "boats", "clocks", "stones", "birds", "lamps", "roads",
     )]  # fmt: skip
@@ -137,4 +148,8 @@ async def test_few_at_once(curator: Curator, editor: Editor) -> None:
         for name in (f"one-{number}", f"two-{number}"):
             await editor.create(name, text(name, body), "", AGENT)
     assert len(await curator.alike()) == len(bodies)
-    assert len(await curator.propose_merges(0)) == AT_ONCE
+    made = await curator.propose_merges(0)
+    assert len(made) == AT_ONCE
+    for proposal in made:
+        await ledger.decide(proposal, accepted=False)
+    assert len(await curator.propose_merges(0)) == len(bodies) - AT_ONCE

@@ -86,6 +86,7 @@ def _with_parents(module: str) -> list[str]:
     return [".".join(parts[: number + 1]) for number in range(len(parts))]
 
 
+@pytest.mark.slow
 def test_a_wish_for_a_module_is_seen(env: dict[str, str]) -> None:
     """The probe itself must be able to see what the budgets forbid."""
     assert {"aiohttp", "apsw", "asyncio", "msgspec", "hermes.agent.turn"} <= loaded(

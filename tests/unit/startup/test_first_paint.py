@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pexpect
+import pytest
 
 from processes import PATIENCE
 
@@ -32,6 +33,7 @@ sys.exit(main([]))
 """
 
 
+@pytest.mark.slow
 def test_the_screen_comes_before_the_agent(tmp_path: Path) -> None:
     """What is loaded is noted when somebody is looked for, which comes after the first frame."""
     notes = tmp_path / "modules"

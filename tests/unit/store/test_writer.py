@@ -234,6 +234,7 @@ async def test_a_full_disk_is_told_and_costs_nothing_confirmed(
     assert [row.seq for row in await store.seen_by(OWNER).messages("s1")] == [1]
 
 
+@pytest.mark.slow
 async def test_a_search_ends_while_others_keep_writing(store: SqliteStore, clock: FakeClock):
     """It waits for what was there when it began, not for what comes after."""
     await store.commit(OpenSession(session(clock, "s1")))

@@ -82,3 +82,14 @@ def test_waiting_knows_when_all_is_said(truth: Truth):
     assert waiting.is_over()
     truth.say("bot", "c", "ann", "q-5")
     assert not waiting.is_over()
+
+
+def test_left_over(truth: Truth):
+    """Progress that stayed is wrong where it could be known; else it is only counted."""
+    known = truth.post("bot", "c", "· terminal ls", None)
+    truth.post("bot", "c", "· terminal pwd", None)
+    verdict = judge(truth, receipts={known.id})
+    assert verdict.left_over == ["bot/c: · terminal ls"]
+    assert verdict.unknown == 1
+    with pytest.raises(WrongHistory, match="1 left over"):
+        verdict.check()

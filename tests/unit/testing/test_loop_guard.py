@@ -24,7 +24,7 @@ def busy_for(seconds: float) -> None:
 async def blocked_by(block: Callable[[float], None]) -> None:
     async with guarded(LIMIT):
         await anyio.lowlevel.checkpoint()
-        block(0.3)
+        block(0.6)
 
 
 @pytest.mark.slow

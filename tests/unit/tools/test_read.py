@@ -1,4 +1,5 @@
 import os
+from io import BytesIO
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Scope
 from hermes.tools.aside import Aside
 from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.files.paging import BLOCK, WINDOW, read_page
+from hermes.tools.files.paging import BLOCK, COUNTED, WINDOW, read_page
 from hermes.tools.files.read import ReadFile, ReadParts
 from hermes.tools.files.seen import Seen
 from hermes.tools.places import Places
@@ -94,7 +95,11 @@ async def test_the_end_of_a_large_file(call, workspace: Path):
             file.write(line * 10_000)
         file.write(b"the end")
     answer = await call("read_file", path="big", offset=-1)
-    assert answer["content"] == "500001|the end"
+    assert (answer["content"], answer["total_lines"]) == ("-1|the end", None)
+    assert answer["note"] == "Too long to count its lines: they are numbered from the end."
+    answer = await call("read_file", path="big", offset=-3, limit=2)
+    assert (answer["content"][:6], answer["truncated"]) == ("-3|xxx", True)
+    assert answer["note"].endswith("1 lines follow; go on with offset=-1.")
     answer = await call("read_file", path="big", offset=250_000, limit=1)
     assert answer["content"].startswith("250000|xxx")
 
@@ -185,6 +190,57 @@ def test_a_page_is_a_slice_of_the_lines(tmp_path: Path, text: str, offset: int, 
         page = read_page(file, 100, offset, limit, str)
     assert page.total == len(lines)
     assert page.lines == [line.removesuffix("\r") for line in lines[offset - 1 :][:limit]]
+
+
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(
+    text=st.text(st.sampled_from("ab\n\r"), max_size=60),
+    back=st.integers(1, 20),
+    limit=st.integers(1, 20),
+)
+def test_the_end_is_the_same_without_counting(tmp_path: Path, text: str, back: int, limit: int):
+    path = tmp_path / "f"
+    path.write_bytes(text.encode())
+    with path.open("rb") as file:
+        size = len(text.encode())
+        plain = read_page(file, size, -back, limit, str)
+        page = read_page(file, size, -back, limit, str, 0)
+    assert (page.lines, page.left) == (plain.lines, plain.left)
+    assert page.total in {plain.total, None}
+    assert page.first == (plain.first if page.total is not None else -back)
+
+
+class CountingBytes(BytesIO):
+    """Knows how many bytes were read of it."""
+
+    amount = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.amount += len(data)
+        return data
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        data = super().readline(size)
+        self.amount += len(data)
+        return data
+
+
+def test_the_end_of_a_large_file_is_read_without_what_stands_before():
+    data = (b"x" * 99 + b"\n") * (COUNTED // 100 + 2)
+    file = CountingBytes(data)
+    page = read_page(file, len(data), -1_000, 1_000, str)
+    assert (page.first, len(page.lines), page.left) == (-1_000, 1_000, 0)
+    assert file.amount < 500_000
+
+
+def test_the_end_of_one_endless_line_is_found(tmp_path: Path):
+    (tmp_path / "f").write_bytes(b"first\n" + b"x" * (3 * WINDOW) + b"\nlast")
+    with (tmp_path / "f").open("rb") as file:
+        page = read_page(file, 4 * WINDOW, -2, 5, str, 0)
+    assert (page.lines[1], page.first) == ("last", -2)
 
 
 @pytest.mark.parametrize("around", range(-2, 3))

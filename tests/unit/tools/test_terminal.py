@@ -158,6 +158,7 @@ async def test_the_environment_is_the_sessions_own(call, scope: Scope, workspace
     ]
 
 
+@pytest.mark.slow
 async def test_a_timeout_keeps_what_was_said(call):
     # What all commands need is there before the time of this one begins.
     await call("terminal", command="true")

@@ -30,6 +30,7 @@ async def test_a_terminal_has_nobody_who_types(call):
     assert answer["output"].endswith("over\n")
 
 
+@pytest.mark.slow
 async def test_the_time_of_a_terminal_is_bounded(call):
     # What all commands need is there before the time of this one begins.
     await call("terminal", command="true")

@@ -35,17 +35,19 @@ async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_pa
         await screen.rests()
 
 
+@pytest.mark.slow
 async def test_a_list_that_grows_is_not_drawn_anew_as_a_whole(tmp_path: Path) -> None:
     async with drawn(Scripted(), tmp_path) as screen:
         answer = Answer()
         await screen.ui.chat.transcript.add(answer)
-        for number in range(1, 121):
-            await answer.add(f"{number}. item {number}\n")
-        await screen.shows("120. item 120")
+        items = [f"{number}. item {number} of many, {'and more ' * 5}." for number in range(1, 19)]
+        for item in items:
+            await answer.add(item + "\n")
+        await screen.shows(items[-1])
         assert max(len(prose.source) for prose in answer.query(Prose)) < 2 * LONG_LIST
         lines = [line.strip(" ▁▂▃▄▅▆▇█▎") for line in screen.lines if "item" in line]
-        last = [f"{number}. item {number}" for number in range(121 - len(lines), 121)]
-        assert lines == last
+        assert lines == items[-len(lines) :]
+        assert sum(len(line) for line in lines) > LONG_LIST
         first = screen.lines.index(next(line for line in screen.lines if "item" in line))
         assert all("item" in line for line in screen.lines[first : first + len(lines)])
 
@@ -74,6 +76,7 @@ async def test_a_long_talk_stays_light_and_can_be_read_to_its_beginning(tmp_path
         await screen.hides("↓ more below")
 
 
+@pytest.mark.slow
 async def test_who_reads_above_is_not_pulled_down(tmp_path: Path) -> None:
     companion = Scripted()
     more = [TextDelta(f"line {number}\n\n") for number in range(50)]

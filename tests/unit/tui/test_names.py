@@ -49,7 +49,7 @@ def attributes_of_library(kind: type) -> set[str]:
     return names
 
 
-MEANT = {"cursor_blink", "highlighted", "theme"}
+MEANT = {"cursor_blink", "highlighted", "placeholder", "theme"}
 """What the library wants to be set."""
 
 

@@ -1,15 +1,30 @@
 """Every screen as it stands in a terminal of 80 columns and 24 rows, and in a small one."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
+from msgspec import Raw
 
 from companions import Scripted, answered, called, clarified, leave_asked
 from drawn import drawn
 from hermes.schema.events import Notice, ReasoningDelta
-from hermes.tui.companion import Hello
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    Trust,
+    User,
+)
+from hermes.schema.sessions import Stored
+from hermes.tui.companion import Before, Hello
+from hermes.tui.widgets.cards import ToolCard
 
 pytestmark = pytest.mark.anyio
 
@@ -35,28 +50,15 @@ HELLO = Hello(
     folder="/srv/garden",
     notes=("/old is gone; the session goes on in /srv/garden.",),
     warnings=("The setting 'x' is unknown.",),
-    recap=(
-        ("you", "What grows here?"),
-        ("hermes", "Beans, mostly."),
-        ("you", "And there?"),
-        ("", "✓ terminal ls"),
-        ("", "(interrupted before it was answered)"),
-    ),
     trouble="No model can be reached.",
     hint="Run: hermes model",
 )
 
 
-async def test_the_greeting_with_a_recap(tmp_path: Path) -> None:
+async def test_the_greeting(tmp_path: Path) -> None:
     async with drawn(Scripted(hello=HELLO), tmp_path) as screen:
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
- you: What grows here?
- hermes: Beans, mostly.
- you: And there?
-   ✓ terminal ls
-   (interrupted before it was answered)
-
  /old is gone; the session goes on in /srv/garden.
  warning: The setting 'x' is unknown.
  No model can be reached.
@@ -65,6 +67,80 @@ async def test_the_greeting_with_a_recap(tmp_path: Path) -> None:
  Ask anything. / for commands, @ for files
  gpt-5-mini · bubblewrap · F1 help
 """)
+
+
+def rows(*messages: Message) -> tuple[Stored, ...]:
+    """One turn, in which everything took two seconds."""
+    began = datetime(2026, 3, 1, tzinfo=UTC)
+    return tuple(
+        Stored(seq, began + timedelta(seconds=2 * seq), "r0", message)
+        for seq, message in enumerate(messages, 1)
+    )
+
+
+def past_call(name: str, args: str, id_: str) -> Assistant:
+    call = ToolCall(id_, name, Raw(args.encode()))
+    return Assistant(f"m{id_}", (Text("I look."), call), Stop.TOOLS)
+
+
+PAST = Before(
+    rows=rows(
+        User("u1", (Text("What grows here?"),)),
+        past_call("terminal", '{"command": "ls beds"}', "c1"),
+        Result("r1", "c1", (Text("beans\npeas"),), shown="beans\npeas"),
+        past_call("patch", '{"path": "x.py"}', "c2"),
+        Result("r2", "c2", (Text("ok"),), shown=DIFF),
+        User("u2", (Text("go on"),), Trust.HOUSE),
+        Assistant("a1", (Reasoning("Beans!"), Text("**Beans**, mostly.")), Stop.END),
+        User("u3", (Text("And there?"),)),
+        past_call("terminal", '{"command": "ls there"}', "c3"),
+    ),
+    cut=frozenset({9}),
+    more=12,
+)
+
+
+async def test_a_session_that_somebody_comes_back_to(tmp_path: Path) -> None:
+    """As it stood there: the cards open."""
+    async with drawn(Scripted(past=PAST), tmp_path, size=(80, 40)) as screen:
+        await screen.shows("Interrupted before")
+        assert screen.text == snapshot("""\
+ hermes · openai/gpt-5-mini · /srv/garden
+ … 12 messages before; /history shows them
+
+▌ What grows here?
+
+ I look.
+
+ ✓ terminal ls beds  2 lines · 2.0 s
+
+ I look.
+
+ ✓ patch x.py  +1 -1 · 2.0 s
+   @@ -1 +1 @@
+   -old line
+   +new line
+ ○ thought  6 characters
+
+ Beans, mostly.
+
+▌ And there?
+
+ I look.
+
+ ✗ terminal ls there  interrupted
+ Interrupted before it was answered.
+────────────────────────────────────────────────────────────────────────────────
+ Ask anything. / for commands, @ for files
+ gpt-5-mini · bubblewrap · F1 help
+""")
+        first = screen.ui.chat.query(ToolCard).first()
+        await screen.pilot.click(first.head)
+        await screen.shows("   peas")
+        assert "   $ ls beds" in screen.text
+        await screen.says("/resume s7")
+        await screen.shows("Back in session s7.")
+        await screen.until(lambda: len(screen.ui.chat.query(ToolCard)) == 6)
 
 
 async def test_an_answer_in_markdown(tmp_path: Path) -> None:
@@ -246,7 +322,7 @@ async def test_the_list_of_models(tmp_path: Path) -> None:
     │ Type to search                                                       │
     │                                                                      │
     │ openai/gpt-5                                                         │
-    │ openai/gpt-5-mini                                                    │
+    │ openai/gpt-5-mini  in use                                            │
     │ ollama  nobody listens there                                         │
     │ Enter chooses, Esc goes back.                                        │
     ╰──────────────────────────────────────────────────────────────────────╯
@@ -277,13 +353,13 @@ async def test_the_keys(tmp_path: Path) -> None:
     │ Enter on a card               open or close it                       │
     │ Ctrl+O                        open or close the last card            │
     │ Ctrl+Y                        copy the last code; on a code block: c │
-    │ PgUp, PgDn, Ctrl+End          scroll; back to the end                │
+    │ PgUp, PgDn, Ctrl+Home/End     scroll; to the beginning, to the end   │
     │ Ctrl+R                        go back to another session             │
     │ F2                            choose a model                         │
     │ Ctrl+T                        dark or light                          │
+    │ Ctrl+Z                        back to the shell; fg returns          │
     │ Ctrl+D, /quit                 leave                                  │
-    ╰──────────────────────────────────────────────────────────────────────╯
- hermes · openai/gpt-5-mini · /srv/garden
+ her╰──────────────────────────────────────────────────────────────────────╯
 ────────────────────────────────────────────────────────────────────────────────
  Ask anything. / for commands, @ for files
  gpt-5-mini · bubblewrap · F1 help
@@ -299,8 +375,8 @@ async def test_suggestions_leave_room_in_a_small_terminal(tmp_path: Path) -> Non
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini ·
  /srv/garden
- /resume
- /retry
+ /resume  Go back to a session.
+ /retry   Ask again.
 ────────────────────────────────────────
  /re
  gpt-5-mini · bubblewrap · F1 help

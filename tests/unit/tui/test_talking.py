@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from textual.events import Paste
+from textual.events import Key, Paste
 
 from companions import PATIENCE, Scripted, answered, called, clarified, leave_asked
 from drawn import drawn
@@ -21,6 +21,7 @@ from hermes.schema.events import (
 from hermes.testing.clock import FakeClock
 from hermes.tui.screens.chat import HUSH, Chat
 from hermes.tui.widgets.cards import Thinking, ToolCard
+from hermes.tui.widgets.code import CodeHead
 from hermes.tui.widgets.question import CALM, QuestionCard
 from hermes.tui.widgets.words import Answer
 
@@ -187,26 +188,67 @@ async def test_other_failures_are_told_and_the_talk_goes_on(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("keys", "answer"),
+    ("keys", "answer", "told"),
     [
-        (("o",), "once"),
-        (("a",), "always"),
-        (("enter",), "deny"),
-        (("up", "up", "enter"), "session"),
+        (("o",), "once", "allowed once"),
+        (("a",), "always", "allowed always"),
+        (("enter",), "deny", "denied"),
+        (("up", "up", "enter"), "session", "allowed for this session"),
     ],
 )
-async def test_leave_is_given_by_a_key(tmp_path: Path, keys: tuple[str, ...], answer: str) -> None:
+async def test_leave_is_given_by_a_key(
+    tmp_path: Path, keys: tuple[str, ...], answer: str, told: str
+) -> None:
     companion, clock = Scripted(), FakeClock()
-    companion.turns = [[leave_asked(), companion.until_decided, *answered("That was it.")]]
+    began, done = called("terminal", '{"command": "make"}', "")
+    asked = [began, leave_asked(origin="Ann on telegram"), companion.until_decided, done]
+    companion.turns = [[*asked, *answered("That was it.")]]
     async with drawn(companion, tmp_path, clock=clock) as screen:
         await screen.says("build")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        assert "asked by Ann on telegram" in screen.text
         await clock.advance(CALM)
         await screen.pilot.press(*keys)
         await screen.shows("That was it.")
         assert companion.answers == [("q1", answer)]
-        assert f"→ {answer}" in screen.text
+        assert f"→ {told}" in screen.text
+        assert "why:" not in screen.text
+        # The person's time is not the call's.
+        assert " s\n" not in screen.text
         assert screen.ui.chat.prompt.has_focus
+
+
+async def test_who_types_after_a_card_was_looked_at_says_it(tmp_path: Path) -> None:
+    """All of it, and Enter too, wherever the focus was and however fast the keys come."""
+    companion = Scripted([*called("terminal", "{}", "x"), *answered("```sh\nls\n```")])
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("go")
+        await screen.rests()
+        await screen.pilot.click(CodeHead)
+        await screen.types("can you", "enter")
+        await screen.until(lambda: companion.heard == ["go", "can you"])
+        await screen.rests()
+        screen.ui.chat.set_focus(screen.ui.chat.query(ToolCard).first().head)
+        for key in (Key("h", "h"), Key("i", "i"), Key("enter", "\r")):
+            screen.ui.post_message(key)
+        await screen.until(lambda: companion.heard == ["go", "can you", "hi"])
+        await screen.rests()
+        screen.ui.chat.set_focus(screen.ui.chat.query(ToolCard).first().head)
+        await screen.pilot.press("ctrl+d")
+        await screen.until(lambda: screen.ui.return_value == 0)
+
+
+async def test_a_long_question_is_shown_short_and_sent_whole(tmp_path: Path) -> None:
+    companion = Scripted()
+    long = "\n".join(f"line {number}" for number in range(5_000))
+    async with drawn(companion, tmp_path) as screen:
+        screen.ui.post_message(Paste(long + "\n"))
+        await screen.shows("[pasted text 1: 5,000 lines]")
+        await screen.pilot.press("enter")
+        await screen.shows("Plain answer.")
+        assert companion.heard == [long + "\n"]
+        assert "… 4,988 more lines …" in screen.text
+        assert "line 4999" in screen.text
 
 
 async def test_leave_is_given_by_a_click(tmp_path: Path) -> None:
@@ -244,7 +286,7 @@ async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: 
         await screen.says("build")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         await screen.shows("60 s left, then it is not done")
-        assert "asked by you, in the terminal" in screen.text
+        assert "asked by" not in screen.text
         await clock.advance(13)
         await screen.shows("47 s left")
         await clock.advance(47)
@@ -423,7 +465,8 @@ async def test_a_session_is_found_and_gone_back_to(tmp_path: Path) -> None:
         await screen.types("fence")
         await screen.hides("Plan the garden")
         await screen.pilot.press("enter")
-        await screen.shows("Did /resume s8.")
+        await screen.shows("Back in session s7.")
+        assert companion.commands == ["/resume s8"]
 
 
 async def test_a_model_is_chosen_and_named(tmp_path: Path) -> None:
@@ -431,8 +474,9 @@ async def test_a_model_is_chosen_and_named(tmp_path: Path) -> None:
     async with drawn(companion, tmp_path) as screen:
         await screen.says("/model")
         await screen.shows("openai/gpt-5-mini")
-        await screen.pilot.press("down", "enter")
-        await screen.shows("Did /model gpt-5-mini --provider openai.")
+        await screen.shows("in use")
+        await screen.pilot.press("up", "enter")
+        await screen.shows("Did /model gpt-5 --provider openai.")
         await screen.pilot.press("f2")
         await screen.shows("nobody listens there")
         await screen.pilot.press("escape")

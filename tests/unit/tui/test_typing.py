@@ -10,7 +10,7 @@ from hermes.tui.completion import suggestions
 from hermes.tui.history import History
 from hermes.tui.pastes import Pastes
 
-COMMANDS = ("help", "model", "compress", "resume")
+COMMANDS = {"help": "Show all.", "model": "", "compress": "", "resume": ""}
 
 
 def labels(before: str, folder: Path | str = "/nowhere") -> list[str]:
@@ -21,7 +21,7 @@ def test_commands_that_begin_so_come_first() -> None:
     assert labels("/") == ["/help", "/model", "/compress", "/resume"]
     assert labels("/re") == ["/resume", "/compress"]
     (one,) = suggestions("/he", COMMANDS, "/")
-    assert (one.text, one.replaces) == ("/help ", 3)
+    assert (one.text, one.replaces, one.about) == ("/help ", 3, "Show all.")
 
 
 def test_only_the_first_word_is_a_command() -> None:
@@ -76,7 +76,7 @@ def test_long_texts_become_a_mark_and_come_back_whole() -> None:
     assert pastes.shortened("a few words") == "a few words"
     lines = "line\n" * 10
     mark = pastes.shortened(lines)
-    assert mark == "[pasted text 1: 11 lines]"
+    assert mark == "[pasted text 1: 10 lines]"
     assert pastes.shortened("x" * 3000) == "[pasted text 2: 3,000 characters]"
     assert pastes.whole(f"see {mark}!") == f"see {lines}!"
     assert pastes.whole("the mark was deleted") == "the mark was deleted"

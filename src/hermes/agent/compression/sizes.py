@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from hermes.schema.messages import Media, Message, ToolCall, Usage
@@ -89,12 +88,7 @@ def tokens_in(messages: Iterable[Message]) -> int:
 
 
 def tokens_of_tools(specs: Sequence[ToolSpec]) -> int:
-    return sum(
-        _EACH
-        + (len(spec.name) + len(spec.description) + len(msgspec.json.encode(spec.schema)))
-        // _CHARACTERS
-        for spec in specs
-    )
+    return sum(_EACH + spec.characters // _CHARACTERS for spec in specs)
 
 
 class Gauge:

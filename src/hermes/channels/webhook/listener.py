@@ -5,7 +5,6 @@
 """
 
 import asyncio
-import errno
 import logging
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
@@ -24,9 +23,9 @@ from hermes.channels.webhook.calls import ONCE, Answer, Call, Door, Refused
 from hermes.channels.webhook.settings import BODY, HOST, PORT
 from hermes.config.home import DEFAULT
 from hermes.kit.clock import Clock
+from hermes.kit.listening import cannot_listen
 from hermes.kit.serving import put_away
 from hermes.kit.text import one_line
-from hermes.schema.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -166,15 +165,7 @@ class Listener:
         try:
             return await loop.create_server(self._connection, self.host, self.asked)
         except OSError as error:
-            where = f"{self.host}:{self.asked}"
-            taken = error.errno == errno.EADDRINUSE
-            raise ConfigError(
-                f"Webhooks cannot be heard at {where}: {error.strerror or error}",
-                hint="Another gateway may be running; else choose another port with: "
-                "hermes config set platforms.webhook.extra.port PORT"
-                if taken
-                else "Correct platforms.webhook.extra.host and port.",
-            ) from error
+            raise cannot_listen("webhook", self.host, self.asked, error) from error
 
     def _connection(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None

@@ -1,8 +1,10 @@
 """What `hermes doctor` does: look at everything, mend what is safe, tell the rest."""
 
 import logging
+import os
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 
 import anyio
 import msgspec
@@ -17,8 +19,11 @@ from hermes.cli.next_step import as_typed
 from hermes.cli.style import Style
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
+from hermes.kit.files import advice
+from hermes.kit.redact import Redactor
 from hermes.kit.text import plural
 from hermes.schema.errors import ConfigError, HermesError
+from hermes.telemetry.logs import LogSettings, set_up_logs
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +31,8 @@ _COLOURS = {Grade.OK: "green", Grade.WARNING: "yellow", Grade.ERROR: "red", Grad
 
 
 def perform(args: Namespace, context: CliContext) -> int:
-    findings = anyio.run(_all, context)
+    with _logged(context):
+        findings = anyio.run(_all, context)
     if args.fix:
         findings = [_mended(one) for one in findings]
     findings = [_for_profile(one, context.profile) for one in findings]
@@ -42,6 +48,25 @@ def perform(args: Namespace, context: CliContext) -> int:
 _FIELDS = ("check", "grade", "says", "fix")
 
 
+@contextmanager
+def _logged(context: CliContext) -> Generator[None]:
+    """What the checks log is for the log; without one it is for nobody, and not for the screen."""
+    handler = logging.NullHandler()
+    ours = logging.getLogger("hermes")
+    ours.addHandler(handler)
+    logs = None
+    with suppress(ConfigError):
+        folder = context.home().logs
+        if os.access(folder, os.W_OK | os.X_OK):
+            logs = set_up_logs(folder, LogSettings(), Redactor(()))
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+        if logs is not None:
+            logs.close()
+
+
 async def _all(context: CliContext) -> list[Finding]:
     return [one async for one in _findings(context)]
 
@@ -53,27 +78,41 @@ async def _findings(context: CliContext) -> AsyncIterator[Finding]:
     except ConfigError as error:
         yield told("home", error, "export HERMES_HOME=~/.hermes")
         return
-    for one in _house(home):
+    for one in (house := _house(home)):
         yield one
+    usable = not _is_unusable(house)
     patient, settings = read_settings(context, home, SystemClock())
     for one in settings:
         yield one
     if patient is None:
         return
-    for check, name in await _deeper():
+    for check, name in await _deeper(usable=usable):
         for one in await _guarded(check, name, patient):
             yield one
 
 
 def _house(home: Home) -> list[Finding]:
+    """What cannot be written has one reason, told once."""
     try:
-        return [*check_home(home), check_disk(home)]
+        found = list(check_home(home))
+        if _is_unusable(found):
+            return found
+        return [*found, check_disk(home)]
     except OSError as error:
         return [_unseen("home", error)]
 
 
-async def _deeper() -> Sequence[tuple[Callable[[Patient], Awaitable[Iterable[Finding]]], str]]:
-    """Loaded only now: with broken settings there is nothing for them to look at."""
+def _is_unusable(house: Sequence[Finding]) -> bool:
+    return any(one.check == "home" and one.grade is Grade.ERROR for one in house)
+
+
+async def _deeper(
+    *, usable: bool
+) -> Sequence[tuple[Callable[[Patient], Awaitable[Iterable[Finding]]], str]]:
+    """Loaded only now: with broken settings there is nothing for them to look at.
+
+    What must write into the home in order to look is left out when that cannot be done.
+    """
     from hermes.cli.checkup.hands import check_sandbox
     from hermes.cli.checkup.keeping import check_kept
     from hermes.cli.checkup.serving import check_channels, check_gateway
@@ -82,12 +121,8 @@ async def _deeper() -> Sequence[tuple[Callable[[Patient], Awaitable[Iterable[Fin
     async def serving(patient: Patient) -> Iterable[Finding]:
         return [*check_gateway(patient.home), *check_channels(patient)]
 
-    return [
-        (check_model, "model"),
-        (check_sandbox, "sandbox"),
-        (check_kept, "database"),
-        (serving, "gateway"),
-    ]
+    writers = [(check_sandbox, "sandbox"), (check_kept, "database")] if usable else []
+    return [(check_model, "model"), *writers, (serving, "gateway")]
 
 
 async def _guarded(
@@ -104,8 +139,9 @@ async def _guarded(
 
 def _unseen(name: str, error: OSError) -> Finding:
     log.warning("the check %s failed", name, exc_info=error)
-    says = f"It could not be checked: {error.strerror or error} ({error.filename or 'no file'})."
-    return wrong(name, says, "hermes logs errors")
+    where = f" ({error.filename})" if error.filename else ""
+    says = f"It could not be checked: {error.strerror or error}{where}."
+    return wrong(name, says, advice(error, "hermes logs errors"))
 
 
 def _for_profile(one: Finding, profile: str | None) -> Finding:

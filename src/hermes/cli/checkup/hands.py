@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import anyio
+
 from hermes.app.sandboxes import (
     NO_WALL,
     WEAKER,
@@ -11,13 +13,17 @@ from hermes.app.sandboxes import (
     refusal,
 )
 from hermes.cli.checkup.finding import Finding, Patient, odd, well, wrong
-from hermes.sandbox.door import Door
+from hermes.sandbox.child_env import DEFAULT_PATH
+from hermes.sandbox.door import Door, Start
 from hermes.schema.errors import SandboxError
 from hermes.tools.search.ripgrep import find_rg
 
 _NO_RUN = "Commands do not run"
 _INSTALL = "Install bubblewrap (sudo apt install bubblewrap); docs/sandbox.md tells more."
 
+_CONTAINER = "sandbox docker:"
+_OTHER = "hermes config set terminal.backend auto   (or mend it: docker info)"
+PATIENCE = 5.0
 _AGAIN = "hermes doctor   (tries it once more; docs/sandbox.md tells what bubblewrap needs)"
 
 
@@ -31,10 +37,36 @@ async def check_sandbox(patient: Patient) -> list[Finding]:
             lines = await Sandboxes(parts).check()
         except SandboxError as error:
             return [wrong("sandbox", str(error), error.hint or _INSTALL)]
-    return [*map(_finding, lines), *_search(patient)]
+        lines = [one for one in lines if not one.startswith(_CONTAINER)]
+        findings = [finding_of(one) for one in lines]
+        if "docker" in (terminal.backend, *terminal.backend_by_platform.values()):
+            findings.append(await _docker(patient, door))
+    return [*findings, *_search(patient)]
 
 
-def _finding(line: str) -> Finding:
+async def _docker(patient: Patient, door: Door) -> Finding:
+    """Whether its engine answers; that an image can be fetched shows with the first command."""
+    words = ("docker", "version", "--format={{.Server.Version}}")
+    path = patient.env.get("PATH", DEFAULT_PATH)
+    start = Start(argv=words, cwd="/", env={"PATH": path}, called="docker")
+    try:
+        with anyio.fail_after(PATIENCE):
+            async with door.open(start) as child:
+                while await child.read():
+                    pass
+                answers = (await child.wait()).exit_code == 0
+    except SandboxError:
+        return wrong("sandbox", "docker: it is not installed, so commands do not run.", _OTHER)
+    except TimeoutError:
+        answers = False
+    if not answers:
+        return wrong(
+            "sandbox", "docker: its engine does not answer, so commands do not run.", _OTHER
+        )
+    return well("sandbox", "docker: commands run in a container")
+
+
+def finding_of(line: str) -> Finding:
     said = line.removeprefix("sandbox ")
     if _NO_RUN in said:
         return wrong("sandbox", said, f"hermes config set terminal.backend auto   ({_INSTALL})")

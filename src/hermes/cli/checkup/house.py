@@ -12,12 +12,14 @@ from pathlib import Path
 from hermes import __version__
 from hermes.cli.checkup.finding import Finding, odd, well, wrong
 from hermes.config.home import FIRST_FOLDERS, Home, ensure_home
+from hermes.kit.files import read_ordinary
 
 OLDEST = (3, 11)
 LITTLE = 1024**3
 TOO_LITTLE = 100 * 1024**2
 _PRIVATE = 0o077
-_TIDY = "Free some space; `hermes sessions prune --older-than 90d` drops old sessions."
+_FREE = "Free some space; this shows which disk is full: df -h"
+_TIDY = "Free some space; this drops old sessions: hermes sessions prune --older-than 90d"
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
@@ -45,7 +47,11 @@ def check_home(home: Home) -> Iterator[Finding]:
         )
         return
     yield from _open_to_others(home)
-    missing = [name for name in FIRST_FOLDERS if not (path / name).is_dir()]
+    yield from _soul(home)
+    for name in FIRST_FOLDERS:
+        if (one := path / name).exists() and not one.is_dir():
+            yield wrong("home", f"{one} is not a folder.", f"mv {one} {one}.old")
+    missing = [name for name in FIRST_FOLDERS if not (path / name).exists()]
     if missing:
         names = ", ".join(missing)
         yield odd(
@@ -59,7 +65,7 @@ def check_home(home: Home) -> Iterator[Finding]:
 def unwritable(path: Path, error: OSError) -> Finding:
     says = f"{path} cannot be written: {error.strerror}."
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return wrong("home", says, _TIDY)
+        return wrong("home", says, _FREE)
     return wrong("home", says, f"sudo chown -R $USER {path}   (or: export HERMES_HOME=~/.hermes)")
 
 
@@ -81,7 +87,7 @@ def _open_to_others(home: Home) -> Iterator[Finding]:
     places = [(home.path, 0o700), (home.dotenv, 0o600), (home.auth, 0o600)]
     for path, right in places:
         mode = _mode(path)
-        if mode is None or not mode & _PRIVATE:
+        if mode is None or not mode & _PRIVATE or (path != home.path and not path.is_file()):
             continue
         found = True
         yield odd(
@@ -92,6 +98,17 @@ def _open_to_others(home: Home) -> Iterator[Finding]:
         )
     if not found:
         yield well("home", f"{home.path} is yours alone")
+
+
+def _soul(home: Home) -> Iterator[Finding]:
+    """Without it no turn begins; one that is not there is no harm."""
+    try:
+        read_ordinary(home.soul)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        says = f"{home.soul} cannot be read: {error.strerror}."
+        yield wrong("soul", says, f"Take it away: mv {home.soul} {home.soul}.old")
 
 
 def _closing(path: Path, right: int) -> Callable[[], None]:

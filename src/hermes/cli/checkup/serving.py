@@ -1,6 +1,5 @@
 """Whether the gateway can do its work: what runs, what it left behind, channels and ports."""
 
-import errno
 import fcntl
 import os
 import socket
@@ -20,11 +19,12 @@ from hermes.config.home import Home
 from hermes.config.sections.chats import Platform
 from hermes.daemon.record import read_record
 from hermes.daemon.standing import Standing, look
+from hermes.daemon.state import Phase
+from hermes.kit.listening import cannot_listen
 from hermes.local.partner import SOCKET
 from hermes.schema.errors import ConfigError
 
 _FATAL = "fatal"
-_LAST_PORT = 65535
 
 
 class Listening(Struct, frozen=True):
@@ -49,8 +49,9 @@ def check_gateway(home: Home) -> Iterator[Finding]:
             "The gateway was killed, or it crashed.",
             "hermes gateway start   (and why: hermes logs errors)",
         )
-    elif state is not None and state.exit_reason:
-        yield odd("gateway", f"The gateway ended: {state.exit_reason}", "hermes gateway start")
+    elif state is not None and state.exit_reason and state.gateway_state is not Phase.STOPPED:
+        says = f"The gateway does not run: {state.exit_reason}"
+        yield odd("gateway", says, "hermes gateway start")
     else:
         yield well("gateway", "does not run; chats and the API need it: hermes gateway start")
     yield from _left_behind(home)
@@ -156,17 +157,11 @@ def _listening(patient: Patient, wanted: list[str]) -> Iterator[Listening]:
 
 def _port(place: Listening) -> Finding:
     where = f"{place.host}:{place.port}"
-    setting = f"platforms.{place.platform}.extra"
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_STREAM)) as ours:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             ours.bind((place.host, place.port))
         except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                other = place.port + 1 if place.port < _LAST_PORT else place.port - 1
-                says = f"Another program listens at {where}, where {place.platform} should."
-                return wrong("ports", says, f"hermes config set {setting}.port {other}")
-            says = f"{place.platform} cannot listen at {where}: {error.strerror or error}."
-            return wrong("ports", says, f"hermes config set {setting}.host 127.0.0.1")
+            return told("ports", cannot_listen(place.platform, place.host, place.port, error))
     return well("ports", f"{place.platform} can listen at {where}")

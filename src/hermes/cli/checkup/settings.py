@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
 from hermes.cli.context import CliContext
-from hermes.cli.odd_values import PROVIDER, check_settings
+from hermes.cli.odd_values import BACKEND, PROVIDER, check_settings
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -24,8 +24,9 @@ def read_settings(
         env = env_of(home.dotenv, context.env)
     except ConfigError as error:
         return None, [told("settings", error, f"Correct it by hand: {home.dotenv}")]
-    # Of a provider that there is not, the check of the model tells.
-    problems = [one for one in check_settings(home, env) if one.path != PROVIDER]
+    # Of a provider or a sandbox that there is not, their own checks tell.
+    told_later = (PROVIDER, BACKEND)
+    problems = [one for one in check_settings(home, env) if one.path not in told_later]
     findings = [_finding(one) for one in problems]
     patient = _patient(home, env, clock)
     if not findings:

@@ -42,13 +42,19 @@ async def check_model(patient: Patient) -> list[Finding]:
         why = error.hint.removesuffix(": hermes setup")
         return [wrong("model", _sentence(error), f"hermes setup   ({why})")]
     except BadRequest as error:
-        # Some servers answer well and have no list.
-        return [odd("model", f"It could not be checked: {error}.", "hermes -z hello")]
+        return [_unanswered(error)]
     except ModelError as error:
         return [told("model", error, "hermes setup")]
     finally:
         await desk.aclose()
     return list(_listed(target, list(models)))
+
+
+def _unanswered(error: BadRequest) -> Finding:
+    """Some servers answer well and have no list; an address that is none is another matter."""
+    if isinstance(error.__cause__, ValueError):
+        return told("model", error)
+    return odd("model", f"It could not be checked: {error}.", "hermes -z hello")
 
 
 def check_embedded(place: Place, name: str) -> Iterator[Finding]:

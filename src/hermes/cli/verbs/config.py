@@ -122,7 +122,7 @@ def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
 
 def _warn_of_odd(context: CliContext, path: "KeyPath") -> None:
     """What was just set may name something that there is not."""
-    if str(path[0]) not in {"model", "display"}:
+    if str(path[0]) not in {"model", "display", "terminal"}:
         return
     from hermes.cli.odd_values import odd_values
 
@@ -169,8 +169,7 @@ def _check(context: CliContext) -> int:
     problems += check_settings(home, env)
     for problem in problems:
         context.stdout.write(f"{problem.severity}: {problem}\n")
-        if problem.hint:
-            context.stdout.write(f"  {problem.hint}\n")
+        context.stdout.write(f"  {problem.hint or 'hermes config edit'}\n")
     if any(problem.severity is Severity.ERROR for problem in problems):
         return ConfigError.exit_code
     if not problems:

@@ -1,7 +1,7 @@
 """The process in which a model runs: started when it is needed, one question at a time.
 
 Whoever asks waits in line; the process ends with its owner, after a time without questions, or
-for another model. One that crashed is told of, and the next question starts a new one.
+when it is let go. One that crashed is told of, and the next question starts a new one.
 """
 
 import json
@@ -18,7 +18,6 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from hermes.kit.tasks import beside
 from hermes.models.embedded.catalogue import Weights
 from hermes.models.embedded.child import READY
 from hermes.models.embedded.place import Place
@@ -98,9 +97,13 @@ class Running:
 
 
 class Engine:
-    """One process at a time, whatever number of sessions ask."""
+    """One file of weights, one process at a time, whatever number of sessions ask."""
 
-    def __init__(self, parts: EngineParts, group: TaskGroup) -> None:
+    def __init__(
+        self, weights: Weights, place: Place, parts: EngineParts, group: TaskGroup
+    ) -> None:
+        self._weights = weights
+        self._place = place
         self._parts = parts
         self._group = group
         self._line = anyio.Lock()
@@ -114,45 +117,50 @@ class Engine:
         running = self._running
         return running.pid if running is not None and not running.dead.is_set() else 0
 
-    def is_loaded(self, weights: Weights) -> bool:
+    @property
+    def is_loaded(self) -> bool:
         """Whether a question to it is read at once, or by the next in line."""
         running = self._running
         return (
             running is not None
-            and running.weights is weights
             and running.ear is not None
             and not running.dead.is_set()
             and not running.unwanted.is_set()
         )
 
     @asynccontextmanager
-    async def turn(self, weights: Weights, place: Place) -> AsyncGenerator[Running]:
+    async def turn(self) -> AsyncGenerator[Running]:
         """In line with everybody else, first come first served. Raises `ModelError`."""
         async with self._line:
-            running = await self._ready(weights, place)
+            running = await self._ready()
             try:
                 yield running
             finally:
                 running.used = anyio.current_time()
 
-    async def _ready(self, weights: Weights, place: Place) -> Running:
+    async def let_go(self) -> None:
+        """Give its memory back, after the answer that is being given."""
+        async with self._line:
+            if self._running is not None:
+                self._running.unwanted.set()
+                await self._running.dead.wait()
+
+    async def _ready(self) -> Running:
         running = self._running
         if running is not None and not running.dead.is_set():
-            if running.weights is weights and not running.unwanted.is_set():
+            if not running.unwanted.is_set():
                 return await self._loaded(running)
-            # Two of them may not fit beside each other.
-            running.unwanted.set()
             await running.dead.wait()
-        self._check(weights, place)
-        running = self._running = Running(weights)
+        self._check()
+        running = self._running = Running(self._weights)
         self.started += 1
-        self._group.start_soon(self._keep, running, place)
+        self._group.start_soon(self._keep, running)
         return await self._loaded(running)
 
-    def _check(self, weights: Weights, place: Place) -> None:
-        if not place.has(weights):
-            raise NotRunning(f"the model {weights.name} is not on this machine", hint=_FETCH)
-        if not place.has_engine:
+    def _check(self) -> None:
+        if not self._place.has(self._weights):
+            raise NotRunning(f"the model {self._weights.name} is not on this machine", hint=_FETCH)
+        if not self._place.has_engine:
             raise NotRunning("the engine of the embedded model is not installed", hint=_FETCH)
 
     async def _loaded(self, running: Running) -> Running:
@@ -166,12 +174,12 @@ class Engine:
             raise running.failure(when="before it was ready")
         return running
 
-    async def _keep(self, running: Running, place: Place) -> None:
+    async def _keep(self, running: Running) -> None:
         token = secrets.token_urlsafe(24)
         try:
-            async with self._parts.launch(self._command(place)) as process:
+            async with self._parts.launch(self._command()) as process:
                 running.pid = process.pid
-                await process.feed(self._asked(running.weights, place, token))
+                await process.feed(self._asked(token))
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._listen, running, process, token)
                     await self._outlive(running)
@@ -225,14 +233,15 @@ class Engine:
             with anyio.move_on_after(max(0.01, idle - quiet)):
                 await _either(running.dead, running.unwanted)
 
-    def _command(self, place: Place) -> Command:
+    def _command(self) -> Command:
         return Command(
             argv=(self._parts.python, "-I", str(CHILD)),
-            cwd=str(place.folder),
+            cwd=str(self._place.folder),
             env={**self._parts.env, "OMP_WAIT_POLICY": "passive"},
         )
 
-    def _asked(self, weights: Weights, place: Place, token: str) -> bytes:
+    def _asked(self, token: str) -> bytes:
+        weights, place = self._weights, self._place
         own = place.engine.is_dir()
         asked = {
             "engine": str(place.engine) if own else "",
@@ -260,10 +269,3 @@ async def _either(one: anyio.Event, other: anyio.Event) -> None:
 
         group.start_soon(wait, one)
         group.start_soon(wait, other)
-
-
-@asynccontextmanager
-async def open_engine(parts: EngineParts) -> AsyncGenerator[Engine]:
-    """No process yet; whatever was started ends with the block."""
-    async with beside() as group:
-        yield Engine(parts, group)

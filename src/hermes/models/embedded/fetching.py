@@ -23,7 +23,6 @@ from hermes.models.embedded.place import Place, free_disk
 from hermes.schema.errors import ConfigError, Unreachable
 
 HUB, PACKAGES = "its publisher's hub", "the package registry"
-_AGAIN = "What came is kept; go on with: hermes setup --local"
 _LOOK = 0.5
 """Seconds between two looks whether somebody else is done."""
 _BLOCK = 1 << 20
@@ -56,6 +55,10 @@ class SourceFailed(Exception):
     """This source cannot give the file; another one may."""
 
 
+class Damaged(SourceFailed):
+    """Something came, and it is not the file."""
+
+
 async def fetch(weights: Weights, place: Place, means: Means, tell: Tell) -> Path:
     """The file, whole and checked. Raises `ConfigError` (no room) or `Unreachable`."""
     target = place.weights(weights)
@@ -70,24 +73,39 @@ async def fetch(weights: Weights, place: Place, means: Means, tell: Tell) -> Pat
 
 
 async def _fetched(weights: Weights, place: Place, means: Means, tell: Tell) -> None:
-    unfinished = place.folder / f".{weights.file}.partial"
+    unfinished = place.unfinished(weights)
     _sweep(weights, unfinished)
-    _check_room(weights, unfinished)
+    check_room(weights, place)
     reasons: list[str] = []
     for source, bring in _sources(weights, means, tell):
         try:
-            await bring(unfinished)
-            tell(Progress("checking", weights.size, weights.size, source))
-            await run_sync(check, weights, unfinished)
+            await _brought(weights, unfinished, partial(bring, unfinished), tell)
         except SourceFailed as failure:
             reasons.append(f"{source}: {failure}")
             continue
         await run_sync(settle, unfinished, place.weights(weights))
         return
+    kept = "What came is kept; go on" if size_of(unfinished) else "Nothing of it is kept; try again"
     raise Unreachable(
         f"{weights.title} could not be fetched ({'; '.join(reasons)})",
-        hint=f"Check the network and pip. {_AGAIN}",
+        hint=f"Check the network and pip. {kept} with: hermes setup --local --model {weights.name}",
     )
+
+
+async def _brought(
+    weights: Weights, unfinished: Path, bring: Callable[[], Awaitable[None]], tell: Tell
+) -> None:
+    """Whole and checked. What was here before may be what is wrong: then all of it once more."""
+    before = size_of(unfinished)
+    while True:
+        await bring()
+        tell(Progress("checking", weights.size, weights.size))
+        try:
+            return await run_sync(check, weights, unfinished)
+        except Damaged:
+            if not before:
+                raise
+            before = 0
 
 
 def _sources(
@@ -123,16 +141,17 @@ def _not_by_a_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
-def _check_room(weights: Weights, unfinished: Path) -> None:
-    have = size_of(unfinished)
+def check_room(weights: Weights, place: Place, also: int = 0) -> None:
+    """For what is still to come of it, and as much more. Raises `ConfigError`."""
+    have = size_of(place.unfinished(weights))
     largest = weights.packages.step if weights.packages else 0
-    needed = weights.size - have + 2 * largest + SPARE
-    free = free_disk(unfinished.parent)
+    needed = weights.size - have + 2 * largest + also + SPARE
+    free = free_disk(place.folder)
     if free < needed:
         raise ConfigError(
             f"there is no room for {weights.title}: {in_megabytes(needed)} are needed where "
-            f"{unfinished.parent} is, {in_megabytes(free)} are free",
-            hint="Make room, or choose a smaller one: hermes setup --local --model NAME",
+            f"{place.folder} is, {in_megabytes(free)} are free",
+            hint="Make room there, or see which other models can be used: hermes model",
         )
 
 
@@ -147,7 +166,7 @@ def check(weights: Weights, unfinished: Path) -> None:
             digest.update(block)
     if digest.hexdigest() != weights.sha256:
         unfinished.unlink()
-        raise SourceFailed("what came is not the file that was meant: its digest is another")
+        raise Damaged("what came is not the file that was meant: its digest is another")
 
 
 def settle(unfinished: Path, target: Path) -> None:

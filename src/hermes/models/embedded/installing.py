@@ -11,6 +11,7 @@ from hermes.models.embedded.fetching import (
     SourceFailed,
     Tell,
     alone,
+    check_room,
 )
 from hermes.models.embedded.packages import pip
 from hermes.models.embedded.place import PINNED, Place
@@ -18,6 +19,12 @@ from hermes.schema.errors import Unreachable
 
 ENGINE_SIZE = 34_000_000
 """Bytes of the download, about; three times as much once it is installed."""
+
+
+def check_all_room(weights: Weights, place: Place) -> None:
+    """Before anything is fetched: for what is missing, the engine as well. Raises `ConfigError`."""
+    if not place.has(weights):
+        check_room(weights, place, also=0 if place.has_engine else 3 * ENGINE_SIZE)
 
 
 async def install_engine(weights: Weights, place: Place, means: Means, tell: Tell) -> None:

@@ -1,10 +1,11 @@
 """The embedded model as a model of the house: in line for the engine, then asked as any other."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Protocol
 
 import anyio
+from msgspec import structs
 
 from hermes.kit.clock import Clock
 from hermes.models.driver import Served, WireModel
@@ -12,23 +13,24 @@ from hermes.models.embedded.catalogue import PROVIDER, Weights
 from hermes.models.embedded.engine import Ear, Running
 from hermes.models.embedded.place import Place
 from hermes.models.embedded.small import small_profile
+from hermes.models.embedded.turns import turn_of
 from hermes.models.embedded.wire import SmallWire, repeats
 from hermes.models.endpoint import Endpoint
 from hermes.models.endpoint import Place as Address
 from hermes.models.images import Images
 from hermes.ports.model import Chunk, Request
 from hermes.schema.errors import Unreachable
-from hermes.schema.events import Notice
-from hermes.schema.messages import Assistant
+from hermes.schema.events import Notice, TextDelta
+from hermes.schema.messages import Assistant, Stop, Text, ToolCall
 
 IDLE = 900.0
 """Seconds of silence: a long text is read for minutes before the first word comes."""
 
 
 class Line(Protocol):
-    """As much of the engine as a model needs: to be let in, in turn."""
+    """As much of the engines as a model needs: to be let in, in turn."""
 
-    def is_loaded(self, weights: Weights) -> bool: ...
+    def is_loaded(self, weights: Weights, place: Place) -> bool: ...
 
     def turn(self, weights: Weights, place: Place) -> AbstractAsyncContextManager[Running]: ...
 
@@ -77,7 +79,8 @@ class EmbeddedModel:
     async def _in_turn(self, request: Request) -> AsyncGenerator[Chunk]:
         """Whoever waits for a gigabyte is told so."""
         engine = self._engine()
-        if not engine.is_loaded(self._weights) and self._place.has(self._weights):
+        loaded = engine.is_loaded(self._weights, self._place)
+        if not loaded and self._place.has(self._weights):
             yield Notice(f"Loading the model {self.name} ...")
         async with (
             engine.turn(self._weights, self._place) as running,
@@ -89,22 +92,24 @@ class EmbeddedModel:
     async def _heard(self, running: Running, request: Request) -> AsyncGenerator[Chunk]:
         """A connection for each answer: closing it is what stops the engine.
 
-        A call that was just made is not made again: it is asked for a reply instead.
+        A call that was just made is not made again: it is asked for something else instead.
         """
         if running.ear is None:
             raise running.failure(when="before it was asked")
         try:
-            again: Assistant | None = None
+            again: Sequence[ToolCall] = ()
             async with self._asked(running.ear, request) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, Assistant) and repeats(request, chunk):
-                        again = chunk
-                    else:
-                        yield chunk
-            if again is not None:
-                async with self._asked(running.ear, request, talks=True) as chunks:
+                        again = chunk.calls
+                        continue
+                    for one in complete(request, chunk):
+                        yield one
+            if again:
+                async with self._asked(running.ear, request, again) as chunks:
                     async for chunk in chunks:
-                        yield chunk
+                        for one in complete(request, chunk):
+                            yield one
         except Unreachable as error:
             if await _is_dead(running):
                 raise running.failure(when="in mid-answer") from error
@@ -112,16 +117,29 @@ class EmbeddedModel:
 
     @asynccontextmanager
     async def _asked(
-        self, ear: Ear, request: Request, *, talks: bool = False
+        self, ear: Ear, request: Request, again: Sequence[ToolCall] = ()
     ) -> AsyncGenerator[AsyncIterator[Chunk]]:
         endpoint = Endpoint(Address(base_url=ear.base_url, idle=IDLE))
-        wire = SmallWire(self._served, request, talks=talks)
+        wire = SmallWire(self._served, request, again)
         model = WireModel(endpoint, self._served, self._images, self._clock, wire, ear.token)
         try:
             async with model.stream(request) as chunks:
                 yield chunks
         finally:
             await endpoint.aclose()
+
+
+def complete(request: Request, chunk: Chunk) -> Sequence[Chunk]:
+    """An answer that says nothing of what was found is followed by it.
+
+    What was said cannot be taken back: people and programs have read it already.
+    """
+    if not isinstance(chunk, Assistant) or chunk.calls or chunk.stop is not Stop.END:
+        return [chunk]
+    if not (found := turn_of(request.messages).lacking(chunk.text)):
+        return [chunk]
+    rest = f"\n\n{found}" if chunk.text.strip() else found
+    return [TextDelta(rest), structs.replace(chunk, parts=(*chunk.parts, Text(rest)))]
 
 
 async def _is_dead(running: Running) -> bool:

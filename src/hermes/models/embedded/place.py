@@ -34,6 +34,10 @@ class Place(Struct, frozen=True):
     def weights(self, one: Weights) -> Path:
         return self.folder / one.file
 
+    def unfinished(self, one: Weights) -> Path:
+        """Where it grows until it is whole."""
+        return self.folder / f".{one.file}.partial"
+
     def has(self, one: Weights) -> bool:
         """By its name and size: its digest was compared before it got that name.
 

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from hermes.models.embedded.trimming import cut
+from hermes.models.wire.pictures import as_text
+from hermes.schema.messages import Result
+
 WORKED, WRITTEN, CHANGED = "It worked. No output.", "The file is written.", "The file is changed."
+_CODE = "exit code"
 _FOLDER = re.compile(r"read_file: .* is a folder with: (?P<names>.+)")
 _NUMBERS = re.compile(r"^\s*\d+\|", re.MULTILINE)
 
@@ -40,17 +45,26 @@ def plainly(text: str) -> str:
     return _words(told) or text
 
 
-def inside(error: str) -> str:
-    """What is in a folder that was read as a file; empty when it was something else."""
-    found = _FOLDER.match(error)
-    return f"The folder has: {found['names']}" if found else ""
+def plain_result(result: Result) -> tuple[str, bool]:
+    """What it tells, and whether it failed."""
+    told = cut("\n".join(plainly(as_text(part)) for part in result.parts))
+    # Whoever reads a folder wants to know what is in it, and has just been told.
+    names = _FOLDER.match(told) if result.failed else None
+    if names:
+        return f"The folder has: {names['names']}", False
+    return told, result.failed or told.startswith(_CODE)
+
+
+def is_silent(told: str) -> bool:
+    """It did something, and there is nothing to read about it."""
+    return told.startswith((WORKED, WRITTEN, CHANGED))
 
 
 def _words(told: _Told) -> str:
     words = ""
     if told.output is not None:
-        code = f"exit code {told.exit_code}\n" if told.exit_code else ""
-        words = code + (told.output.strip() or ("" if code else WORKED))
+        code = f"{_CODE} {told.exit_code}\n" if told.exit_code else ""
+        words = (code + told.output.strip()).strip() or WORKED
     elif told.content is not None:
         words = _NUMBERS.sub("", told.content).strip() or "The file is empty."
     elif told.diff is not None:

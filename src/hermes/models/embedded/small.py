@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from hermes.models.embedded.asked import wants_to_know
+from hermes.models.embedded.turns import Turn
 from hermes.models.profile import Profile
 from hermes.schema.tools import ToolSpec
 
@@ -49,15 +51,25 @@ def small_form() -> str:
     return Path(__file__).with_name("form.md").read_text().strip()
 
 
-def reminder(asked: str, *, done: bool, failed: bool) -> str:
+def reminder(turn: Turn) -> str:
     """What follows a result: the question again, unless something was done about it."""
-    if done:
-        return "If nothing is left to do, reply in a sentence what you did."
-    if failed:
+    asked, last = turn.asked, turn.steps[-1]
+    if last.failed:
         return f"Try another way: {asked}"
+    if turn.left:
+        return f"{asked}\nNot done yet: {', '.join(turn.left)}. Take the next step."
+    if last.silent:
+        return "If nothing is left to do, reply in a sentence what you did."
+    if turn.is_known and "?" not in asked:
+        return f'The task was: "{asked}"\nAll is read now: reply in your own words.'
+    if wants_to_know(asked):
+        return (
+            f'Answer the question "{asked}" now, with reply. '
+            "If something has to be done first, do it."
+        )
     return (
-        f"{asked}\nIf the result answers this, "
-        "reply with the answer: what was found, not what you ran."
+        f'The task was: "{asked}"\nIf something has to be done for it, do it now. '
+        "If you only have to say something, reply."
     )
 
 

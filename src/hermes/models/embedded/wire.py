@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.models.driver import Served
 from hermes.models.embedded.choosing import ARGS, REPLY, TOOL, Choosing
 from hermes.models.embedded.grounding import grounded, is_example
-from hermes.models.embedded.plainly import CHANGED, WORKED, WRITTEN, inside, plainly
-from hermes.models.embedded.small import Short, reminder, rules, short_for
+from hermes.models.embedded.small import Short, reminder, rules, short_for, small_profile
 from hermes.models.embedded.trimming import cut, recent
+from hermes.models.embedded.turns import Turn, turn_of
 from hermes.models.wire.chat_calls import CallDelta, FunctionDelta
 from hermes.models.wire.chat_stream import ChatStream, ContentPart, StreamChunk
 from hermes.models.wire.pictures import as_text
@@ -24,7 +24,6 @@ from hermes.models.wire.told import StreamDelta
 from hermes.ports.model import Calling, Request
 from hermes.schema.messages import Assistant, Media, Message, Result, ToolCall, User, text_of
 
-LONGEST_REMINDER = 300
 MOST_OUTPUT = 700
 """Tokens of one answer, where nobody set a limit: a minute or two of one core."""
 
@@ -39,11 +38,12 @@ class Line(Struct):
 class SmallWire:
     """Implements `wire.stream.Wire` for one request: its tools decide how it is answered."""
 
-    def __init__(self, served: Served, request: Request, *, talks: bool = False) -> None:
-        """With `talks` it may only reply."""
+    def __init__(self, served: Served, request: Request, again: Sequence[ToolCall] = ()) -> None:
+        """`again` are calls that it wanted to repeat: it has to say or to do something else."""
         self._served = served
-        self._talks = talks
+        self._again = again
         self._shorts = [short_for(spec) for spec in request.tools]
+        self._holds = any(one.name in small_profile().tools for one in self._shorts)
         self._grounds = is_example(request.messages)
         self._decoder = msgspec.json.Decoder(StreamChunk, strict=False)
 
@@ -85,38 +85,48 @@ class SmallWire:
             "cache_prompt": True,
         }
         if self._shorts:
-            over = self._talks or (is_going_round(request.messages) and not request.calling.must)
-            wanted = choice([] if over else self._shorts, request.calling)
+            wanted = choice(*self._offered(request))
             schema = {"name": "choice", "schema": wanted}
             head["response_format"] = {"type": "json_schema", "json_schema": schema}
         return head
 
+    def _offered(self, request: Request) -> tuple[Sequence[Short], Calling]:
+        """It acts while something is left to do, and talks when all was read, or in circles."""
+        calling, turn = request.calling, turn_of(request.messages, holds=self._holds)
+        if calling.must or calling.name:
+            return self._shorts, calling
+        used = {one.name for one in self._again}
+        others = [one for one in self._shorts if one.name not in used]
+        stuck = bool(self._again) and turn.has_failed
+        if (turn.left or stuck) and others and not turn.is_going_round:
+            return others, structs.replace(calling, must=True)
+        over = self._again or turn.is_known or turn.is_going_round
+        return [] if over else self._shorts, calling
+
     def _talk(self, messages: Sequence[Message]) -> Iterator[Line]:
         """Results say again what was asked: a small model has lost that by then."""
-        asked = ""
+        turn = Turn()
         for message in messages:
             match message:
                 case User():
-                    asked = cut(text_of(message), LONGEST_REMINDER)
+                    turn = Turn(text_of(message), holds=self._holds)
                     yield Line("user", cut("\n".join(map(as_text, message.parts))))
                 case Assistant():
+                    turn.calls += message.calls
                     if said := self._said(message):
                         yield Line("assistant", said)
                 case Result():
-                    yield Line("user", self._told(message, asked))
+                    yield Line("user", self._told(message, turn))
                 case _:
                     assert_never(message)
 
-    def _told(self, result: Result, asked: str) -> str:
-        told = cut("\n".join(plainly(as_text(part)) for part in result.parts))
-        # Whoever reads a folder wants to know what is in it, and has just been told.
-        names = inside(told) if result.failed else ""
-        failed, told = result.failed and not names, names or told
-        words = f"{'Error' if failed else 'Result'}:\n{told}"
+    def _told(self, result: Result, turn: Turn) -> str:
+        step = turn.end(result)
+        words = f"{step.label}\n{step.told}"
         if not self._shorts:
             return words
-        done = told.startswith((WORKED, WRITTEN, CHANGED))
-        return f"{words}\n\n{reminder(asked, done=done, failed=failed)}"
+        before = f"Found before:\n{turn.before}" if turn.before else ""
+        return "\n\n".join(one for one in (words, before, reminder(turn)) if one)
 
     def _said(self, message: Assistant) -> str:
         """In the form in which it is asked to answer, byte for byte as it mostly writes."""
@@ -127,34 +137,16 @@ class SmallWire:
         return calls or (_reply(text) if text else "")
 
 
-def is_going_round(messages: Sequence[Message]) -> bool:
-    """Whether the last call was made before in this turn: then it is time to say something."""
-    calls: list[bytes] = []
-    for message in messages:
-        match message:
-            case User():
-                calls = []
-            case Assistant():
-                calls += [one.name.encode() + bytes(one.args) for one in message.calls]
-            case Result():
-                pass
-    return len(calls) > 1 and calls[-1] in calls[:-1]
-
-
 def repeats(request: Request, answer: Assistant) -> bool:
-    """Whether it wants again what it has just got: the result is there, and nothing is said yet."""
-    if not answer.calls or request.calling.must or request.calling.name:
+    """Whether it wants again what it has got: the result is there, and nothing is said yet."""
+    if request.calling.must or request.calling.name:
         return False
-    results = 0
-    for message in reversed(request.messages):
-        match message:
-            case Result(failed=False):
-                results += 1
-            case Assistant() if results:
-                return [_written(one) for one in message.calls] == list(map(_written, answer.calls))
-            case _:
-                return False
-    return False
+    turn = turn_of(request.messages)
+    used = {one.name for one in answer.calls}
+    # What failed may be tried again, where there is nothing else to try.
+    if turn.has_failed and all(one.name in used for one in request.tools):
+        return False
+    return turn.repeated(answer.calls)
 
 
 def _written(call: ToolCall) -> str:

@@ -17,6 +17,7 @@ from hermes.runtimes.codex.hearing import INTERRUPTED, Hearing
 from hermes.runtimes.codex.items import paths_of
 from hermes.runtimes.codex.threads import apart
 from hermes.runtimes.codex.wire import Incoming, Json
+from hermes.schema.attachments import brings_strangers
 from hermes.schema.errors import ToolError
 from hermes.schema.events import Answered, Asked, Event, Said
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust
@@ -35,6 +36,7 @@ class _Network(Struct):
 
 
 class _AsksCommand(Struct, rename="camel"):
+    item_id: str = ""
     command: str | None = None
     cwd: str | None = None
     reason: str | None = None
@@ -126,7 +128,10 @@ class Answers:
         self._tell = tell
         self._hearing = hearing
         _, asked = apart(errand.messages)
-        self._has_strangers = any(one.trust in {Trust.GUEST, Trust.DATA} for one in asked)
+        hearing.foreign |= any(
+            one.trust in {Trust.GUEST, Trust.DATA} or brings_strangers(one) for one in asked
+        )
+        self._strange = {spec.name for spec in errand.tools if spec.foreign}
 
     async def to(self, asked: Incoming) -> Json:
         """The result to send. Raises `Unknown`, or a `DecodeError` for what cannot be read."""
@@ -161,7 +166,10 @@ class Answers:
             folder=asked.cwd or self._errand.scope.workspace,
             reason=asked.reason or "",
         )
-        return {"decision": ACCEPT if await self._may(wish) else DECLINE}
+        if not await self._may(wish):
+            return {"decision": DECLINE}
+        self._hearing.let_out(asked.item_id)
+        return {"decision": ACCEPT}
 
     async def _change(self, params: Raw) -> Json:
         asked = msgspec.json.decode(params, type=_AsksChange)
@@ -260,6 +268,7 @@ class Answers:
         await self._tell(Said(result))
         self._hearing.last = result.id
         self._hearing.iterations += 1
+        self._hearing.foreign |= result.foreign or call.name in self._strange
         text = "".join(part.text for part in result.parts if isinstance(part, Text))
         content = [{"type": "inputText", "text": text or "(no output)"}]
         return {"contentItems": content, "success": not result.failed}
@@ -267,7 +276,7 @@ class Answers:
     async def _may(self, wish: Wish) -> bool:
         if self._counsel is None:
             return False
-        wish = structs.replace(wish, foreign=self._has_strangers)
+        wish = structs.replace(wish, foreign=self._hearing.foreign)
         ruling = await self._counsel.rule(self._errand.scope, wish, self._show)
         return ruling.allowed
 

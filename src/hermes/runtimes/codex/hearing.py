@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
@@ -30,18 +31,23 @@ from hermes.schema.messages import (
     Stop,
     Text,
     ToolCall,
+    Trust,
     User,
 )
 
 ABORTED = re.compile(r"<turn_aborted\s*/?>.*", re.DOTALL)
 """Some versions end a turn with these words instead of saying that it has ended."""
 INTERRUPTED = "Interrupted while running; the outcome is unknown."
+LATE = 2.0
+"""Seconds by which codex may be late in telling that a command began."""
 _MARKS = {"completed": "[x]", "inProgress": "[>]"}
 
 
 class _ItemNote(Struct, rename="camel"):
     item: Item = msgspec.field(default_factory=Item)
     turn_id: str = ""
+    started_at_ms: float = 0.0
+    completed_at_ms: float = 0.0
 
 
 class _DeltaNote(Struct, rename="camel"):
@@ -83,6 +89,23 @@ class _EndNote(Struct):
     turn: End = msgspec.field(default_factory=End)
 
 
+class Running(Protocol):
+    """A command of codex's, looked at as we look at our own."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether strangers' words may be in what it prints."""
+        ...
+
+    def brings(self) -> None:
+        """It may bring something from outside, whatever its words say."""
+        ...
+
+    def over(self) -> None:
+        """From now on nothing more counts as brought by it."""
+        ...
+
+
 class _Open:
     """A call that has begun; it is told when no other one before it is still open."""
 
@@ -118,6 +141,11 @@ class Hearing:
         self.changes: dict[str, Item] = {}
         """Changes of files by their items, for whoever is asked about them."""
         self.iterations = 0
+        self.foreign = False
+        """Whether strangers' words were heard: read by codex, or said by people meanwhile."""
+        self._moment = 0.0
+        self._running: dict[str, Running] = {}
+        self._beyond: set[str] = set()
         self._ways: Mapping[str, Callable[[Raw], list[Heard]]] = {
             names.ITEM_STARTED: self._begin,
             names.ITEM_COMPLETED: self._complete,
@@ -133,9 +161,38 @@ class Hearing:
     def steered(self, message: User) -> None:
         """It was given to codex; it is told when codex has read it."""
         self._steered[message.id] = message
+        self.foreign |= message.trust in {Trust.GUEST, Trust.DATA}
 
     def unsteered(self, message: User) -> None:
         self._steered.pop(message.id, None)
+
+    def begun(self, note: Incoming) -> tuple[Item, float | None] | None:
+        """The item of a command or an edit that begins with this note, and since when.
+
+        Codex starts a program before it tells so, but not before what was told last had ended.
+        """
+        if note.method != names.ITEM_STARTED:
+            return None
+        try:
+            found = msgspec.json.decode(note.params, type=_ItemNote)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if found.item.type not in {"commandExecution", "fileChange"}:
+            return None
+        told = found.started_at_ms / 1000
+        return found.item, max(told - LATE, self._moment) if told else None
+
+    def watched(self, item: str, running: Running) -> None:
+        """The command of an item has begun."""
+        self._running[item] = running
+        if item in self._beyond:
+            running.brings()
+
+    def let_out(self, item: str) -> None:
+        """The command of an item may leave the sandbox, or reach the network."""
+        self._beyond.add(item)
+        if running := self._running.get(item):
+            running.brings()
 
     @property
     def unheard(self) -> tuple[User, ...]:
@@ -173,7 +230,8 @@ class Hearing:
                 return [ReasoningDelta(note.delta)]
 
     def _begin(self, params: Raw) -> list[Heard]:
-        item = msgspec.json.decode(params, type=_ItemNote).item
+        note = msgspec.json.decode(params, type=_ItemNote)
+        item, self._moment = note.item, max(self._moment, note.started_at_ms / 1000)
         self.tool_ended = False
         if item.type == "fileChange":
             self.changes[item.id] = item
@@ -184,7 +242,8 @@ class Hearing:
         return self._tell_open()
 
     def _complete(self, params: Raw) -> list[Heard]:
-        item = msgspec.json.decode(params, type=_ItemNote).item
+        note = msgspec.json.decode(params, type=_ItemNote)
+        item, self._moment = note.item, max(self._moment, note.completed_at_ms / 1000)
         self.tool_ended = False
         match item.type:
             case "agentMessage":
@@ -206,8 +265,19 @@ class Hearing:
             return [Notice(f"Codex: {item.type}.")] if item.type in names.ITEMS - _QUIET else []
         self.iterations += 1
         found = self._open.setdefault(item.id, _Open(work))
-        found.came = came_of(item)
+        found.came = self._came(item)
         return self._tell_open()
+
+    def _came(self, item: Item) -> Came:
+        came = came_of(item)
+        running = self._running.pop(item.id, None)
+        shown = item.id in self._beyond
+        if running is not None:
+            running.over()
+            shown |= running.shown
+        came = structs.replace(came, foreign=came.foreign or shown)
+        self.foreign |= came.foreign
+        return came
 
     def _tell_open(self) -> list[Heard]:
         """Calls one after the other, each with its result, in the order in which they began."""
@@ -226,7 +296,8 @@ class Hearing:
 
     def _result(self, work: Work, came: Came) -> Said:
         self.last = new_id("msg")
-        return Said(Result(self.last, work.id, (Text(came.text),), came.failed, came.shown))
+        parts = (Text(came.text),)
+        return Said(Result(self.last, work.id, parts, came.failed, came.shown, came.foreign))
 
     def _speak(self, item: Item) -> list[Heard]:
         self._partial.pop(item.id, None)
@@ -293,6 +364,9 @@ class Hearing:
         for one in self._open.values():
             if one.came is None:
                 one.came = Came(INTERRUPTED, failed=True)
+        for running in self._running.values():
+            running.over()
+        self._running.clear()
         heard += self._tell_open()
         heard += self._close_partial(Stop.CANCELLED if cut else Stop.END)
         return heard

@@ -71,11 +71,12 @@ class Work(Struct, frozen=True):
 
 
 class Came(Struct, frozen=True):
-    """What a call came to; `shown` is for people."""
+    """What a call came to; `shown` is for people. `foreign`: codex has read strangers' words."""
 
     text: str
     failed: bool = False
     shown: str = ""
+    foreign: bool = False
 
 
 def work_of(item: Item) -> Work | None:
@@ -106,7 +107,7 @@ def came_of(item: Item) -> Came:
         case "mcpToolCall":
             return _mcp(item)
         case _:
-            return Came(f"{item.type}: {item.status or 'done'}")
+            return Came(f"{item.type}: {item.status or 'done'}", foreign=item.type == "webSearch")
 
 
 def thoughts_of(item: Item) -> str:
@@ -154,11 +155,11 @@ def _patch(item: Item) -> Came:
 def _mcp(item: Item) -> Came:
     error = _decoded(item.error, _Words)
     if error is not None and error.message:
-        return Came(head_and_tail(error.message, 1_000), failed=True)
+        return Came(head_and_tail(error.message, 1_000), failed=True, foreign=True)
     result = _decoded(item.result, _McpResult)
     words = "\n".join(one.text for one in result.content if one.text) if result else ""
-    failed = item.status == "failed"
-    return Came(head_and_tail(words, LONGEST_MCP) or "(no output)", failed=failed)
+    text = head_and_tail(words, LONGEST_MCP) or "(no output)"
+    return Came(text, failed=item.status == "failed", foreign=True)
 
 
 _Read = TypeVar("_Read", _Words, _McpResult)

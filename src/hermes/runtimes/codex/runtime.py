@@ -15,7 +15,7 @@ from hermes.runtimes.codex.kept import KeptThreads
 from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.service import Service
 from hermes.runtimes.codex.threads import Opened, Settings, Threads
-from hermes.runtimes.codex.turn import CodexTurn, TurnParts
+from hermes.runtimes.codex.turn import CodexTurn, Look, TurnParts
 from hermes.schema.errors import ModelError, Unauthorized
 from hermes.schema.events import Notice
 
@@ -31,6 +31,7 @@ class CodexParts(Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     blobs: Blobs | None = None
     counsel: Counsel | None = None
+    look: Look | None = None
 
 
 class CodexRuntime:
@@ -53,6 +54,7 @@ class CodexRuntime:
             effort=parts.settings.effort,
             blobs=parts.blobs,
             counsel=parts.counsel,
+            look=parts.look,
         )
 
     async def open(self, errand: Errand) -> str:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import anyio
+import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -16,7 +17,7 @@ from hermes.ports.runtime import Ending, Errand, Tell
 from hermes.runtimes.codex import names
 from hermes.runtimes.codex.answers import Answers, Unknown
 from hermes.runtimes.codex.errors import AGAIN, Told, died, failed, refused, shown
-from hermes.runtimes.codex.hearing import Hearing
+from hermes.runtimes.codex.hearing import Hearing, Running
 from hermes.runtimes.codex.kept import Kept
 from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.service import Patience
@@ -26,6 +27,7 @@ from hermes.runtimes.codex.wire import Id, Incoming, Json
 from hermes.schema.errors import ModelError, Overloaded
 from hermes.schema.events import Notice, Outcome, Said
 from hermes.schema.messages import User
+from hermes.schema.scope import Role
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,13 @@ class TooLong(Exception):
         self.why = why
 
 
+Look = Callable[[str, str, float | None, str], Running]
+"""Given a command, its folder, and when it began: what of others it may show or bring.
+
+Last the workspace, if others than the owner have a say; the command is empty for an edit.
+"""
+
+
 class TurnParts(Struct, frozen=True, kw_only=True):
     clock: Clock
     keep: Callable[[str, Kept], Awaitable[None]]
@@ -53,6 +62,7 @@ class TurnParts(Struct, frozen=True, kw_only=True):
     effort: str = ""
     blobs: Blobs | None = None
     counsel: Counsel | None = None
+    look: Look | None = None
 
 
 class _Turn(Struct):
@@ -179,9 +189,24 @@ class CodexTurn:
         elif message.method == names.RESOLVED:
             self._resolve(message)
         else:
+            await self._look_at(message)
             for event in self.hearing.feed(message):
                 await self._tell(event)
             self._watch(message.method)
+
+    async def _look_at(self, message: Incoming) -> None:
+        look = self._parts.look
+        begun = self.hearing.begun(message) if look is not None else None
+        if look is None or begun is None:
+            return
+        item, began = begun
+        scope = self._errand.scope
+        own = scope.role is Role.OWNER and not self.hearing.foreign
+        if own and not item.command:
+            return
+        folder, others = item.cwd or scope.workspace, "" if own else scope.workspace
+        running = await anyio.to_thread.run_sync(look, item.command or "", folder, began, others)
+        self.hearing.watched(item.id, running)
 
     def _watch(self, method: str) -> None:
         """After the end of a tool something has to come, whatever it is."""

@@ -2,7 +2,7 @@
 
 Each account has an address of its own, so that it is seen whose model was asked. A question with
 `hang:connect` is never answered; with `hang:model` the answer begins and does not go on, with
-`hang:stream` it never ends.
+`hang:stream` it never ends. One with `fail:model` is refused.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,8 @@ from msgspec import Struct
 from hermes.testing.mock_openai.frames import DONE, completion, stream_frames
 from hermes.testing.mock_openai.script import Call, Reply
 from hermes.testing.obliging import Heard, Wish, last_question, oblige
+
+REFUSED = "This question is not for me."
 
 
 class Thought(Struct, frozen=True):
@@ -73,6 +75,8 @@ class Mind:
         self.heard(Thought(account, key, question, body))
         if "hang:" in question:
             return await self._hang(request, asked.model, question)
+        if "fail:model" in question:
+            return web.json_response({"error": {"message": REFUSED}}, status=400)
         reply = _reply(oblige(said))
         if not asked.stream:
             whole = completion(reply, asked.model, self.thoughts)

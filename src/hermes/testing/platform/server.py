@@ -38,6 +38,7 @@ class Sign(Struct, frozen=True):
 class Written(Struct, frozen=True):
     person: str
     text: str
+    reply_to: str | None = None
 
 
 class Updates(Struct, frozen=True):
@@ -58,8 +59,10 @@ class PlatformServer:
         self._held: dict[str, anyio.Event] = {}
         self._doubtful: set[tuple[str, str]] = set()
 
-    def say(self, account: str, chat: str, person: str, text: str) -> None:
-        self.truth.say(account, chat, person, text)
+    def say(
+        self, account: str, chat: str, person: str, text: str, reply_to: str | None = None
+    ) -> None:
+        self.truth.say(account, chat, person, text, reply_to)
         self.changed()
 
     def changed(self) -> None:
@@ -153,7 +156,7 @@ class PlatformServer:
     async def _say(self, request: web.Request) -> web.Response:
         written = msgspec.json.decode(await request.read(), type=Written)
         account, chat = request.match_info["account"], request.match_info["chat"]
-        self.say(account, chat, written.person, written.text)
+        self.say(account, chat, written.person, written.text, written.reply_to)
         return _json({})
 
     async def _look(self, request: web.Request) -> web.Response:

@@ -4,7 +4,7 @@ import random
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from hermes.testing.platform.weather import CALM, Weather
 
@@ -20,6 +20,7 @@ class Spoken(Struct, frozen=True):
     person: str
     text: str
     name: str = ""
+    reply_to: str | None = None
 
     @property
     def in_group(self) -> bool:
@@ -102,25 +103,31 @@ class Truth:
     def lines(self, account: str, chat: str) -> list[Line]:
         return self._lines.setdefault((account, chat), [])
 
-    def say(self, account: str, chat: str, person: str, text: str) -> Spoken:
-        """A person writes something, and the account's feed has it."""
-        (spoken,) = self.say_all([(account, chat, person, text)])
-        return spoken
+    def say(
+        self, account: str, chat: str, person: str, text: str, reply_to: str | None = None
+    ) -> Spoken:
+        """A person writes something, perhaps to a post, and the account's feed has it."""
+        spoken = self._spoken(0, account, chat, person, text)
+        self._hear([structs.replace(spoken, reply_to=reply_to)])
+        return self.spoken[-1]
 
     def say_all(self, said: Sequence[tuple[str, str, str, str]]) -> list[Spoken]:
         """Several people write; the feeds get it as the weather says."""
-        first = len(self.spoken)
-        new = [
-            Spoken(f"u{first + place}", *one, name=self.names.get((one[0], one[2]), one[2]))
-            for place, one in enumerate(said)
-        ]
+        new = [self._spoken(place, *one) for place, one in enumerate(said)]
+        self._hear(new)
+        return new
+
+    def _spoken(self, place: int, account: str, chat: str, person: str, text: str) -> Spoken:
+        name = self.names.get((account, person), person)
+        return Spoken(f"u{len(self.spoken) + place}", account, chat, person, text, name)
+
+    def _hear(self, new: Sequence[Spoken]) -> None:
         self.spoken += new
         for spoken in new:
             line = Line(spoken.person, spoken.text, spoken.id)
             self.lines(spoken.account, spoken.chat).append(line)
         for spoken in self._repeated(self._mixed(new)):
             self.feed(spoken.account).put(spoken)
-        return new
 
     def post(self, account: str, chat: str, text: str, reply_to: str | None) -> Shown:
         shown = Shown(f"p{len(self.shown)}", account, chat, text, reply_to, [text])

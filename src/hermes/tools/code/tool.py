@@ -20,7 +20,7 @@ from hermes.tools.code.foreign import foreign_in
 from hermes.tools.code.program import Call, Program
 from hermes.tools.origins import Origins
 from hermes.tools.places import Places
-from hermes.tools.terminal.foreign import Bringing, Foreign, bringing
+from hermes.tools.terminal.foreign import Bringing, Foreign, bringing, others_in
 from hermes.tools.terminal.plain import plain
 
 TIMEOUT = 300.0
@@ -115,7 +115,7 @@ class ExecuteCode:
         found = foreign_in(code, folder, self._parts.origins, walled=walled)
         online = self._online(ctx.scope)
         brought = found.brought or online or ctx.quotes(code)
-        return Foreign(found.shown or online, brought, found.where)
+        return Foreign(found.shown or online, brought, found.where, others_in(ctx))
 
     def _online(self, scope: Scope) -> bool:
         """Without asking; never for guests."""

@@ -86,11 +86,17 @@ class Editor:
         guides = frozenset(path for path in paths if path.name in GUIDES)
         if not guides:
             return Whose()
-        if ctx.scope.role is not Role.OWNER:
-            return Whose(foreign=guides)
         sources = await anyio.to_thread.run_sync(ctx.sources, text)
-        own = not (ctx.foreign or sources.strangers or sources.repeated)
-        return Whose(vouched=guides if own else NONE, whole=whole)
+        said = ctx.foreign or sources.strangers or sources.repeated
+        if ctx.scope.role is not Role.OWNER or said:
+            return Whose(foreign=guides)
+        return Whose(foreign=self._theirs(guides, whole=whole), vouched=guides, whole=whole)
+
+    def _theirs(self, guides: Collection[Path], *, whole: bool) -> frozenset[Path]:
+        """Those that stay what others wrote, for the greater part."""
+        if whole or self.origins is None:
+            return NONE
+        return frozenset(path for path in guides if not self.origins.may_speak(path))
 
     async def lint(self, lint: Lint, path: Path, text: str, before: str | None) -> Lint:
         """What a checker outside says of a file that none of ours knows."""

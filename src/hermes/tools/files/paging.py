@@ -14,6 +14,8 @@ MAX_CHARS = 100_000
 """Characters of one page."""
 MAX_WIDE = 32 << 20
 """Bytes of a UTF-16 file, which has to be read whole."""
+COUNTED = 32 << 20
+"""Bytes of a file whose lines are counted for a look at its end; of larger ones the end is read."""
 _MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"))
 _WIDE = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 _UTF8_MARK = b"\xef\xbb\xbf"
@@ -24,14 +26,25 @@ Redact: TypeAlias = Callable[[str], str]
 class Page(Struct, frozen=True, kw_only=True):
     """`lines` from number `first` on; `total` counts the file's lines as an editor does.
 
-    `masked` tells that a secret stood in them.
+    Where they were not counted there is no `total`, and `first` counts from the end: -1 is the
+    last. `masked` tells that a secret stood in them.
     """
 
     lines: list[str]
     masked: bool
     first: int
-    total: int
+    total: int | None
     encoding: str
+
+    @property
+    def beyond(self) -> int:
+        """Where to go on."""
+        return self.first + len(self.lines)
+
+    @property
+    def left(self) -> int:
+        """How many lines follow."""
+        return (0 if self.total is None else self.total + 1) - self.beyond
 
 
 class Counted(Struct, frozen=True):
@@ -46,10 +59,13 @@ def wide_encoding(head: bytes) -> str | None:
     return next((name for mark, name in (*_MARKS, *_WIDE) if head.startswith(mark)), None)
 
 
-def read_page(file: BinaryIO, size: int, offset: int, limit: int, redact: Redact) -> Page:
+def read_page(
+    file: BinaryIO, size: int, offset: int, limit: int, redact: Redact, counted: int = COUNTED
+) -> Page:
     """`offset` counts from one; a negative one counts from the end.
 
-    No more than `size` bytes are read, however the file may grow meanwhile.
+    No more than `size` bytes are read, however the file may grow meanwhile. For its end, a file
+    of more than `counted` bytes is not read from the beginning.
     """
     file.seek(0)
     wide = wide_encoding(file.read(4))
@@ -57,10 +73,15 @@ def read_page(file: BinaryIO, size: int, offset: int, limit: int, redact: Redact
     shown = _Shown(limit, redact)
     if wide is not None:
         first, total = _take_wide(file, wide, offset, shown)
+    elif offset < 0 and size > counted and (position := _from_end(file, size, -offset)):
+        first, total = offset, None
+        file.seek(position)
+        _take(file, size, shown, at_start=False)
     else:
-        counted = _count(file, size)
-        first, total = _first(offset, counted.lines), counted.lines
-        file.seek(_position(file, counted, first))
+        file.seek(0)
+        ends = _count(file, size)
+        first, total = _first(offset, ends.lines), ends.lines
+        file.seek(_position(file, ends, first))
         _take(file, size, shown, at_start=first == 1)
     return Page(
         lines=shown.lines,
@@ -126,6 +147,26 @@ def _position(file: BinaryIO, counted: Counted, line: int) -> int:
             return number * BLOCK + len(block) - len(rest)
         skip -= ends
     return len(counted.blocks) * BLOCK
+
+
+def _from_end(file: BinaryIO, size: int, lines: int) -> int:
+    """Where so many of the last lines begin; 0 where the file has no more of them.
+
+    What is read are these lines and no more than a block.
+    """
+    end, wanted = size, lines
+    while end > 0:
+        start = max(end - WINDOW, 0)
+        file.seek(start)
+        block = file.read(end - start)
+        if end == size and not block.endswith(b"\n"):
+            wanted -= 1
+        ends = block.count(b"\n")
+        if ends > wanted:
+            return start + len(block) - len(block.split(b"\n", ends - wanted)[-1])
+        wanted -= ends
+        end = start
+    return 0
 
 
 def _take(file: BinaryIO, size: int, shown: _Shown, *, at_start: bool) -> None:

@@ -38,6 +38,7 @@ UNSIZED = 16 << 20
 """Bytes of a file that has no size of its own, as some file systems make them up."""
 PATIENCE = 20.0
 """Seconds for a file that does not answer, as on a dead network drive."""
+_FROM_THE_END = "Too long to count its lines: they are numbered from the end."
 _MASKED = "Secrets in this text are masked: do not write it back."
 
 
@@ -49,7 +50,7 @@ class ReadArgs(Struct, frozen=True, forbid_unknown_fields=True):
 
 class ReadResult(Struct, frozen=True, kw_only=True):
     content: str
-    total_lines: int
+    total_lines: int | None
     file_size: int
     truncated: bool
     is_binary: bool = False
@@ -166,17 +167,18 @@ class ReadFile:
             raise ToolError(f"read_file: the file has {page.total} lines; `offset` is beyond them")
         plain = "\n".join(f"{n}|{line}" for n, line in enumerate(page.lines, page.first))
         content = self._parts.redact(plain)
-        beyond = page.first + len(page.lines)
         notes: list[str] = [note] if note else []
-        if beyond <= page.total:
-            notes.append(f"{page.total - beyond + 1:,} lines follow; go on with offset={beyond}.")
+        if page.total is None:
+            notes.append(_FROM_THE_END)
+        if page.left > 0:
+            notes.append(f"{page.left:,} lines follow; go on with offset={page.beyond}.")
         if page.masked or content != plain:
             notes.append(_MASKED)
         answer = ReadResult(
             content=content,
             total_lines=page.total,
             file_size=size,
-            truncated=beyond <= page.total,
+            truncated=page.left > 0,
             encoding=page.encoding if page.encoding != "utf-8" else UNSET,
             note=" ".join(notes) or UNSET,
         )

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from hermes.changes.provenance import Provenance, provenance
+from hermes.changes.change import Author
+from hermes.changes.provenance import WAITS, Provenance, provenance
 from hermes.kit.errors import HermesError
 from hermes.memory.entries import Target
 from hermes.memory.notebook import Full, Notebook, Request, Sheet
@@ -76,6 +77,10 @@ class Memory:
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         steps = _steps(self._arguments.decode(args))
         whence = provenance(ctx, "\n".join(one.content for one in steps.operations))
+        if whence.author is Author.REVIEW and await self._parts.notebook.was_refused(
+            steps.operations
+        ):
+            raise ToolError("memory: the person took this back before. Leave it.")
         request = Request(
             target=steps.target,
             operations=steps.operations,
@@ -92,13 +97,14 @@ class Memory:
             return self._full(full.sheet, ctx.scope)
         except HermesError as error:
             raise ToolError(f"memory: {error}", hint=error.hint) from error
-        return _answer(_state(sheet, "Remembered for later sessions."), whence.said)
+        done = "Remembered for later sessions."
+        return _answer(_state(sheet, done), f"{done}{whence.said}")
 
     async def _propose(self, request: Request, whence: Provenance) -> Output:
         await self._parts.notebook.propose(request)
         sheet = await self._parts.notebook.read(request.target)
         waits = "Noted as a proposal: the person decides with /changes whether it is remembered."
-        return _answer(_state(sheet, waits, done=False), whence.said)
+        return _answer(_state(sheet, waits, done=False), f"{WAITS}{whence.said}")
 
     def _full(self, sheet: Sheet, scope: Scope) -> Output:
         times = (self._refused.get(scope.run) or 0) + 1
@@ -145,5 +151,5 @@ def _state(sheet: Sheet, message: str, *, done: bool = True) -> MemoryResult:
     )
 
 
-def _answer(answer: MemoryResult, said: str) -> Output:
-    return Output.text(result(answer), shown=f"{answer.message}{said}")
+def _answer(answer: MemoryResult, shown: str) -> Output:
+    return Output.text(result(answer), shown=shown)

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from hermes.kit.text import one_line
 from hermes.tools.processes.record import Record, State
-from hermes.tools.terminal.exit_codes import signal_name
 
 COMMAND = 500
 OUTPUT = 4_000
 """Characters of the last words that come with the news; the rest can be asked for."""
+_SIGNALS = 128
+"""Codes above may tell of a signal."""
 
 
 def ended(record: Record) -> str:
@@ -45,10 +46,9 @@ def _how(record: Record) -> str:
         case State.KILLED:
             return f"was ended ({record.source or 'from outside'})."
         case State.EXITED | State.RUNNING:
-            code = record.exit_code or 0
-            if name := signal_name(code):
-                return f"ended (exit code {code}: by {name}, or by itself with this code)."
-            return f"ended by itself (exit code {record.exit_code})."
+            meant = f": {record.meaning}" if record.meaning else ""
+            how = "ended" if (record.exit_code or 0) > _SIGNALS else "ended by itself"
+            return f"{how} (exit code {record.exit_code}{meant})."
 
 
 def _command(record: Record) -> str:

@@ -27,7 +27,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`scope` is of the call that began it. `notify` and `watch` are promises to its session.
 
     `foreign` says that strangers' words may be in what it prints.
-    `source` says who ended it; `output` are its last words, `log` the file that has them all.
+    `source` says who ended it, `meaning` what its exit code tells; `output` are its last words,
+    `log` is the file that has them all.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notices: int = 0
     state: State = State.RUNNING
     exit_code: int | None = None
+    meaning: str = ""
     source: str = ""
     ended: datetime | None = None
     output: str = ""

@@ -33,7 +33,7 @@ from hermes.tools.processes import notices
 from hermes.tools.processes.output import Said, end_of, prune
 from hermes.tools.processes.record import KIND, Record, State, Whose, matter_of, record_of
 from hermes.tools.processes.watching import Crowd, Heard, Watch
-from hermes.tools.terminal.exit_codes import as_shell
+from hermes.tools.terminal.exit_codes import as_shell, meaning_of
 
 log = logging.getLogger(__name__)
 
@@ -316,6 +316,7 @@ class Registry:
             state=state,
             source=live.source or ("" if ended else "Hermes itself was closed"),
             exit_code=as_shell(ended.exit_code) if ended else None,
+            meaning=meaning_of(ended, live.record.command) if ended else "",
             output=live.said.tail(LAST_WORDS),
             log=live.said.file,
         )

@@ -6,7 +6,8 @@ from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+import anyio.to_thread
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.text import one_line
@@ -15,6 +16,7 @@ from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.origins import Origins
 from hermes.tools.processes.record import Record, State
 from hermes.tools.processes.registry import Live, Registry
 from hermes.tools.processes.typed import INTERRUPT, Typed
@@ -68,6 +70,7 @@ class Polled(Struct, frozen=True, kw_only=True):
     total_lines: int | UnsetType = UNSET
     showing: str | UnsetType = UNSET
     exit_code: int | UnsetType | None = UNSET
+    exit_code_meaning: str | UnsetType = UNSET
     completion_reason: str | UnsetType = UNSET
     termination_source: str | UnsetType = UNSET
     full_output: str | UnsetType = UNSET
@@ -75,9 +78,10 @@ class Polled(Struct, frozen=True, kw_only=True):
 
 
 class ProcessTool:
-    def __init__(self, registry: Registry, clock: Clock) -> None:
+    def __init__(self, registry: Registry, clock: Clock, origins: Origins | None = None) -> None:
         self._registry = registry
         self._clock = clock
+        self._origins = origins
         self._typed: WeakKeyDictionary[Live, Typed] = WeakKeyDictionary()
         self._arguments = Arguments("process", ProcessArgs)
         self.spec = ToolSpec(
@@ -100,6 +104,7 @@ class ProcessTool:
             raise ToolError(f"process: `session_id` is missing for {asked.action}.")
         record, live = await self._registry.find(ctx.scope, asked.session_id)
         answer = await self._answer(asked, ctx, record, live)
+        record = live.record if live else record
         shown = answer.output if isinstance(answer.output, str) else answer.output_preview
         foreign = record.foreign or record.reaching in {Reaching.NETWORK, Reaching.BEYOND}
         shown = shown if isinstance(shown, str) else ""
@@ -141,6 +146,7 @@ class ProcessTool:
             pid=record.pid,
             uptime_seconds=self._uptime(record),
             exit_code=record.exit_code if ended else UNSET,
+            exit_code_meaning=record.meaning or UNSET,
             completion_reason=record.state.value if ended else UNSET,
             termination_source=record.source or UNSET,
             **more,  # pyright: ignore[reportArgumentType]
@@ -192,10 +198,30 @@ class ProcessTool:
         # What two write at once would be judged apart, and read as one line.
         async with typed.lock:
             if data != INTERRUPT:
-                await self._allowed(live.record, typed.with_more(data), ctx)
+                line = typed.with_more(data)
+                await self._allowed(live.record, line, ctx)
+                await anyio.to_thread.run_sync(self._look, live, line, ctx)
             typed.add(data)
             await self._feed(live, data)
         return self._polled(live.record, live)
+
+    def _look(self, live: Live, line: str, ctx: ToolContext) -> None:
+        """From here on it may print, and write down, what strangers wrote.
+
+        Nobody knows when what was typed has been done, so what changes for a while counts.
+        """
+        from hermes.tools.terminal.foreign import foreign_of, named_in, others_in  # noqa: PLC0415 - seldom
+
+        record = live.record
+        look = foreign_of if record.reaching is Reaching.OPEN else named_in
+        found = look(line, Path(record.folder), self._origins)
+        brought = found.brought or ctx.quotes(line)
+        if brought and self._origins is not None:
+            self._origins.fetching(found.where)
+        if (others := others_in(ctx)) and self._origins is not None:
+            self._origins.others_at_work(others)
+        if found.shown or brought:
+            live.record = structs.replace(live.record, foreign=True)
 
     async def _feed(self, live: Live, data: str) -> None:
         with anyio.move_on_after(FEED_PATIENCE) as patience:

@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.changes.files import present
 from hermes.kit.errors import HermesError
+from hermes.kit.text import plural
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
@@ -72,7 +73,7 @@ class SkillsList:
             count=len(chosen),
             hint="Open one with skill_view before you follow it.",
         )
-        return Output.text(result(answer), shown=f"{len(chosen)} skills")
+        return Output.text(result(answer), shown=plural(len(chosen), "skill"))
 
 
 class ViewArgs(Struct, frozen=True, forbid_unknown_fields=True):

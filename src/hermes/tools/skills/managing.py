@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.changes.change import Author
-from hermes.changes.provenance import Provenance, provenance
+from hermes.changes.provenance import WAITS, Provenance, provenance
 from hermes.kit.errors import HermesError
 from hermes.ports.counsel import Reaching, Wish
 from hermes.ports.tool import Output, ToolContext
@@ -52,11 +52,18 @@ class SkillManage:
         why = f"absorbed into {asked.absorbed_into}" if asked.absorbed_into else ""
         by = By(author=whence.author, origin=whence.origin, why=why)
         try:
+            if await self._is_refused(asked, by):
+                raise ToolError("skill_manage: the person took this back before. Leave it.")
             if self._parts.approval() or whence.doubtful:
                 return await self._ask(asked, by, whence, ctx)
             return await self._do(asked, by, whence)
         except HermesError as error:
             raise ToolError(f"skill_manage: {error}", hint=error.hint) from error
+
+    async def _is_refused(self, asked: SkillRequest, by: By) -> bool:
+        """In a turn the person may have come to want it; a review does not know."""
+        creates = asked.action == "create" and by.author is Author.REVIEW
+        return creates and await self._parts.editor.was_refused(asked.name)
 
     async def _ask(
         self, asked: SkillRequest, by: By, whence: Provenance, ctx: ToolContext
@@ -66,7 +73,7 @@ class SkillManage:
             await propose(self._parts.editor, asked, by)
             message = "Noted as a proposal: the person decides with /changes."
             answer = ManageResult(success=True, message=message, done=False)
-            return Output.text(result(answer), shown=f"{message}{whence.said}")
+            return Output.text(result(answer), shown=f"{WAITS}{whence.said}")
         wish = Wish(
             tool=self.name,
             action=f"{asked.action} the skill {asked.name}\n{asked.text}".strip(),

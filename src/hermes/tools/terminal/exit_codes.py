@@ -5,7 +5,7 @@ import shlex
 import signal
 from enum import Enum, auto
 
-from hermes.ports.sandbox import Finished
+from hermes.ports.sandbox import Exit, Finished
 
 _SEARCH = dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack"), "nothing matched")
 _BENIGN: dict[str, str] = {
@@ -56,7 +56,7 @@ class Ended(Enum):
     UNKNOWN = auto()
 
 
-def how_it_ended(done: Finished, command: str, said: int | None) -> Ended:
+def how_it_ended(done: Finished | Exit, command: str, said: int | None) -> Ended:
     """`said` is the code with which the shell says that it ends; one that is killed says none.
 
     One that was replaced, or told not to, says none either. A signal that bash hears of is
@@ -66,6 +66,12 @@ def how_it_ended(done: Finished, command: str, said: int | None) -> Ended:
         return Ended.BY_ITSELF
     silent = done.unsure and said is None and _MARKLESS.search(command)
     return Ended.UNKNOWN if silent else Ended.BY_SIGNAL
+
+
+def meaning_of(ended: Exit, command: str) -> str:
+    """Of a command in the background: the door knows, unless the wall told it both alike."""
+    how = Ended.UNKNOWN if ended.unsure else how_it_ended(ended, command, None)
+    return meaning(command, as_shell(ended.exit_code), how)
 
 
 def meaning(command: str, exit_code: int, how: Ended = Ended.BY_SIGNAL) -> str:
@@ -124,11 +130,3 @@ def _by_signal(number: int, how: Ended) -> str:
             return f"the shell ended by itself; a program in it was {told}, or chose this code"
         case Ended.UNKNOWN:
             return f"{told}, or it chose this code"
-
-
-def signal_name(exit_code: int) -> str:
-    """The signal that a code above 128 may stand for; empty when there is none."""
-    try:
-        return signal.Signals(exit_code - 128).name
-    except ValueError:
-        return ""

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from hermes.tools.origins import LONGEST, Fetching, Origins
+from hermes.ports.tool import ToolContext
+from hermes.schema.scope import Role
+from hermes.tools.origins import LONGEST, LONGEST_BEHIND, Fetching, Origins, OthersAtWork
 from hermes.tools.touched import bases_of, words_of
 
 MOST_FOLDERS = 32
@@ -25,11 +28,20 @@ _THEIRS = ("FETCH_HEAD", "origin/", "upstream/", "remotes/", "@{u")
 
 
 class Foreign(Struct, frozen=True):
-    """`shown`: in what it prints; `brought`: in files that it writes, most likely in `where`."""
+    """`shown`: in what it prints; `brought`: in files that it writes, most likely in `where`.
+
+    `others` is the workspace, if others than the owner have a say in what it does.
+    """
 
     shown: bool = False
     brought: bool = False
     where: tuple[Path, ...] = ()
+    others: Path | None = None
+
+
+def others_in(ctx: ToolContext) -> Path | None:
+    own = ctx.scope.role is Role.OWNER and not ctx.foreign
+    return None if own else Path(ctx.scope.workspace)
 
 
 def foreign_of(command: str, folder: Path, origins: Origins | None) -> Foreign:
@@ -83,6 +95,7 @@ class Bringing:
     def __init__(self, begin: Callable[[], Fetching] | None) -> None:
         self._begin = begin
         self._fetching: Fetching | None = None
+        self.others: OthersAtWork | None = None
 
     def brings(self) -> None:
         if self._fetching is None and self._begin is not None:
@@ -92,11 +105,22 @@ class Bringing:
         if self._fetching is not None:
             self._fetching.over()
             self._fetching = None
+        if self.others is not None:
+            self.others.over()
+            self.others = None
 
 
-def begun(origins: Origins | None, foreign: Foreign, longest: float = LONGEST) -> Bringing:
-    """For a command that begins now; whoever begins it says when it is over."""
-    found = Bringing(None if origins is None else lambda: origins.fetching(foreign.where, longest))
+def begun(
+    origins: Origins | None, foreign: Foreign, longest: float = LONGEST, at: float | None = None
+) -> Bringing:
+    """For a command that begins now, or began `at`; whoever begins it says when it is over."""
+
+    def begin(origins: Origins) -> Fetching:
+        return origins.fetching(foreign.where, longest, at)
+
+    found = Bringing(None if origins is None else partial(begin, origins))
+    if origins is not None and foreign.others is not None:
+        found.others = origins.others_at_work(foreign.others, longest, at)
     if foreign.brought:
         found.brings()
     return found
@@ -110,3 +134,23 @@ def bringing(origins: Origins | None, foreign: Foreign) -> Generator[Bringing]:
         yield found
     finally:
         found.over()
+
+
+class Watched:
+    """A command that others run: what it may show, and what it brings until it is over."""
+
+    def __init__(
+        self,
+        origins: Origins,
+        command: str,
+        folder: str,
+        began: float | None = None,
+        others: Path | None = None,
+    ) -> None:
+        now = origins.now()
+        began = now if began is None else min(max(began, now - LONGEST), now)
+        found = structs.replace(foreign_of(command, Path(folder), origins), others=others)
+        self._bringing = begun(origins, found, LONGEST_BEHIND, began)
+        self.shown = found.shown
+        self.brings = self._bringing.brings
+        self.over = self._bringing.over

@@ -24,7 +24,14 @@ from hermes.tools.processes.record import Record
 from hermes.tools.processes.registry import Order, Registry
 from hermes.tools.terminal.at_terminal import run_at_terminal
 from hermes.tools.terminal.exit_codes import as_shell, how_it_ended, is_benign, meaning
-from hermes.tools.terminal.foreign import Foreign, begun, bringing, foreign_of, named_in
+from hermes.tools.terminal.foreign import (
+    Foreign,
+    begun,
+    bringing,
+    foreign_of,
+    named_in,
+    others_in,
+)
 from hermes.tools.terminal.held_back import hint
 from hermes.tools.terminal.shell import MAX_COMMAND, MAX_TIMEOUT, Shell
 from hermes.tools.terminal.spills import Spills
@@ -196,10 +203,11 @@ class Terminal:
         network, origins = self._online(ctx.scope), self._parts.origins
         if reaching in {Reaching.NETWORK, Reaching.BEYOND}:
             where = named_in(command, folder, origins).where
-            return Foreign(shown=True, brought=True, where=where)
+            return Foreign(shown=True, brought=True, where=where, others=others_in(ctx))
         open_ = network or reaching is Reaching.OPEN
         found = (foreign_of if open_ else named_in)(command, folder, origins)
-        return Foreign(found.shown or network, found.brought or ctx.quotes(command), found.where)
+        shown, brought = found.shown or network, found.brought or ctx.quotes(command)
+        return Foreign(shown, brought, found.where, others_in(ctx))
 
     def _online(self, scope: Scope) -> bool:
         """Without asking; never for guests."""

@@ -7,57 +7,43 @@ from typing import ClassVar
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.content import Content
-from textual.screen import Screen
-from textual.widgets import Static, Tooltip
+from textual.widgets import Tooltip
 
-from hermes.kit.plain import fit, flat
 from hermes.schema.errors import HermesError
-from hermes.schema.events import Answered
 from hermes.tui.companion import Parts, Shown
 from hermes.tui.meanwhile import INVITES, Manner
-from hermes.tui.post import Post
+from hermes.tui.screens.ending import Ending
+from hermes.tui.screens.greeting import greet, recall
 from hermes.tui.screens.house import Going, House
+from hermes.tui.screens.incoming import Incoming
+from hermes.tui.screens.reading import Reading
+from hermes.tui.screens.turning import Turning
 from hermes.tui.scribe import Scribe
 from hermes.tui.stand import app_of
 from hermes.tui.talk import Talk
-from hermes.tui.widgets.copied import Copied
-from hermes.tui.widgets.fold import Fold
 from hermes.tui.widgets.prompt import ASK, SENDING, Prompt
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.status import Facts, Status
 from hermes.tui.widgets.suggest import Suggestions
 from hermes.tui.widgets.transcript import Transcript
-from hermes.tui.widgets.words import Note, Recap, Said
+from hermes.tui.widgets.waiting import Waiting
+from hermes.tui.widgets.words import Note, Said
 
-FRAME = 0.05
-"""Seconds between two looks at what a turn tells; words that come faster are drawn together."""
 HUSH = 1.0
 """Seconds for which a key that a question had is not taken for a word, once its time is over."""
-SHARE = 3.0
-"""How many times as long as a look took is waited before the next: keys come first."""
 EVERY = 1.0
 """Seconds between two looks at the time, and at whether something came in by itself."""
 
 
-class Chat(Screen[None]):
-    CSS = """
-    Chat { layout: vertical; background: $background; }
-    Chat > #queue { height: auto; max-height: 3; padding: 0 1; color: $warning; display: none; }
-    Chat > #queue.shown { display: block; }
-    """
+class Chat(Reading):
+    CSS = "Chat { layout: vertical; background: $background; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
+        Binding("ctrl+d", "leave", show=False),
         Binding("escape", "back", show=False),
         *(Binding(key, f"send('{manner}')", show=False) for key, manner in SENDING.items()),
-        Binding("ctrl+o", "toggle_last", show=False, priority=True),
-        Binding("ctrl+y", "copy_code", show=False, priority=True),
         Binding("ctrl+r", "sessions", show=False, priority=True),
         Binding("f2", "models", show=False, priority=True),
-        Binding("f1", "keys", show=False, priority=True),
-        Binding("pageup", "scroll(-1)", show=False, priority=True),
-        Binding("pagedown", "scroll(1)", show=False, priority=True),
-        Binding("ctrl+end", "end", show=False, priority=True),
     ]
 
     def __init__(self, house: House) -> None:
@@ -66,36 +52,29 @@ class Chat(Screen[None]):
         self._hello = house.companion.hello
         self._now = house.companion.now
         self.talk = Talk(house.companion, house.errands, house.aside, self)
-        self.transcript = Transcript()
         self._scribe = Scribe(self.transcript, house.clock, self.talk.heard)
+        self._incoming = Incoming(self._scribe, house.clock, self)
         self._status = Status()
+        self._waiting = Waiting()
         self._suggestions = Suggestions()
         self.prompt = Prompt(house.history, self._suggestions, self.talk.take_back)
         self._opened = asyncio.Event()
-        self._came = asyncio.Event()
-        self._writing = asyncio.Lock()
-        self._post = Post(self._wake)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._began: float | None = None
-        self._cost: float | None = None
-        self._leaving = False
-        self._stopping = False
-        self._over = False
+        self._turning = Turning(house, self._scribe, self._incoming)
+        self._ending = Ending(self)
 
     def compose(self) -> ComposeResult:
         yield self.transcript
         yield self._suggestions
-        yield Static(id="queue", markup=False)
+        yield self._waiting
         yield self.prompt
         yield self._status
 
     async def on_mount(self) -> None:
-        self._loop = asyncio.get_running_loop()
         # A tooltip of a table would read a model's words as markup, with actions in it.
         await self.query(Tooltip).remove()
         self.prompt.focus()
         self.changed()
-        self._watch()
+        self.run_worker(self._incoming.watch())
         self.set_interval(EVERY, self._tick)
         # First something to look at and to type in, then all that takes time.
         self.call_after_refresh(self._open)
@@ -110,7 +89,7 @@ class Chat(Screen[None]):
             return
         self._hello, self._now = companion.hello, companion.now
         self.prompt.surround(self._hello.commands, self._hello.folder)
-        await self._greet()
+        self._scribe.used = await greet(self.transcript, self._house)
         self._opened.set()
         self._prepare()
         await self.talk.begin()
@@ -119,18 +98,6 @@ class Chat(Screen[None]):
         """What is needed for the first answer is loaded while the person thinks."""
         name = "hermes.tui.widgets.code"
         self.run_worker(self._house.aside.do(lambda: import_module(name)), group="prepare")
-
-    async def _greet(self) -> None:
-        hello = self._hello
-        await self.transcript.add(Note(f"hermes · {hello.model} · {flat(hello.folder)}"))
-        if hello.recap:
-            await self.transcript.add(Recap(hello.recap))
-        for note in hello.notes:
-            await self.show_note(note, "")
-        for warning in hello.warnings:
-            await self.show_note(f"warning: {flat(warning)}", "warning")
-        if hello.trouble:
-            await self.show_note(f"{hello.trouble}\n{hello.hint}".rstrip(), "warning")
 
     # What the conversation is shown on.
 
@@ -147,34 +114,31 @@ class Chat(Screen[None]):
         if reply.clip:
             app_of(self).copy_to_clipboard(reply.clip)
         await self.show_note(reply.text, "reply")
-        now = self._house.companion.now
-        if now.session != self._now.session:
+        if self._house.companion.now.session != self._now.session:
             # How full another session is shows with its next answer.
             self._scribe.used = 0
-        self._now = now
+        self._look_again()
+
+    async def show_back(self, told: str) -> None:
+        await self.show_note(told, "reply")
+        self._scribe.used = await recall(self.transcript, self._house)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._now = self._house.companion.now
         self.changed()
 
     async def run_turn(self, parts: Parts) -> None:
-        companion = self._house.companion
-        self._scribe.begin()
-        self._began = self._house.clock.monotonic()
-        self.changed()
         try:
-            await self._house.errands.do(lambda: companion.say(parts, self._post.put))
+            await self._turning.run(parts, self.changed)
         finally:
-            self._began = None
-            self._has_stopped()
-            if not self._over:
-                await self._write()
-                await self._scribe.end()
-                self._now = companion.now
+            self._ending.stopped()
+            if not self._turning.over:
+                self._now = self._house.companion.now
                 await self.transcript.tidy()
                 self.changed()
-        if (ended := self._scribe.ended) is not None:
-            spent = await self._house.errands.do(lambda: companion.cost(ended))
-            if spent is not None:
-                self._cost = (self._cost or 0.0) + spent
-            self.changed()
+        await self._turning.count()
+        self.changed()
 
     @property
     def plain(self) -> str:
@@ -185,7 +149,7 @@ class Chat(Screen[None]):
 
     def part(self) -> None:
         """Nothing more is written: the screen is about to go."""
-        self._over = True
+        self._turning.over = True
         self.workers.cancel_all()
 
     def give_back(self, text: str) -> None:
@@ -197,20 +161,13 @@ class Chat(Screen[None]):
 
     def changed(self) -> None:
         """Show how things are."""
-        if self._over or not self.is_attached:
+        if self._turning.over or not self.is_attached:
             return
         if not self.talk.busy:
-            self._has_stopped()
+            self._ending.stopped()
         waiting = self.talk.queued
-        marked = [f"↳ {flat(one)}" for one in self.talk.steering]
-        marked += [f"… {flat(one)}" for one in waiting]
-        queue = self.query_one("#queue", Static)
-        queue.set_class(bool(marked), "shown")
-        if marked:
-            room = max(self.size.width - 4, 8)
-            queue.update(Content("\n".join(fit(one, room) for one in marked[-3:])))
-        self.prompt.placeholder = self._invitation()
-        clock, began = self._house.clock, self._began
+        self._waiting.tell(self.talk.steering, waiting)
+        self.prompt.invite(self._invitation())
         self._status.tell(
             Facts(
                 starting=not self._opened.is_set(),
@@ -218,8 +175,8 @@ class Chat(Screen[None]):
                 model=self._now.model or self._hello.model,
                 used=self._scribe.used,
                 window=self._now.window,
-                cost=self._cost,
-                seconds=None if began is None else clock.monotonic() - began,
+                cost=self._turning.cost,
+                seconds=self._turning.seconds,
                 wall=self._now.wall,
                 queued=len(waiting),
                 below=not self.transcript.is_at_end,
@@ -235,50 +192,22 @@ class Chat(Screen[None]):
             return "Enter answers the question above"
         return INVITES[self.talk.usual]
 
-    # Events on their way.
+    # What came in.
 
-    def _wake(self) -> None:
-        """Called by the thread of the turn."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._came.set)
-
-    @work
-    async def _watch(self) -> None:
-        clock = self._house.clock
-        while True:
-            await self._came.wait()
-            began = clock.monotonic()
-            await self._write()
-            took = clock.monotonic() - began
-            await asyncio.sleep(max(FRAME, SHARE * took))
-
-    async def _write(self) -> None:
-        async with self._writing:
-            self._came.clear()
-            for event in self._post.take():
-                before = self._scribe.question
-                if isinstance(event, Answered) and not event.answer and before is not None:
-                    self._hush(before.keys)
-                await self._scribe.write(event)
-                card = self._scribe.question
-                if card is not None and card is not before:
-                    self._put_question(card)
-        self.changed()
-
-    def _put_question(self, card: QuestionCard) -> None:
+    def asked(self, card: QuestionCard) -> None:
         self.transcript.go_to_end()
         # Keys that are meant for the prompt must not decide anything.
         if not self.prompt.text:
             self.call_after_refresh(card.take_focus)
 
-    def _hush(self, keys: frozenset[str]) -> None:
+    def lapsed(self, keys: frozenset[str]) -> None:
         """Whoever decides a moment too late has said nothing."""
         clock = self._house.clock
         until = clock.monotonic() + HUSH
         self.prompt.ignore(lambda key: key in keys and clock.monotonic() < until)
 
     def _tick(self) -> None:
-        if self._began is not None:
+        if self._turning.on:
             if (card := self._scribe.question) is not None:
                 card.tick()
             self.changed()
@@ -289,18 +218,24 @@ class Chat(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Whoever types wants to say something, wherever the focus was left."""
+        if event.key == "enter" and self.focused is self.prompt:
+            # It was on its way to a card when the letters before it went to the prompt.
+            event.stop()
+            self.prompt.submit()
+            return
         known = event.key in self.active_bindings
         if not event.is_printable or known or self.prompt.has_focus or event.character is None:
             return
         event.stop()
         event.prevent_default()
-        self.prompt.focus()
+        # At once: the keys that follow may be here already, and Enter would go to a card.
+        self.set_focus(self.prompt)
         if not self.prompt.ignores(event.character):
             self.prompt.insert(event.character)
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
-        self._leaving = False
+        self._ending.stay()
         text = event.text.strip()
         card = self._scribe.question
         if text in {"/resume", "/sessions"} and not self.talk.busy:
@@ -312,10 +247,6 @@ class Chat(Screen[None]):
         else:
             self.talk.add(event.text, event.manner)
             self.run_worker(self.talk.go_on(), group="talk")
-
-    @on(Prompt.Left)
-    def _left(self) -> None:
-        self.post_message(Going(0))
 
     @on(Suggestions.Taken)
     def _taken(self, event: Suggestions.Taken) -> None:
@@ -338,78 +269,36 @@ class Chat(Screen[None]):
     def _moved(self) -> None:
         self.changed()
 
-    @on(Copied)
-    def _copied(self, event: Copied) -> None:
-        app_of(self).copy_to_clipboard(event.text)
-        self.notify(f"Copied: {fit(flat(event.text), 60)}", timeout=2, markup=False)
-
     def action_send(self, manner: str) -> None:
         """What was typed, and what it does to the turn that is going on."""
         self.prompt.submit(Manner(manner))
 
+    @on(Prompt.Left)
+    def action_leave(self) -> None:
+        """Nothing that was typed is thrown away by it."""
+        if not self.prompt.text:
+            self.post_message(Going(0))
+
     def action_stop_or_leave(self) -> None:
-        if (chosen := self.get_selected_text()) is not None:
-            self.post_message(Copied(chosen))
-            self.clear_selection()
-        elif self._leaving:
+        if self.copy_selected():
+            return
+        if self._ending.near:
             self.post_message(Going(130))
-        elif self._began is not None or self.talk.busy or self.talk.queued:
-            self._stop()
+        elif self._turning.on or self.talk.busy or self.talk.queued:
+            self._ending.stopping(leaving=True)
+            self.talk.interrupt()
         elif self.prompt.text:
             self.prompt.empty()
         else:
-            self._leaving = True
-            self.notify("Ctrl+C once more leaves; so do Ctrl+D and /quit.", timeout=3)
-
-    def _stop(self) -> None:
-        self._leaving = self._stopping = True
-        self.notify("Stopping. Ctrl+C again leaves at once.", timeout=3)
-        self.talk.interrupt()
-
-    def _has_stopped(self) -> None:
-        """What was said about stopping is over."""
-        if self._stopping:
-            self._stopping = False
-            ui = app_of(self)
-            # After the notice itself, which may still be on its way there.
-            ui.call_later(ui.clear_notifications)
+            self._ending.warn()
 
     def action_back(self) -> None:
         """Esc: from a card to the prompt, else it ends what is going on."""
         if self.focused is not self.prompt:
             self.prompt.focus()
-        elif self._began is not None:
-            self._stopping = True
-            self.notify("Stopping.", timeout=2)
+        elif self._turning.on:
+            self._ending.stopping()
             self.talk.interrupt()
-
-    async def action_toggle_last(self) -> None:
-        cards = self.transcript.query(Fold)
-        if cards:
-            await cards.last().action_flip()
-
-    def action_copy_code(self) -> None:
-        from hermes.tui.widgets.code import Code  # noqa: PLC0415 - as in `_prepare`
-
-        codes = self.transcript.query(Code)
-        if codes:
-            codes.last().action_copy()
-        else:
-            self.notify("There is no code yet.", timeout=2)
-
-    def action_scroll(self, way: int) -> None:
-        if way < 0:
-            self.transcript.scroll_page_up(animate=False)
-        else:
-            self.transcript.scroll_page_down(animate=False)
-
-    def action_end(self) -> None:
-        self.transcript.go_to_end()
-
-    def action_keys(self) -> None:
-        from hermes.tui.screens.keys import Keys  # noqa: PLC0415 - as in `_prepare`
-
-        app_of(self).push_screen(Keys())
 
     @work(group="picking", exclusive=True)
     async def action_sessions(self) -> None:
@@ -425,7 +314,8 @@ class Chat(Screen[None]):
         from hermes.tui.screens.pickers import model_picker  # noqa: PLC0415 - as in `_prepare`
 
         await self._opened.wait()
-        if chosen := await app_of(self).push_screen_wait(model_picker(self._house)):
+        picker = model_picker(self._house, self._now.model)
+        if chosen := await app_of(self).push_screen_wait(picker):
             await self._command(f"/model {chosen}")
 
     async def _command(self, line: str) -> None:

@@ -21,10 +21,11 @@ KEYS = (
     ("Enter on a card", "open or close it"),
     ("Ctrl+O", "open or close the last card"),
     ("Ctrl+Y", "copy the last code; on a code block: c"),
-    ("PgUp, PgDn, Ctrl+End", "scroll; back to the end"),
+    ("PgUp, PgDn, Ctrl+Home/End", "scroll; to the beginning, to the end"),
     ("Ctrl+R", "go back to another session"),
     ("F2", "choose a model"),
     ("Ctrl+T", "dark or light"),
+    ("Ctrl+Z", "back to the shell; fg returns"),
     ("Ctrl+D, /quit", "leave"),
 )
 

@@ -31,6 +31,8 @@ class Picker(ModalScreen[str | None]):
         scrollbar-size-vertical: 1;
     }
     Picker OptionList > .option-list--option-highlighted { text-style: bold reverse; }
+    Picker OptionList:nocolor > .option-list--option-highlighted { text-style: bold underline; }
+    Picker Input:nocolor > .input--cursor { text-style: underline; }
     Picker .told { color: $foreground 60%; height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+c", "dismiss(None)", show=False)]
@@ -73,7 +75,8 @@ class Picker(ModalScreen[str | None]):
         rows.clear_options()
         rows.add_options([_option(row) for row in self._rows])
         chosen = [place for place, row in enumerate(self._rows) if row.key]
-        rows.highlighted = chosen[0] if chosen else None
+        current = [place for place in chosen if self._rows[place].current]
+        rows.highlighted = next(iter([*current, *chosen]), None)
         empty = self._empty if words.strip() else self._none
         told.update(Content("Enter chooses, Esc goes back." if chosen else empty))
 

@@ -19,12 +19,14 @@ def session_picker(house: House, current: str) -> Picker:
     return Picker("Sessions", find, "No session fits.", none)
 
 
-def model_picker(house: House) -> Picker:
+def model_picker(house: House, current: str) -> Picker:
+    """The one in use is marked."""
     offered: list[Offered] = []
 
     async def find(words: str) -> Sequence[Row]:
         if not offered:
             offered.extend(await house.aside.do(house.companion.models))
-        return [row for one in offered if words.lower() in (row := model_row(one)).label]
+        rows = [model_row(one, current) for one in offered]
+        return [row for row in rows if words.lower() in row.label.lower()]
 
     return Picker("Models", find, "No model fits, or none can be reached: `hermes model`.")

@@ -8,11 +8,12 @@ from hermes.tui.companion import Offered, Past
 
 
 class Row(Struct, frozen=True):
-    """`key` is what is chosen; without one it can only be read."""
+    """`key` is what is chosen; without one it can only be read. One is the `current`, if any."""
 
     key: str
     label: str
     detail: str = ""
+    current: bool = False
 
 
 def session_row(past: Past) -> Row:
@@ -20,8 +21,10 @@ def session_row(past: Past) -> Row:
     return Row(past.id, fit(flat(past.about), 60), f"{when}, {plural(past.messages, 'message')}")
 
 
-def model_row(offered: Offered) -> Row:
+def model_row(offered: Offered, current: str) -> Row:
     if not offered.model:
         return Row("", flat(offered.provider), fit(flat(offered.trouble), 60))
     key = f"{offered.model} --provider {offered.provider}"
-    return Row(key, flat(f"{offered.provider}/{offered.model}"))
+    name = f"{offered.provider}/{offered.model}"
+    used = current in {name, offered.model}
+    return Row(key, flat(name), "in use" if used else "", used)

@@ -42,6 +42,8 @@ class CodeHead(Widget):
 
 
 class Code(MarkdownFence, can_focus=True):
+    FOCUS_ON_CLICK = False
+    """A letter that is typed after a click is no wish to copy."""
     DEFAULT_CSS = """
     Code { margin: 0 0 1 0; background: $surface; border-left: blank; }
     Code:focus { border-left: outer $primary; }
@@ -69,11 +71,13 @@ def _parser() -> MarkdownIt:
 
 class Prose(Markdown):
     DEFAULT_CSS = """
-    Prose { padding: 0; margin: 0; }
+    Prose { padding: 0; margin: 0 0 1 0; }
+    Prose.joined, Prose:last-child { margin: 0; }
+    Prose > *:last-child { margin-bottom: 0; }
+    Prose > MarkdownParagraph, Prose > MarkdownList, Prose > MarkdownBlockQuote { max-width: 110; }
     Prose MarkdownH1, Prose MarkdownH2, Prose MarkdownH3 {
         margin: 0 0 1 0; content-align: left middle; text-style: bold; color: $primary;
     }
-    Prose.joined > MarkdownList:last-child { margin: 0; }
     """
     # Not a ClassVar, because the library says so.
     BLOCKS: dict[str, type[MarkdownBlock]] = Markdown.BLOCKS | {"fence": Code, "code_block": Code}

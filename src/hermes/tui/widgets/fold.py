@@ -15,10 +15,14 @@ from hermes.kit.plain import fit, width_of
 class Head(Widget, can_focus=True):
     """The line itself: a sign, what it is about, and its end; the first word is never cut off."""
 
+    FOCUS_ON_CLICK = False
+    """Whoever clicks on it goes on typing where they were."""
+
     DEFAULT_CSS = """
     Head { height: 1; width: 1fr; }
     Head:hover { background: $panel; }
     Head:focus { background: $panel; text-style: bold; }
+    Head:focus:nocolor { text-style: bold reverse; }
     """
 
     def __init__(self, sign: str, style: str, text: str, end: str = "") -> None:

@@ -1,11 +1,14 @@
 """Where one types: several lines, history, completion, and pasted texts kept short."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+from hermes.kit.plain import width_of
 from hermes.tui.completion import Suggestion, suggestions
 from hermes.tui.history import History
 from hermes.tui.meanwhile import Manner
@@ -31,7 +34,12 @@ class Prompt(TextArea):
     }
     Prompt:focus { border: none; border-top: solid $primary; }
     Prompt .text-area--cursor-line { background: transparent; }
+    Prompt:nocolor .text-area--cursor { text-style: reverse; }
+    Prompt:nocolor .text-area--selection { text-style: reverse; }
+    Prompt .text-area--placeholder { color: $foreground 60%; }
     """
+    # Ctrl+Z is the shell's: it leaves the program for a while.
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+underscore", "undo", show=False)]
 
     class Sent(Message):
         """`manner` is what it does to a turn that is going on, where somebody chose."""
@@ -61,7 +69,7 @@ class Prompt(TextArea):
         self.cursor_blink = False
         self._history = history
         self._offered = offered
-        self._commands: Sequence[str] = ()
+        self._commands: Mapping[str, str] = {}
         self._folder = ""
         self._recall = recall
         self._pastes = Pastes()
@@ -73,11 +81,16 @@ class Prompt(TextArea):
     def whole(self) -> str:
         return self._pastes.whole(self.text)
 
-    def surround(self, commands: Sequence[str], folder: str) -> None:
-        """What there is to complete: the names of commands, and files of the folder."""
+    def surround(self, commands: Mapping[str, str], folder: str) -> None:
+        """What there is to complete: commands and what they are for, and files of the folder."""
         self._commands, self._folder = commands, folder
         if self.is_attached:
             self._complete()
+
+    def invite(self, words: str) -> None:
+        """What is told while nothing is typed; without its second half where that has no room."""
+        room = self.size.width
+        self.placeholder = words if width_of(words) < room else words.partition(";")[0]
 
     def ignore(self, ignores: Callable[[str], bool]) -> None:
         """Until a key comes that it does not name, while nothing is typed."""

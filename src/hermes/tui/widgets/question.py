@@ -12,7 +12,7 @@ from textual.widgets.option_list import Option
 
 from hermes.kit.clock import Clock
 from hermes.kit.plain import flat, harmless, visible, visible_line
-from hermes.schema.questions import Asking, Choice, Question
+from hermes.schema.questions import HERE, Asking, Choice, Question
 from hermes.tui.stand import app_of
 from hermes.tui.widgets.status import duration
 
@@ -28,6 +28,12 @@ _LABELS = {
     Choice.ALWAYS: "Allow always",
     Choice.DENY: "Deny",
 }
+_DONE = {
+    Choice.ONCE: "allowed once",
+    Choice.SESSION: "allowed for this session",
+    Choice.ALWAYS: "allowed always",
+    Choice.DENY: "denied",
+}
 
 
 class Choices(OptionList):
@@ -38,6 +44,7 @@ class Choices(OptionList):
     Choices:focus { border: none; background: transparent; }
     Choices > .option-list--option-highlighted { text-style: bold; }
     Choices:focus > .option-list--option-highlighted { text-style: bold reverse; }
+    Choices:focus:nocolor > .option-list--option-highlighted { text-style: bold underline; }
     """
 
     def __init__(self, question: Question, clock: Clock) -> None:
@@ -72,6 +79,8 @@ class QuestionCard(Vertical):
         border-left: outer $warning; background: $surface;
     }
     QuestionCard.settled { border-left: outer $panel; }
+    QuestionCard > .asked { color: $warning; text-style: bold; }
+    QuestionCard.settled > .asked { color: $foreground 80%; text-style: none; }
     QuestionCard > .subject { padding: 0 2; color: $accent; }
     QuestionCard > .why { color: $foreground 70%; }
     """
@@ -115,12 +124,14 @@ class QuestionCard(Vertical):
 
     def compose(self) -> ComposeResult:
         question = self.question
-        yield Static(Content.styled(flat(question.text), "bold $warning"), markup=False)
+        yield Static(Content(flat(question.text)), markup=False, classes="asked")
         if question.subject:
             # Never cut: what is allowed is what was seen.
             subject = harmless(visible(question.subject)).expandtabs()
             yield Static(Content(subject), markup=False, classes="subject")
-        whys = [(question.reason, "why: "), (question.origin, "asked by ")]
+        # Whoever sits here knows that they asked.
+        origin = "" if question.origin == HERE else question.origin
+        whys = [(question.reason, "why: "), (origin, "asked by ")]
         lines = [f"{name}{visible_line(words, _LINE)}" for words, name in whys if words]
         if lines:
             yield Static(Content("\n".join(lines)), markup=False, classes="why")
@@ -163,9 +174,14 @@ class QuestionCard(Vertical):
             self.post_message(self.Left())
         self.add_class("settled")
         with app_of(self).batch_update():
-            await self.query("Choices, .hint, .left").remove()
-            told = f"→ {flat(answer)}" if answer else self._unanswered(lapsed=lapsed)
+            await self.query("Choices, .hint, .left, .why").remove()
+            told = f"→ {self._told(answer)}" if answer else self._unanswered(lapsed=lapsed)
             await self.mount(Static(Content.styled(told, "bold"), markup=False))
+
+    def _told(self, answer: str) -> str:
+        known = {choice.value: done for choice, done in _DONE.items()}
+        approval = self.question.kind is Asking.APPROVAL
+        return known.get(answer, flat(answer)) if approval else flat(answer)
 
     def _unanswered(self, *, lapsed: bool) -> str:
         if not lapsed:

@@ -1,9 +1,11 @@
 """The list above the prompt with what can be meant by what is being typed."""
 
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from hermes.kit.plain import pad, width_of
 from hermes.tui.completion import Suggestion
 
 
@@ -14,9 +16,11 @@ class Suggestions(OptionList, can_focus=False):
     Suggestions {
         display: none; height: auto; max-height: 30%; border: none; padding: 0 1;
         background: $surface; scrollbar-size-vertical: 1;
+        text-wrap: nowrap; text-overflow: ellipsis;
     }
     Suggestions.shown { display: block; }
     Suggestions > .option-list--option-highlighted { text-style: bold reverse; }
+    Suggestions:nocolor > .option-list--option-highlighted { text-style: bold underline; }
     """
 
     class Taken(Message):
@@ -43,7 +47,8 @@ class Suggestions(OptionList, can_focus=False):
         self._offered = suggestions
         self.set_class(bool(suggestions), "shown")
         self.clear_options()
-        self.add_options([Option(one.label) for one in suggestions])
+        room = max((width_of(one.label) for one in suggestions), default=0) + 2
+        self.add_options([Option(_line(one, room)) for one in suggestions])
         self.highlighted = 0 if suggestions else None
 
     def move(self, by: int) -> None:
@@ -53,3 +58,10 @@ class Suggestions(OptionList, can_focus=False):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self.post_message(self.Taken(self._offered[event.option_index]))
+
+
+def _line(one: Suggestion, room: int) -> Content:
+    """What each is for stands in a column of its own."""
+    if not one.about:
+        return Content(one.label)
+    return Content.assemble(pad(one.label, room), (one.about, "dim"))

@@ -13,6 +13,10 @@ MOST = 240
 """Things shown in full; when there are more, the older half becomes plain text."""
 
 
+PAST = "past"
+"""The class of what was said in an earlier sitting."""
+
+
 @runtime_checkable
 class Told(Protocol):
     """Something that can also be told without a screen."""
@@ -57,9 +61,9 @@ class Transcript(VerticalScroll, can_focus=False):
         self.anchor()
 
     def plain(self) -> str:
-        """All of it without a screen."""
-        said = [one.plain for one in self.children if isinstance(one, Told) and one.plain]
-        return "\n".join(said)
+        """All that was said in this sitting, without a screen."""
+        said = [one for one in self.children if isinstance(one, Told) and not one.has_class(PAST)]
+        return "\n".join(one.plain for one in said if one.plain)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)

@@ -1,13 +1,12 @@
 """What is said: by the person, by the agent, and by the program itself."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from hermes.kit.plain import flat, harmless
+from hermes.kit.plain import harmless
 from hermes.kit.text import head_and_tail
 from hermes.tui.pieces import Pieces
 
@@ -15,7 +14,8 @@ if TYPE_CHECKING:
     from hermes.tui.widgets.code import Prose
 
 _MOST = 4_000
-"""Characters of a question that are shown; it is sent whole."""
+_HEAD, _TAIL = 9, 3
+"""Characters and lines of a question that are shown; it is sent whole."""
 
 
 class Said(Static):
@@ -27,7 +27,7 @@ class Said(Static):
 
     def __init__(self, text: str) -> None:
         self.plain = "> " + harmless(text)
-        super().__init__(Content(head_and_tail(harmless(text), _MOST)), markup=False)
+        super().__init__(Content(head_and_tail(_short(harmless(text)), _MOST)), markup=False)
 
 
 class Note(Static):
@@ -45,20 +45,6 @@ class Note(Static):
         super().__init__(Content(self.plain), markup=False, classes=kind)
 
 
-class Recap(Static):
-    """What was said before somebody came back; what nobody said is what was done."""
-
-    DEFAULT_CSS = "Recap { margin: 0 1 1 1; color: $foreground 60%; }"
-
-    def __init__(self, recap: Sequence[tuple[str, str]]) -> None:
-        self.plain = ""
-        lines = [
-            Content.assemble((f"{who}: " if who else "  ", "bold"), head_and_tail(flat(words), 400))
-            for who, words in recap
-        ]
-        super().__init__(Content("\n").join(lines), markup=False)
-
-
 class Earlier(Static):
     """A part of the talk that is long past, as plain text: light, and still there to read."""
 
@@ -72,7 +58,7 @@ class Earlier(Static):
 class Answer(Vertical):
     """Grows as it is said. Only the last piece of it is ever read again."""
 
-    DEFAULT_CSS = "Answer { height: auto; margin: 1 1 0 1; }"
+    DEFAULT_CSS = "Answer { height: auto; margin: 1 1 1 1; }"
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,3 +100,11 @@ class Answer(Vertical):
             await self.mount(self._open)
         self.readings += 1
         await self._open.append(text)
+
+
+def _short(text: str) -> str:
+    lines = text.strip("\n").split("\n")
+    left = len(lines) - _HEAD - _TAIL
+    if left <= 1:
+        return "\n".join(lines)
+    return "\n".join([*lines[:_HEAD], f"… {left:,} more lines …", *lines[-_TAIL:]])

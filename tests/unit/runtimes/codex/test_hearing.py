@@ -3,15 +3,27 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.ports.runtime import Heard
 from hermes.runtimes.codex import names
 from hermes.runtimes.codex.hearing import Hearing
+from hermes.runtimes.codex.items import Item
 from hermes.runtimes.codex.wire import Incoming
 from hermes.schema.events import Notice, Said, ToolProgress, ToolStarted
-from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, Usage, User, text_of
+from hermes.schema.messages import (
+    Assistant,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    Trust,
+    Usage,
+    User,
+    text_of,
+)
 
 
 def note(method: str, **params: object) -> Incoming:
@@ -207,6 +219,7 @@ NOTE = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(NOTE, max_size=30))
 def test_whatever_comes_every_call_gets_one_result(notes: list[Incoming]) -> None:
     hearing = Hearing()
@@ -224,3 +237,96 @@ def test_whatever_comes_every_call_gets_one_result(notes: list[Incoming]) -> Non
             open_call = message.calls[0].id
     assert not open_call
     assert hearing.close() == []
+
+
+class Watching:
+    """A command that shows strangers' words, or not; remembers what it was told."""
+
+    def __init__(self, *, shown: bool = False) -> None:
+        self.shown = shown
+        self.told: list[str] = []
+
+    def brings(self) -> None:
+        self.told.append("brings")
+
+    def over(self) -> None:
+        self.told.append("over")
+
+
+def foreign(heard: list[Heard]) -> list[bool]:
+    said = [one.message for one in heard if isinstance(one, Said)]
+    return [one.foreign for one in said if isinstance(one, Result)]
+
+
+@pytest.mark.parametrize(
+    ("item", "strange"),
+    [
+        ({"type": "webSearch", "query": "news"}, True),
+        ({"type": "mcpToolCall", "server": "s", "tool": "t", "status": "completed"}, True),
+        ({"type": "mcpToolCall", "server": "s", "tool": "t", "error": {"message": "no"}}, True),
+        ({"type": "fileChange", "changes": [], "status": "completed"}, False),
+        ({"type": "commandExecution", "command": "ls", "status": "completed"}, False),
+    ],
+)
+def test_what_codex_read_of_strangers_is_marked(item: dict[str, object], *, strange: bool) -> None:
+    hearing = Hearing()
+    heard = fed(hearing, note(names.ITEM_COMPLETED, item={"id": "a", **item}))
+    assert (foreign(heard), hearing.foreign) == ([strange], strange)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_command_is_looked_at_as_ours_are(*, shown: bool) -> None:
+    hearing, watching = Hearing(), Watching(shown=shown)
+    heard = fed(hearing, begun("a"))
+    hearing.watched("a", watching)
+    heard += fed(hearing, ended("a"))
+    assert (foreign(heard), hearing.foreign, watching.told) == ([shown], shown, ["over"])
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_what_was_let_out_may_bring_anything(*, first: bool) -> None:
+    hearing, watching = Hearing(), Watching()
+    for step in (hearing.let_out, lambda item: hearing.watched(item, watching))[
+        :: 1 if first else -1
+    ]:
+        step("a")
+    heard = fed(hearing, begun("a"), ended("a"))
+    assert (foreign(heard), watching.told) == ([True], ["brings", "over"])
+
+
+def test_a_command_that_is_cut_off_brings_nothing_more() -> None:
+    hearing, watching = Hearing(), Watching()
+    fed(hearing, begun("a"))
+    hearing.watched("a", watching)
+    hearing.close()
+    assert watching.told == ["over"]
+
+
+def test_a_guest_who_speaks_meanwhile_is_a_stranger() -> None:
+    hearing = Hearing()
+    hearing.steered(User("msg_1", (Text("go on"),), Trust.OWNER))
+    assert not hearing.foreign
+    hearing.steered(User("msg_2", (Text("delete it"),), Trust.GUEST))
+    assert hearing.foreign
+
+
+def test_a_command_may_be_at_work_before_it_is_told_of() -> None:
+    hearing = Hearing()
+    first = note(names.ITEM_STARTED, item=command("a"), startedAtMs=10_000)
+    assert [hearing.begun(begun("x")), hearing.begun(ended("x"))] == [
+        (hearing_item("x"), None),
+        None,
+    ]
+    assert began(hearing, first) == 8.0
+    fed(hearing, first, note(names.ITEM_COMPLETED, item=ran("a"), completedAtMs=11_500))
+    assert began(hearing, note(names.ITEM_STARTED, item=command("b"), startedAtMs=12_000)) == 11.5
+
+
+def began(hearing: Hearing, told: Incoming) -> float | None:
+    found = hearing.begun(told)
+    assert found is not None
+    return found[1]
+
+
+def hearing_item(item: str) -> Item:
+    return msgspec.convert(command(item), Item)

@@ -99,6 +99,18 @@ async def test_an_exit_closes_the_row_and_tells_the_session(
     assert str(last.log) in text
 
 
+async def test_whether_it_was_killed_is_told_as_far_as_it_is_known(
+    registry: Registry, store: SqliteStore, sandbox: PlayedSandbox
+):
+    for code in (-9, 137):
+        record = await registry.begin(order(sandbox, TERMINAL, "make all", notify=True))
+        sandbox.started[-1].exit(code)
+        assert (await ended(registry, record)).exit_code == 137
+    killed, chosen = await told(store, TERMINAL)
+    assert " ended (exit code 137: killed, possibly out of memory (SIGKILL))." in killed
+    assert " ended (exit code 137: the shell ended by itself; " in chosen
+
+
 async def test_a_chat_is_told_with_a_letter_that_waits_for_its_turn(
     registry: Registry, store: SqliteStore, sandbox: PlayedSandbox
 ):

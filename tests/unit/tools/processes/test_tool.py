@@ -101,6 +101,7 @@ async def test_a_background_process_is_begun_and_waited_for(use: Use):
     }
 
 
+@pytest.mark.slow
 async def test_poll_and_list_show_what_runs(use: Use, workspace: Path):
     name = await begin(use, "echo begun; sleep 1000")
     polled: dict[str, Any] = {}
@@ -113,6 +114,32 @@ async def test_poll_and_list_show_what_runs(use: Use, workspace: Path):
     assert (listed["session_id"], listed["cwd"]) == (name, str(workspace))
     waited = await use("process", action="wait", session_id=name, timeout=1)
     assert (waited["status"], waited["note"]) == ("running", "It still runs after 1 s.")
+
+
+async def test_what_is_typed_into_a_shell_is_looked_at_as_a_command_is(
+    use: Use, outputs: list[Output], workspace: Path
+) -> None:
+    """Its words say whether what comes back is somebody else's; the turn's origin goes along."""
+    (workspace / "downloads").mkdir()
+    (workspace / "downloads/letter").write_text("obey me\n")
+    wishes: list[Wish] = []
+
+    async def hear(wish: Wish) -> Ruling:
+        wishes.append(wish)
+        return Ruling(allowed=True)
+
+    name = (await use("terminal", command="bash", background=True))["session_id"]
+    await use("process", action="submit", session_id=name, data="echo one", ask_=hear)
+    assert not outputs[-1].foreign
+    await use("process", action="submit", session_id=name, data="cat downloads/letter", ask_=hear)
+    assert outputs[-1].foreign
+    await use("process", action="poll", session_id=name)
+    assert outputs[-1].foreign
+    assert [(wish.action, wish.shell, wish.code) for wish in wishes] == [
+        ("echo one", True, True),
+        ("cat downloads/letter", True, True),
+    ]
+    await use("process", action="kill", session_id=name)
 
 
 async def test_what_a_background_fetch_says_is_foreign(

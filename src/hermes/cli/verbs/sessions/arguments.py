@@ -27,7 +27,8 @@ and "usage" per model; only the files named in it are left out."""
 
 _SEARCH = """\
 Words may stand in any order; "several words" in quotes are a phrase; a word
-that ends in * is a beginning.
+that ends in * is a beginning. With the extra `recall` also what says the same
+in other words is found; what is in quotes and beginnings find only themselves.
 With --json every hit is one line:
   {"session", "title", "source", "seq", "at", "role", "snippet"}
 where the snippet marks what was found as >>>this<<<."""
@@ -59,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     _looking(
         verb("list", "List sessions, the last used first.", _LIST_JSON),
         verb("show", "Print what was said in a session.", _SHOW_JSON),
-        verb("search", "Find words in all sessions.", _SEARCH),
+        verb("search", "Find what was said, in all sessions.", _SEARCH),
         verb("stats", "Count sessions, tokens and cost.", _STATS_JSON),
     )
     _carrying(

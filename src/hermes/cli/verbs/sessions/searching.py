@@ -1,4 +1,4 @@
-"""`sessions search`: where words were said."""
+"""`sessions search`: where words were said, or what means much the same."""
 
 import re
 from datetime import datetime
@@ -55,7 +55,7 @@ def _fetch(desk: Desk, query: str) -> list[Hit]:
     role = _STORED_ROLE.get(desk.args.role or "")
 
     async def fetch(store: SqliteStore) -> list[Hit]:
-        return list(await store.seen_by(OWNER).search(query, desk.args.limit, role))
+        return list(await store.seen_by(OWNER).recall(query, desk.args.limit, role))
 
     return desk.with_store(fetch)
 

@@ -1,6 +1,6 @@
 """`sessions show`: what was said, with one line for each tool call."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hermes.cli.export.jsonl import Copy, encode
 from hermes.cli.export.markdown import BROKEN_OFF, SPEAKERS, facts, name_of
@@ -23,6 +23,7 @@ from hermes.schema.messages import (
 )
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Stored
+from hermes.session.endings import noted_ends
 from hermes.session.recap import INTERRUPTED, cut_short
 from hermes.store.sqlite import SqliteStore
 
@@ -31,20 +32,22 @@ _GIST = 100
 
 def show(desk: Desk) -> int:
     desk.need_sessions()
-    copy, going_on = desk.with_store(lambda store: _look(store, desk.args.session))
+    copy, cut = desk.with_store(lambda store: _look(store, desk.args.session))
     if desk.args.json:
         desk.paper.data(encode(copy))
     elif desk.args.raw:
         for stored in copy.messages:
             desk.paper.data(text_of(stored.message).encode() + b"\n")
     else:
-        _Transcript(desk, full=desk.args.full).print(copy, going_on=going_on)
+        _Transcript(desk, full=desk.args.full).print(copy, cut)
     return 0
 
 
-async def _look(store: SqliteStore, name: str) -> tuple[Copy, bool]:
+async def _look(store: SqliteStore, name: str) -> tuple[Copy, frozenset[int]]:
     copy = await fetch(store, name)
-    return copy, await store.leases.held(copy.session.id)
+    going_on = await store.leases.held(copy.session.id)
+    ends = await noted_ends(store, copy.session.id)
+    return copy, cut_short(copy.messages, going_on=going_on, ends=ends)
 
 
 async def fetch(store: SqliteStore, name: str) -> Copy:
@@ -61,14 +64,13 @@ class _Transcript:
         self._full = full
         self._day = ""
 
-    def print(self, copy: Copy, *, going_on: bool) -> None:
+    def print(self, copy: Copy, cut: Collection[int]) -> None:
         self._paper.line(self._style(name_of(copy.session), "bold"))
         for label, value in [*facts(copy.session), ("messages", f"{len(copy.messages):,}")]:
             self._paper.line(self._style(f"  {label:<9} {value}", "dim"))
         if not copy.messages:
             self._paper.line()
             self._paper.line("Nothing was said in this session.")
-        cut = cut_short(copy.messages, going_on=going_on)
         for stored in copy.messages:
             self._message(stored)
             if stored.seq in cut:

@@ -1,0 +1,111 @@
+"""The end of an earlier talk, put on the screen as it stood there when it was held."""
+
+from datetime import datetime
+
+from textual.widget import Widget
+
+from hermes.kit.plain import headline
+from hermes.kit.text import plural
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Reasoning,
+    Result,
+    Stop,
+    Trust,
+    User,
+    text_of,
+)
+from hermes.schema.sessions import Stored
+from hermes.tui.companion import Before
+from hermes.tui.stand import app_of
+from hermes.tui.widgets.cards import Thinking, ToolCard
+from hermes.tui.widgets.transcript import PAST, Transcript
+from hermes.tui.widgets.words import Answer, Note, Said
+
+_SHOWN = 200
+"""Characters of what was brought that are shown."""
+
+
+async def remember(transcript: Transcript, before: Before) -> None:
+    """Cards open as they did, and tell how long their calls took where that is known."""
+    memory = _Memory(before.cut)
+    if before.more:
+        told = f"… {plural(before.more, 'message')} before; /history shows them"
+        memory.things.append(Note(told))
+    for row in before.rows:
+        memory.take(row)
+    for thing in memory.things:
+        thing.add_class(PAST)
+    with app_of(transcript).batch_update():
+        await transcript.add(*memory.things)
+        await memory.fill()
+    transcript.go_to_end()
+
+
+class _Memory:
+    """Things to show in order, and what is to be put in them once they are there."""
+
+    def __init__(self, cut: frozenset[int]) -> None:
+        self.things: list[Widget] = []
+        self._cut = cut
+        self._answers: list[tuple[Answer, str]] = []
+        self._cards: dict[str, tuple[ToolCard, datetime | None]] = {}
+        self._ends: list[tuple[ToolCard, Result, float]] = []
+
+    def take(self, row: Stored) -> None:
+        message = row.message
+        match message:
+            case User():
+                self._asked(message)
+            case Assistant():
+                self._answered(message, row.at)
+            case Result():
+                self._done(message, row.at)
+        if row.seq in self._cut:
+            self.things.append(Note("Interrupted before it was answered.", "warning"))
+
+    async def fill(self) -> None:
+        for answer, words in self._answers:
+            await answer.add(words)
+        for card, result, took in self._ends:
+            await card.end(result, took)
+        for card, _ in self._cards.values():
+            card.give_up()
+
+    def _asked(self, message: User) -> None:
+        words = _words(message)
+        if message.trust is Trust.DATA:
+            self.things.append(Note(f"● {headline(words, _SHOWN)}"))
+        elif message.trust is not Trust.HOUSE and words:
+            self.things.append(Said(words))
+
+    def _answered(self, message: Assistant, at: datetime) -> None:
+        thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+        if thoughts.strip():
+            thinking = Thinking()
+            thinking.add(thoughts)
+            thinking.end()
+            self.things.append(thinking)
+        if words := _words(message):
+            answer = Answer()
+            self.things.append(answer)
+            self._answers.append((answer, words))
+        calls = message.calls
+        for call in calls:
+            card = ToolCard(call)
+            self.things.append(card)
+            # Of calls that were made together nobody wrote down when each of them ended.
+            self._cards[call.id] = (card, at if len(calls) == 1 else None)
+        if message.stop is Stop.CANCELLED:
+            self.things.append(Note("Interrupted.", "warning"))
+
+    def _done(self, message: Result, at: datetime) -> None:
+        if (known := self._cards.pop(message.call, None)) is not None:
+            card, began = known
+            took = (at - began).total_seconds() if began is not None else 0.0
+            self._ends.append((card, message, took))
+
+
+def _words(message: Message) -> str:
+    return text_of(message).strip("\n")

@@ -1,0 +1,150 @@
+"""A world in which things go wrong, what is said then at each surface, and how it is judged."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.testing.mock_openai import Script
+
+SECRET = "sk-test-0123456789"
+SETTINGS = "agent:\n  api_max_retries: 1\n"
+
+
+class Surface(StrEnum):
+    PROMPT = "-z"
+    PLAIN = "plain chat"
+    SCREEN = "terminal UI"
+    LIBRARY = "library"
+    API = "API"
+    CHAT = "gateway chat"
+    GATEWAY = "gateway run"
+    DOCTOR = "doctor"
+    CHECK = "config check"
+
+
+class Said(Struct, frozen=True):
+    """`cause` and `step` are words of the sentence; the exit code is the command line's."""
+
+    name: str
+    cause: str
+    step: str
+    exit_code: int = 1
+
+
+class Switch(Struct, frozen=True):
+    """Begins the trouble, and ends it."""
+
+    on: Callable[[], object] = lambda: None
+    off: Callable[[], object] = lambda: None
+
+
+Trouble = Callable[[Path], AbstractContextManager[Switch]]
+
+
+class Moment(StrEnum):
+    """When a fault shows: as the home is opened, in a greeting, or in a turn."""
+
+    OPENING = "opening"
+    GREETING = "greeting"
+    TURN = "turn"
+
+
+def _no_trouble(home: Path) -> AbstractContextManager[Switch]:
+    return nullcontext(Switch())
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """A home in which things go wrong, and what is said then.
+
+    `url` is the model's address where it is not the mock's, `script` that of another mock;
+    `broken` writes what is wrong with the home, `trouble` begins when it is told to. `cannot`
+    says why these faults do not come up at a surface; `differs` is what is said there in other
+    words.
+    """
+
+    name: str
+    faults: Sequence[Said]
+    cannot: Mapping[Surface, str]
+    moment: Moment = Moment.TURN
+    url: str = ""
+    script: Script | None = None
+    env: Mapping[str, str] = {}
+    settings: str = SETTINGS
+    words: Sequence[str] = ()
+    broken: Callable[[Path], object] = lambda home: None
+    trouble: Trouble = _no_trouble
+    differs: Mapping[Surface, Said] = {}
+    kept: bool = True
+    """What was said is stored, although nobody could answer."""
+    long: bool = False
+    """It takes so long that only `make soak` has the time."""
+
+    def at(self, surface: Surface) -> Sequence[Said]:
+        return [self.differs[surface]] if surface in self.differs else self.faults
+
+
+NO_TURN = "It asks the provider for its models and makes no turn."
+FILES_ONLY = "It reads the settings and asks nobody."
+OTHER_FILES = "It reads the settings, and they are fine."
+STARTS = "A gateway starts all the same, and tells whoever asks it."
+NO_GATEWAY = "No gateway starts in such a home: `gateway run` says so."
+NO_FLAGS = "There is no command line."
+NO_SESSION = "It makes no conversation."
+MODEL_HEARS = "The call fails, and the model tells of it in its own words."
+OWNER_HEARS = "It is the owner's to mend: the doctor and `config check` tell."
+NO_PORT = "It listens at no port."
+KEPT_BACK = (
+    "Nothing is acknowledged before it is stored: it is answered later, see `test_chat_later`."
+)
+
+IN_TURNS = {
+    Surface.GATEWAY: STARTS,
+    Surface.DOCTOR: NO_TURN,
+    Surface.CHECK: FILES_ONLY,
+}
+IN_MODELS = {Surface.GATEWAY: STARTS, Surface.CHECK: FILES_ONLY}
+IN_HOMES = {Surface.CHAT: NO_GATEWAY, Surface.API: NO_GATEWAY}
+IN_STORES = {**IN_HOMES, Surface.CHECK: OTHER_FILES}
+
+
+def only(*surfaces: Surface, because: str, **more: str) -> Mapping[Surface, str]:
+    """The reason why a fault comes up at these alone."""
+    return {one: more.get(one.name, because) for one in Surface if one not in surfaces}
+
+
+_COMMAND = re.compile(
+    r"\bhermes (?:-z|[a-z]+)\b|(?<!\S)/(?:new|model|undo)\b|--[a-z-]+"
+    r"|\b(?:export|mv|chmod|sudo|make|ls -ld|df -h|ollama pull)\b"
+)
+_WINDOW = 6
+
+
+def judge(said: Said, shown: str) -> None:
+    """One cause, one next step after it, and nothing of the program's insides."""
+    where = f"{said.name}: {shown!r}"
+    for insides in ("Traceback", "internal error", "Errno", SECRET, "<class", "0x7f"):
+        assert insides not in shown, where
+    flat = " ".join(shown.split())
+    assert flat.count(said.cause) == 1, where
+    after = flat[flat.index(said.cause) :]
+    assert after.count(said.step) == 1, where
+    assert _COMMAND.search(after) or said.step in _BY_HAND, where
+    assert len(re.findall(r"(?<!\S)hermes: ", flat)) <= 1, where
+    words = flat.split()
+    windows = [" ".join(words[at : at + _WINDOW]) for at in range(len(words) - _WINDOW + 1)]
+    assert len(windows) == len({*windows}), f"said twice: {where}"
+
+
+_BY_HAND = (
+    "Just start talking",
+    "Known toolsets",
+    "Check",
+    "PNG",
+    "Choose one of",
+    "another place",
+)
+"""Steps for which there is no command: a word of the one that was typed is to be another."""

@@ -1,0 +1,52 @@
+"""After kill -9 a turn reads as interrupted, and one that failed reads as failed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from anyio.to_thread import run_sync
+
+from hermes.session.recap import INTERRUPTED, UNANSWERED
+from hermes.testing.platform.mind import REFUSED
+from lived import lived
+from processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+FAILED, KILLED = "q-1 fail:model", "q-2 hang:model"
+
+
+def hermes(folder: Path, *words: str) -> str:
+    env = {"HOME": str(folder), "HERMES_HOME": str(folder / "home"), "COLUMNS": "200"}
+    command = [sys.executable, "-m", "hermes", "sessions", *words]
+    return subprocess.run(
+        command, env=env, capture_output=True, check=True, timeout=PATIENCE, text=True
+    ).stdout
+
+
+async def test_only_what_was_interrupted_says_so(tmp_path: Path) -> None:
+    async with lived(tmp_path) as chat:
+        async with chat.life():
+            chat.say(FAILED)
+            await chat.sees(REFUSED)
+            chat.say(KILLED)
+            await chat.is_asked(KILLED)
+        listed = await run_sync(hermes, tmp_path, "list", "--json")
+        session = json.loads(listed.splitlines()[0])["id"]
+        shown = await run_sync(hermes, tmp_path, "show", session)
+        assert shown.count(INTERRUPTED) == 1
+        assert shown.index(FAILED) < shown.index(KILLED) < shown.index(INTERRUPTED)
+        async with chat.life():
+            # It is taken up again by itself, and hangs again.
+            await chat.is_asked(KILLED, 2)
+            chat.say("/stop")
+            await chat.sees("Stopped.")
+            chat.say("/history")
+            told = await chat.sees(f"you: {FAILED}")
+        lines = [line.strip() for line in told.text.splitlines()]
+        assert lines[0] == f"you: {FAILED}"
+        assert lines[1].startswith(UNANSWERED.removesuffix(")"))
+        assert REFUSED in lines[1]
+        assert lines[2:4] == [f"you: {KILLED}", INTERRUPTED]

@@ -1,0 +1,111 @@
+"""Somebody who sits at a real terminal: what stands there, what keys and clicks do."""
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulated import terminal
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from processes import Hermes, MockModel, mock_model
+
+READY = "Ask anything."
+DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
+ANSWER = "Two beds, as *you* know.\n\n```sh\nwater --all\n```\n\nThat is all."
+SCRIPT = Script(
+    rules=[
+        Rule("look", [Reply("", [Call("terminal", {"command": "cat beds.txt"})]), Reply(ANSWER)]),
+        Rule("delete", [Reply("", [Call("terminal", DELETE)]), Reply("It is gone.")]),
+        Rule("hang", [Reply("first words, then none", fault=Fault("hang", after=3), chunk=6)]),
+    ],
+    models=("mock", "other"),
+)
+LIGHT, DARK = "2;251;251;249", "2;22;23;29"
+"""The grounds of the two themes."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Hermes:
+    hermes = Hermes(tmp_path, model.url)
+    hermes.env["COLORTERM"] = "truecolor"
+    hermes.configure("approvals:\n  mode: manual\n")
+    (hermes.work / "build").mkdir()
+    (hermes.work / "beds.txt").write_text("beans in the first\npeas in the second\n")
+    return hermes
+
+
+def test_a_sitting_and_one_that_goes_on_with_it(hermes: Hermes) -> None:
+    with terminal(hermes) as at:
+        at.shows(READY)
+        at.keys("look\r")
+        at.shows("That is all.")
+        at.shows(READY)
+        assert "peas" not in at.text
+        at.click("terminal cat beds.txt")
+        at.shows("   peas in the second")
+        assert "   $ cat beds.txt" in at.text
+        at.click("[copy]")
+        copied = base64.b64encode(b"water --all").decode()
+        at.until(lambda: f"52;c;{copied}" in at.screen.told)
+        at.keys("delete\r")
+        at.shows("then it is not done")
+        at.click("Allow once")
+        at.shows("→ allowed once")
+        at.shows("It is gone.")
+        assert not (hermes.work / "build").exists()
+        at.keys("hang\r")
+        at.shows("first words")
+        at.keys("\x1b")
+        at.shows("Interrupted.")
+        assert at.screen.ground(0, 0) == DARK
+        at.click("terminal rm -rf build")
+        at.shows("$ rm -rf build")
+        at.keys("\x04")
+        assert at.ends() == 0
+    with terminal(hermes, "-c", COLORFGBG="0;15") as at:
+        at.shows("Interrupted.")
+        at.shows(READY)
+        assert at.screen.ground(0, 0) == LIGHT
+        assert "✓ terminal rm -rf build" in at.text
+        at.keys("\x1b[5~")
+        at.shows("✓ terminal cat beds.txt")
+        at.shows("↓ more below")
+        at.click("terminal cat beds.txt")
+        at.shows("   peas in the second")
+        at.keys("\x14")
+        at.until(lambda: at.screen.ground(0, 0) == DARK)
+        at.keys("\x1a")
+        at.shows("There is no shell here")
+        at.keys("\x04")
+        assert at.ends() == 0
+        assert "cat beds.txt" not in at.text
+
+
+def test_the_first_start_without_a_model_and_without_colours(
+    tmp_path: Path, model: MockModel
+) -> None:
+    hermes = Hermes(tmp_path, "")
+    for name in [name for name in hermes.env if name.startswith(("OPENAI", "HERMES_INFERENCE"))]:
+        del hermes.env[name]
+    with terminal(hermes, NO_COLOR="1") as at:
+        at.shows("Number or name [")
+        at.keys("custom\r")
+        at.shows("Its address")
+        at.keys(f"{model.url}\r")
+        at.shows("Number or name [mock]")
+        at.keys("\r")
+        at.shows(READY)
+        at.keys("hello\r")
+        at.shows("▌ hello")
+        at.shows("Hello from the mock model.")
+        assert not at.screen.coloured
+        at.shows(READY)
+        at.keys("\x04")
+        assert at.ends() == 0

@@ -1,0 +1,208 @@
+"""A reply to the post of a question answers that question, however many others wait."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateways import Lobby, key_of, lobby, until, update
+from hermes.approvals.desk import ApprovalDesk
+from hermes.approvals.policy import Rules
+from hermes.gateway.letters import Reply, TurnedAway, Welcome, post_reply
+from hermes.gateway.question_posts import KEPT, QuestionPosts
+from hermes.ports.channel import Caps, Inbound
+from hermes.ports.counsel import Reaching, Wish
+from hermes.ports.tool import ToolContext
+from hermes.schema.messages import Result, text_of
+from hermes.schema.scope import Address, Role, Scope
+from hermes.schema.tools import Effect
+from hermes.testing.clock import FakeClock
+from hermes.testing.scripted import says
+from hermes.testing.world import RoughChannel
+from workbench import FakeTool, answer, call
+
+pytestmark = pytest.mark.anyio
+
+RULES = Rules(home="/home/me")
+HOME = Address("fake", "9")
+
+
+async def act(args: dict[str, Any], context: ToolContext) -> str:
+    wish = Wish(  # noqa: S604 - a word of our own
+        tool="shell", action=args["command"], reaching=Reaching.OPEN, shell=True, folder="/work"
+    )
+    ruling = await context.ask(wish)
+    return "done" if ruling.allowed else ruling.why
+
+
+async def clarify(args: dict[str, Any], context: ToolContext) -> str:
+    return str(await context.inquire(args["question"], ()))
+
+
+TOOLS = [
+    FakeTool("shell", act, effect=Effect.OUTSIDE),
+    FakeTool("clarify", clarify, effect=Effect.WRITE),
+]
+
+
+def wishing(command: str):
+    return [answer(call("shell", command=command))]
+
+
+class Messenger:
+    def __init__(self, at: Lobby) -> None:
+        self._at = at
+
+    def home_of(self, scope: Scope) -> Address | None:
+        return HOME
+
+    async def carry(self, question: str, address: Address, text: str) -> None:
+        reply = Reply(address=address, text=text, at=self._at.clock.now(), question=question)
+        await self._at.store.commit(post_reply(f"{question}:carried", reply))
+        self._at.gateway.posted(address)
+
+
+async def apart(inbound: Inbound) -> Welcome | TurnedAway:
+    """Ann owns the agent; whoever else writes is a member, each in a chat of their own."""
+    if inbound.sender == "ann":
+        return Welcome(key=key_of(inbound))
+    return Welcome(key=key_of(inbound), principal=inbound.sender, role=Role.MEMBER)
+
+
+def carried_in(at: Lobby) -> None:
+    counsel = at.planner.counsel
+    assert isinstance(counsel, ApprovalDesk)
+    counsel.carried_by(Messenger(at))
+
+
+async def say(at: Lobby, text: str, key: str, **more: str) -> None:
+    sender, chat = more.get("sender", "ann"), more.get("chat", "1")
+    inbound = structs.replace(update(text, key, chat=chat), sender=sender)
+    await at.gateway.intake.deliver(structs.replace(inbound, reply_to=more.get("to")))
+
+
+async def post_with(at: Lobby, words: str, chat: str) -> str:
+    """The platform's name for the post that says so, once it is settled that it arrived."""
+
+    def found() -> list[str]:
+        posts = at.channel.posts.items()
+        return [
+            one
+            for one, (to, post) in posts
+            if to.chat == chat and any(words in getattr(part, "text", "") for part in post.parts)
+        ]
+
+    await until(lambda: bool(found()))
+    await until(lambda: not any(one.busy for one in at.gateway.deliveries.values()))
+    return found()[0]
+
+
+async def results(at: Lobby, chat: str) -> list[str]:
+    return [text_of(one) for one in await at.transcript(chat) if isinstance(one, Result)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("yes", "no"), ("no", "yes"), ("/approve", "/deny not now")]
+)
+async def test_of_two_carried_questions_the_one_replied_to(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    scripts = [wishing("rm -rf build"), wishing("rm -rf dist"), says("the end"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=apart) as at:
+        carried_in(at)
+        await say(at, "clean up", "1", sender="bob", chat="1")
+        older = await post_with(at, "rm -rf build", "9")
+        await say(at, "clean up too", "2", sender="cleo", chat="2")
+        newer = await post_with(at, "rm -rf dist", "9")
+        await say(at, first, "3", chat="9", to=older)
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert (await results(at, "1") == ["done"]) == (first in {"yes", "/approve"})
+        assert not await results(at, "2")
+        await say(at, second, "4", chat="9", to=newer)
+        await until(lambda: at.channel.seen_in("2")[-1] == "the end")
+        assert (await results(at, "2") == ["done"]) == (second in {"yes", "/approve"})
+
+
+async def test_a_clarification_beside_a_request_for_leave(tmp_path: Path) -> None:
+    ask = [answer(call("clarify", question="Which colour?"))]
+    scripts = [wishing("rm -rf build"), ask, says("the end"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=apart) as at:
+        carried_in(at)
+        await say(at, "clean up", "1", sender="bob", chat="1")
+        leave = await post_with(at, "rm -rf build", "9")
+        await say(at, "paint", "2", chat="9")
+        colour = await post_with(at, "Which colour?", "9")
+        await say(at, "yes", "3", chat="9", to=colour)
+        await until(lambda: at.channel.seen_in("9")[-1] == "the end")
+        assert await results(at, "9") == ["yes"]
+        assert not await results(at, "1")
+        await say(at, "no", "4", chat="9", to=leave)
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert await results(at, "1") != ["done"]
+
+
+async def test_words_that_decide_nothing_leave_it_open(tmp_path: Path) -> None:
+    scripts = [wishing("rm -rf build"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
+        await say(at, "clean up", "1")
+        post = await post_with(at, "rm -rf build", "1")
+        await say(at, "what does that do?", "2", to=post)
+        await until(lambda: "nothing is decided yet" in at.channel.seen_in("1")[-1])
+        await say(at, "yes", "3", to=post)
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert await results(at, "1") == ["done"]
+
+
+async def test_a_reply_to_what_is_over(tmp_path: Path) -> None:
+    """A yes is told that it comes too late; other words are something to say."""
+    clock = FakeClock()
+    scripts = [wishing("rm -rf build"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
+        await say(at, "clean up", "1")
+        post = await post_with(at, "rm -rf build", "1")
+        await say(at, "no", "2", to=post)
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        await at.calm()
+        await say(at, "yes", "3", to=post)
+        await until(lambda: "answered already" in at.channel.seen_in("1")[-1])
+        await say(at, "then do it by hand", "4", to=post)
+        await until(lambda: at.channel.seen_in("1")[-1] == "re: then do it by hand")
+
+
+async def test_every_post_of_a_long_question_is_the_question(tmp_path: Path) -> None:
+    command = f"rm -rf build # {'x' * 300}"
+    channel = RoughChannel(caps=Caps(max_text=200))
+    scripts = [wishing(command), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, channel=channel) as at:
+        await say(at, "clean up", "1")
+        await post_with(at, "rm -rf build", "1")
+        posts = list(channel.posts)
+        assert len(posts) > 1
+        for number, post in enumerate(posts):
+            await say(at, "perhaps", f"p{number}", to=post)
+            await until(lambda: "nothing is decided yet" in channel.seen_in("1")[-1])
+        await say(at, "yes", "2", to=posts[-1])
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert await results(at, "1") == ["done"]
+
+
+async def test_it_is_known_after_a_restart_and_forgotten_in_time(tmp_path: Path) -> None:
+    clock = FakeClock()
+    script = wishing("rm -rf build")
+    async with lobby(tmp_path, script, tools=TOOLS, leave=RULES, clock=clock) as at:
+        await say(at, "clean up", "1")
+        post = await post_with(at, "rm -rf build", "1")
+        at.gateway.close()
+        await until(lambda: at.gateway.actors.draining)
+    again = [script, says("the end")]
+    async with lobby(tmp_path, *again, tools=TOOLS, leave=RULES, clock=clock) as at:
+        await until(lambda: len(at.model.requests) == 1)
+        await say(at, "yes", "2", to=post)
+        await until(lambda: at.channel.seen_in("1")[-1:] == ["the end"])
+        assert "done" in await results(at, "1")
+        posts = QuestionPosts(at.store, clock)
+        assert await posts.question_in(Address("fake", "1"), post)
+        await clock.advance(KEPT.total_seconds() + 1)
+        await posts.forget_old()
+        assert not await posts.question_in(Address("fake", "1"), post)

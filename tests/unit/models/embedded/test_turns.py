@@ -1,0 +1,106 @@
+"""What a small model has done about a question, and what of it must be in its answer."""
+
+import pytest
+from msgspec import Raw
+
+from hermes.models.embedded.asked import named_in, wants_it_done, wants_to_know
+from hermes.models.embedded.model import complete
+from hermes.models.embedded.turns import MOST_HELD, turn_of
+from hermes.ports.model import Request
+from hermes.schema.events import TextDelta
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
+
+
+def step(number: int, name: str, args: str, told: str, *, failed: bool = False) -> list[Message]:
+    made = ToolCall(f"c{number}", name, Raw(args.encode()))
+    return [
+        Assistant(f"a{number}", (made,), Stop.TOOLS),
+        Result(f"r{number}", f"c{number}", (Text(told),), failed=failed),
+    ]
+
+
+def asked(words: str, *steps: list[Message]) -> list[Message]:
+    return [User("u", (Text(words),)), *(message for one in steps for message in one)]
+
+
+LS = step(0, "terminal", '{"command": "ls"}', '{"output":"plan.txt\\nnotes.md","exit_code":0}')
+COUNT = step(0, "terminal", '{"command": "wc -l"}', '{"output":"7 diary.txt","exit_code":0}')
+DONE = step(1, "write_file", '{"path": "b.txt", "content": "x"}', '{"bytes_written":1}')
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("Rename draft.txt to final.txt, please.", ["draft.txt", "final.txt"]),
+        ("Write 'a kite' and \"a ball\" into x.md", ["a kite", "a ball", "x.md"]),
+        ("I don't know, and it isn't Ann's.", []),
+        ("What is Node.js? See example.com.", []),
+        ("a.txt and a.txt", ["a.txt"]),
+    ],
+)
+def test_names_in_a_question(words: str, names: list[str]) -> None:
+    assert named_in(words) == names
+
+
+@pytest.mark.parametrize(
+    ("words", "know", "do"),
+    [
+        ("Which file mentions Maria?", True, False),
+        ("Summarise report.txt", True, False),
+        ("Could you rename it?", False, True),
+        ("Tell me the total and write it into sum.txt", True, True),
+        ("Wer ist das?", False, False),
+    ],
+)
+def test_what_a_question_is_after(words: str, know: bool, do: bool) -> None:
+    assert (wants_to_know(words), wants_it_done(words)) == (know, do)
+
+
+def test_nobody_is_held_to_names_for_ever() -> None:
+    question = "Is a.txt better than b.txt?"
+    assert turn_of(asked(question)).left == []
+    looks = [
+        step(number, "terminal", f'{{"command": "ls {number}"}}', "nothing")
+        for number in range(MOST_HELD)
+    ]
+    assert turn_of(asked(question, *looks[:-1])).left == ["a.txt", "b.txt"]
+    assert turn_of(asked(question, *looks)).left == []
+    wrong = step(1, "read_file", '{"path": "c.txt"}', "there is no c.txt", failed=True)
+    assert turn_of(asked(question, wrong)).left == []
+
+
+def test_the_name_of_a_file_is_not_what_is_in_it() -> None:
+    found = step(0, "terminal", '{"command": "grep -l x a.csv"}', '{"output":"./a.csv\\n"}')
+    read = step(1, "read_file", '{"path": "a.csv"}', '{"content":"1|x,555"}')
+    assert turn_of(asked("What is the number of x? See a.csv.", found)).left == ["a.csv"]
+    assert turn_of(asked("What is the number of x? See a.csv.", found, read)).left == []
+    assert turn_of(asked("Which file mentions x?", found)).left == []
+
+
+@pytest.mark.parametrize(
+    ("history", "reply", "rest"),
+    [
+        (asked("What is here?", LS), "I listed the folder.", "\n\nplan.txt\nnotes.md"),
+        (asked("What is here?", LS), "", "plan.txt\nnotes.md"),
+        (asked("What is here?", LS), "A plan and notes: plan.txt, notes.md.", ""),
+        (asked("How long is diary.txt?", COUNT), "Seven lines.", ""),
+        (asked("How long is diary.txt?", COUNT), "I counted diary.txt.", "\n\n7 diary.txt"),
+        (asked("Copy it", LS, DONE), "I did it.", ""),
+        (asked("Hello"), "Hello!", ""),
+    ],
+)
+def test_an_answer_without_what_was_found_is_followed_by_it(
+    history: list[Message], reply: str, rest: str
+) -> None:
+    answer = Assistant("a", (Text(reply),), Stop.END)
+    chunks = complete(Request("", history), answer)
+    last = chunks[-1]
+    assert isinstance(last, Assistant)
+    assert last.text == reply + rest
+    assert list(chunks[:-1]) == ([TextDelta(rest)] if rest else [])
+
+
+def test_a_call_goes_through_as_it_is() -> None:
+    call = LS[0]
+    assert isinstance(call, Assistant)
+    assert complete(Request("", asked("What is here?", LS)), call) == [call]

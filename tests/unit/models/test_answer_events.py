@@ -1,0 +1,103 @@
+"""Reading one answer among many: words wait for each other, and none is lost."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from aiohttp import ClientPayloadError, StreamReader
+from aiohttp.base_protocol import BaseProtocol
+
+from hermes.models.answer_events import AnswerEvents
+from hermes.models.endpoint import Crowd, Place
+
+pytestmark = pytest.mark.anyio
+
+
+class Answer:
+    """An answer of which the test decides what has come."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        loop = asyncio.get_running_loop()
+        self.content = StreamReader(BaseProtocol(loop), 2**16, loop=loop)
+        response: Any = SimpleNamespace(
+            content=self.content, content_type="text/event-stream", connection=None
+        )
+        self.events = AnswerEvents(response, Place(base_url="http://127.0.0.1"), crowd)
+
+    def comes(self, *words: str) -> None:
+        for word in words:
+            self.content.feed_data(f"data: {word}\n\n".encode())
+
+    async def next(self) -> list[bytes]:
+        with anyio.fail_after(60):
+            batch = await self.events.next(hurry=False)
+        self.events.note(moved=True, ended=False)
+        return batch
+
+
+def crowded() -> Crowd:
+    crowd = Crowd()
+    crowd.answers = 1000
+    return crowd
+
+
+async def test_a_few_answers_wait_for_nothing_and_many_not_for_long() -> None:
+    crowd = Crowd()
+    crowd.answers = 10
+    assert crowd.pause == 0.0
+    assert 0.0 < crowded().pause <= 0.05
+
+
+async def test_in_a_crowd_words_after_the_first_come_together() -> None:
+    answer = Answer(crowded())
+    answer.comes("one")
+    assert await answer.next() == [b"one"]
+    answer.comes("two")
+    heard: list[list[bytes]] = []
+    async with anyio.create_task_group() as group:
+
+        async def listen() -> None:
+            heard.append(await answer.next())
+
+        group.start_soon(listen)
+        await anyio.lowlevel.checkpoint()
+        answer.comes("three", "four")
+    assert heard == [[b"two", b"three", b"four"]]
+
+
+async def test_what_came_before_a_broken_line_is_told() -> None:
+    answer = Answer(crowded())
+    answer.comes("one")
+    await answer.next()
+    answer.comes("two")
+    async with anyio.create_task_group() as group:
+
+        async def listen() -> None:
+            assert await answer.next() == [b"two"]
+
+        group.start_soon(listen)
+        await anyio.lowlevel.checkpoint()
+        answer.content.set_exception(ClientPayloadError("cut"))
+    with pytest.raises(ClientPayloadError):
+        await answer.next()
+
+
+async def test_the_end_is_not_waited_for() -> None:
+    answer = Answer(crowded())
+    answer.comes("one")
+    await answer.next()
+    answer.comes("two", "[DONE]")
+    answer.content.feed_eof()
+    assert await answer.next() == [b"two"]
+    assert answer.events.said_done
+
+
+async def test_who_leaves_makes_the_crowd_smaller() -> None:
+    crowd = Crowd()
+    answer = Answer(crowd)
+    assert crowd.answers == 1
+    answer.events.close()
+    assert crowd.answers == 0

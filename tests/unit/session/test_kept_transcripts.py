@@ -1,0 +1,50 @@
+"""Transcripts that were just used are kept up to a size, the latest ones, while they are right."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.agent.repair import History
+from hermes.schema.messages import Text, User
+from hermes.session.recall import EACH, Recall
+
+
+def history(length: int) -> History:
+    return History([User("m", (Text("x" * length),))])
+
+
+def test_a_kept_transcript_is_given_to_the_next_generation_only() -> None:
+    recall, kept = Recall(), history(10)
+    recall.keep("s", 3, kept)
+    assert recall.take("s", 4) is kept
+    assert recall.take("s", 4) is None
+    recall.keep("s", 3, kept)
+    # Somebody else held the session in between.
+    assert recall.take("s", 5) is None
+
+
+def test_those_not_used_for_longest_make_room() -> None:
+    one = history(1_000).size + EACH
+    recall = Recall(limit=2 * one)
+    for name in ("a", "b"):
+        recall.keep(name, 1, history(1_000))
+    again = recall.take("a", 2)
+    assert again is not None
+    recall.keep("a", 2, again)
+    recall.keep("c", 1, history(1_000))
+    assert [name for name in "abc" if recall.take(name, 3 if name == "a" else 2)] == ["a", "c"]
+
+
+def test_one_larger_than_all_room_is_not_kept() -> None:
+    recall = Recall(limit=1_000)
+    recall.keep("s", 1, history(10_000))
+    assert recall.take("s", 2) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3_000)), max_size=40))
+def test_no_more_is_kept_than_there_is_room_for(steps: list[tuple[str, int]]) -> None:
+    limit = 6_000
+    recall = Recall(limit=limit)
+    for name, length in steps:
+        recall.keep(name, 1, history(length))
+    kept = [one for name in "abcdef" if (one := recall.take(name, 2)) is not None]
+    assert sum(one.size + EACH * len(one) for one in kept) <= limit

@@ -1,0 +1,89 @@
+"""What counts as nothing moving any more, which the clock of all tests relies on."""
+
+import threading
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+from anyio.lowlevel import checkpoint
+
+from hermes.store.sqlite import open_store
+from hermes.testing.clock import FakeClock
+from hermes.testing.settled import settled
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_whoever_has_a_few_steps_to_go_takes_them() -> None:
+    steps: list[int] = []
+
+    async def walk() -> None:
+        for number in range(50):
+            await checkpoint()
+            steps.append(number)
+        await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(walk)
+        await settled()
+        assert len(steps) == 50
+        group.cancel_scope.cancel()
+
+
+async def test_a_thread_is_waited_for_even_in_a_generator() -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    async def rows() -> AsyncGenerator[bool]:
+        yield await anyio.to_thread.run_sync(lambda: begun.set() or done.wait(0.2))
+
+    async def read() -> None:
+        async for _ in rows():
+            done.set()
+        await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await settled()
+        assert begun.is_set()
+        assert done.is_set()
+        group.cancel_scope.cancel()
+
+
+async def test_the_store_is_waited_for(tmp_path: Path) -> None:
+    counted: list[int] = []
+    async with open_store(tmp_path / "state.db", FakeClock()) as store:
+
+        async def count() -> None:
+            while len(counted) < 20:
+                counted.append((await store.stats()).sessions)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(count)
+            await settled()
+            assert len(counted) == 20
+
+
+async def test_whoever_is_cancelled_has_left() -> None:
+    left: list[str] = []
+
+    async def stay(name: str) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            left.append(name)
+
+    async with anyio.create_task_group() as outer:
+        inner = await outer.start(_group_of, stay)
+        await settled()
+        inner.cancel()
+        await settled()
+        assert sorted(left) == ["a", "b"]
+
+
+async def _group_of(stay, *, task_status) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(stay, "a")
+        group.start_soon(stay, "b")
+        task_status.started(group.cancel_scope)
