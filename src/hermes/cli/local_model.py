@@ -61,7 +61,7 @@ def local_note(home: Home) -> str:
     weights = chosen_weights("", place.url)
     if place.has(weights) and place.has_engine:
         return "on this machine"
-    return f"no key, no server; {in_megabytes(weights.size)} to fetch"
+    return f"no key; {in_megabytes(weights.size)} to fetch"
 
 
 def offer_local_model(context: CliContext, home: Home, env: Env, person: Person, name: str) -> str:

@@ -22,7 +22,7 @@ from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
 from hermes.config.load import load_config
 from hermes.kit.clock import SystemClock
-from hermes.kit.text import did_you_mean
+from hermes.kit.text import did_you_mean, plural
 from hermes.models.address import host_of, tidy_url
 from hermes.models.discover import find_local, list_models
 from hermes.models.embedded.target import found_here
@@ -158,7 +158,7 @@ def _asked(desk: _Desk) -> Chosen:
     for one in PROVIDERS:
         if one.local and one.name not in {*found, EMBEDDED}:
             continue
-        notes = f"on this machine, {found[one.name]} models" if one.name in found else ""
+        notes = f"on this machine, {plural(found[one.name], 'model')}" if one.name in found else ""
         if one.name == EMBEDDED:
             notes = local_note(desk.home)
         elif not one.local and _has_key(desk, one):

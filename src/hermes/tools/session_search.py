@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from hermes.kit.text import head_and_tail, one_line
+from hermes.kit.text import head_and_tail, one_line, plural
 from hermes.ports.store import Archive, Store
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.attachments import brings_strangers
@@ -130,7 +130,7 @@ class SessionSearch:
         foreign = any(one.strange for one in found)
         note = UNSET if found else "Nothing was found. Try fewer or other words."
         answer = Discovered(mode="discover", results=found, note=note)
-        return Output.text(result(answer), shown=f"{len(found)} sessions", foreign=foreign)
+        return Output.text(result(answer), shown=plural(len(found), "session"), foreign=foreign)
 
     async def _scroll(self, archive: Archive, asked: SearchArgs) -> Output:
         session = await archive.find(asked.session_id)
@@ -146,7 +146,7 @@ class SessionSearch:
             messages_after=max(0, len(rows) - last),
         )
         foreign = _strange(session, rows[first:last])
-        shown = f"{len(answer.messages)} messages"
+        shown = plural(len(answer.messages), "message")
         return Output.text(result(answer), shown=shown, foreign=foreign)
 
     async def _browse(self, archive: Archive, asked: SearchArgs, here: str) -> Output:
@@ -164,7 +164,7 @@ class SessionSearch:
             if one.session.id != here
         ]
         answer = Browsed(mode="browse", sessions=sessions[: asked.limit])
-        return Output.text(result(answer), shown=f"{len(answer.sessions)} sessions")
+        return Output.text(result(answer), shown=plural(len(answer.sessions), "session"))
 
 
 def _one_for_each(hits: Sequence[Hit]) -> list[Hit]:

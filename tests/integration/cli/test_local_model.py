@@ -107,7 +107,7 @@ def test_nothing_is_fetched_against_somebodys_will(hermes: Hermes) -> None:
     )  # fmt: skip
     child.delaybeforesend = None
     try:
-        child.expect_exact("A small model inside Hermes (no key, no server;")
+        child.expect_exact("A small model inside Hermes (no key;")
         child.expect_exact("Number or name [embedded]")
         child.sendline("")
         child.expect_exact("licence Apache-2.0")

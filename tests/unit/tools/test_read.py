@@ -80,7 +80,7 @@ async def test_a_page_says_where_to_go_on(call, workspace: Path):
     (workspace / "f").write_text("".join(f"{n}\n" for n in range(1, 101)))
     answer = await call("read_file", path="f", offset=11, limit=2)
     assert (answer["content"], answer["truncated"]) == ("11|11\n12|12", True)
-    assert answer["note"] == "88 lines follow; go on with offset=13."
+    assert answer["note"] == "88 lines to come; go on with offset=13."
     answer = await call("read_file", path="f", offset=-2)
     assert answer["content"] == "99|99\n100|100"
     assert (await call("read_file", path="f", offset=0, limit=1))["content"] == "1|1"
@@ -99,7 +99,7 @@ async def test_the_end_of_a_large_file(call, workspace: Path):
     assert answer["note"] == "Too long to count its lines: they are numbered from the end."
     answer = await call("read_file", path="big", offset=-3, limit=2)
     assert (answer["content"][:6], answer["truncated"]) == ("-3|xxx", True)
-    assert answer["note"].endswith("1 lines follow; go on with offset=-1.")
+    assert answer["note"].endswith("1 line to come; go on with offset=-1.")
     answer = await call("read_file", path="big", offset=250_000, limit=1)
     assert answer["content"].startswith("250000|xxx")
 

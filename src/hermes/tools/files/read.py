@@ -15,6 +15,7 @@ import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.pictures import MAX_PICTURE, picture_kind
+from hermes.kit.text import plural
 from hermes.ports.blobs import Blobs
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
@@ -171,7 +172,7 @@ class ReadFile:
         if page.total is None:
             notes.append(_FROM_THE_END)
         if page.left > 0:
-            notes.append(f"{page.left:,} lines follow; go on with offset={page.beyond}.")
+            notes.append(f"{plural(page.left, 'line')} to come; go on with offset={page.beyond}.")
         if page.masked or content != plain:
             notes.append(_MASKED)
         answer = ReadResult(
@@ -182,7 +183,7 @@ class ReadFile:
             encoding=page.encoding if page.encoding != "utf-8" else UNSET,
             note=" ".join(notes) or UNSET,
         )
-        return Output.text(result(answer), shown=f"{asked.path}: {len(page.lines)} lines")
+        return Output.text(result(answer), shown=f"{asked.path}: {plural(len(page.lines), 'line')}")
 
     async def _picture(self, found: _Found) -> Output:
         name = found.path.name
