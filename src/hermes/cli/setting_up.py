@@ -241,7 +241,8 @@ def _accepted_unseen(desk: _Desk, error: ModelError) -> None:
     if desk.args.yes or (desk.person.asks and desk.person.agrees(f"{said}. Keep it all the same?")):
         desk.person.says(f"It could not be tried: {said}. Once it should work: hermes doctor")
         return
-    hint = f"{error.hint} Nothing was changed; --yes keeps it all the same.".strip()
+    advice = f"{error.hint.rstrip('.')}. " if error.hint else ""
+    hint = f"{advice}Nothing was changed; --yes keeps it all the same."
     trouble = type(error)(str(error), hint=hint)
     raise (_Declined(trouble) if desk.person.asks else trouble) from error
 
