@@ -203,7 +203,8 @@ def _named(desk: _Desk, name: str) -> Provider:
 def _url(given: str | None) -> str:
     if not given:
         return ""
-    if not given.startswith(("http://", "https://")):
+    scheme, named, _ = given.partition("://")
+    if scheme not in {"http", "https"} if named else not {".", ":"} & {*given}:
         raise UsageError(
             f"{given!r} is no address.", hint="For example: --base-url http://127.0.0.1:8000/v1"
         )
