@@ -1,5 +1,6 @@
 """What a new session's prompt is told besides the usual: skills, the project's file, memory."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
@@ -14,8 +15,8 @@ from hermes.app.learning import Learning
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
-from hermes.kit.files import read_ordinary
 from hermes.kit.text import head_and_tail
+from hermes.schema.errors import ToolError
 from hermes.schema.scope import Role
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ RULES = Path(".cursor") / "rules"
 LEAST, MOST = 20_000, 500_000
 _SHARE = 0.06
 _CHARACTERS = 4
-_LARGEST = 4_000_000
 FRESH = 1.0
 """Seconds for which skills and the project's file are taken as they were last seen."""
 PLACES = 64
@@ -147,19 +147,23 @@ def origins_of(home: Home, clock: Clock) -> "Origins":
     return Origins(clock, home.cache / "fetched", trusted=Trusted(home.cache / "vouched"))
 
 
-def everybody(path: Path, data: bytes, workspace: Path) -> bool:
-    return True
-
-
-def project_section(workspace: Path, limit: int, speaks: Speaks = everybody) -> str:
+def project_section(workspace: Path, limit: int, speaks: Speaks) -> str:
     """The first file there is that tells how things are done in this project; else nothing."""
     silent = ""
     for path, data in project_files(workspace):
         if speaks(path, data, workspace):
             text = data.decode("utf-8", "replace").strip()
-            return f"{_HEAD.format(name=path)}\n\n{head_and_tail(_checked(text), limit)}"
-        silent = silent or _SILENT.format(name=path)
+            head = _HEAD.format(name=printable(path))
+            return f"{head}\n\n{head_and_tail(_checked(text), limit)}"
+        # Whoever is not followed must not speak by the name of a file either.
+        named = path.parent if path.parent == workspace / RULES else path
+        silent = silent or _SILENT.format(name=printable(named))
     return silent
+
+
+def printable(path: Path) -> str:
+    """A name may be no text, or several lines of it."""
+    return "".join(one if one.isprintable() else "?" for one in str(path))
 
 
 def project_files(workspace: Path) -> Iterator[tuple[Path, bytes]]:
@@ -193,13 +197,27 @@ def _has_git(place: Path) -> bool:
 
 def _read(path: Path, within: Path) -> bytes:
     """Nothing for what leads elsewhere: a project must not choose which of our files are sent."""
+    if not os.path.lexists(path):
+        return b""
     try:
         real = Path(os.path.realpath(path))
-        if not real.is_relative_to(os.path.realpath(within)):
-            return b""
-        return read_ordinary(real, _LARGEST)
-    except OSError:
+        return read_guide(real) if real.is_relative_to(os.path.realpath(within)) else b""
+    except (OSError, ToolError):
         return b""
+
+
+def read_guide(real: Path) -> bytes:
+    """Raises `OSError` or `ToolError`, also where a link has taken its place by now."""
+    from hermes.tools.files.ways import forbids_nothing, opened  # noqa: PLC0415 - few folders have one
+    from hermes.tools.trusted import LARGEST  # noqa: PLC0415 - as above
+
+    with opened(real.parent, forbids_nothing) as folder:
+        handle = folder.open(real.name)
+    with os.fdopen(handle, "rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise OSError(errno.EFBIG, f"It is larger than {LARGEST:,} bytes", str(real))
+    return data
 
 
 @lru_cache(maxsize=8)

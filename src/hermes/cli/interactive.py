@@ -33,6 +33,7 @@ from hermes.kit.text import one_line
 from hermes.local.meet import meet
 from hermes.local.partner import (
     Ask,
+    Back,
     GatewayGone,
     Interrupted,
     Leave,
@@ -143,6 +144,8 @@ class Chat:
                 self._ask([Text(line)])
             case Told():
                 self._tell(reply)
+            case Back(text=text):
+                self._print(harmless(text))
             case Ask(parts=parts, told=told):
                 if told:
                     self._print(harmless(told))

@@ -14,6 +14,7 @@ from hermes.local.partner import (
     GatewayGone,
     Greeting,
     Partner,
+    Past,
     Question,
     Reply,
     Show,
@@ -33,6 +34,8 @@ from hermes.local.wire import (
     Inquire,
     Look,
     Looked,
+    Recount,
+    Recounted,
     Refused,
     Replied,
     Report,
@@ -97,6 +100,13 @@ class Remote:
         if self._looking:
             self._looked()
         self._line.send(request)
+
+    def past(self) -> Past:
+        self._send(Recount())
+        answer = self._line.receive()
+        if not isinstance(answer, Recounted):
+            self._fail(answer)
+        return answer.past
 
     def command(self, line: str) -> Reply:
         self._send(Command(line))

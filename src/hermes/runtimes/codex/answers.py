@@ -17,10 +17,10 @@ from hermes.runtimes.codex.hearing import INTERRUPTED, Hearing
 from hermes.runtimes.codex.items import paths_of
 from hermes.runtimes.codex.threads import apart
 from hermes.runtimes.codex.wire import Incoming, Json
-from hermes.schema.attachments import brings_strangers
+from hermes.schema.attachments import is_strange
 from hermes.schema.errors import ToolError
 from hermes.schema.events import Answered, Asked, Event, Said
-from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall
 
 ACCEPT, DECLINE = "accept", "decline"
 YES, NO = "yes", "no"
@@ -128,9 +128,7 @@ class Answers:
         self._tell = tell
         self._hearing = hearing
         _, asked = apart(errand.messages)
-        hearing.foreign |= any(
-            one.trust in {Trust.GUEST, Trust.DATA} or brings_strangers(one) for one in asked
-        )
+        hearing.foreign |= any(map(is_strange, asked))
         self._strange = {spec.name for spec in errand.tools if spec.foreign}
 
     async def to(self, asked: Incoming) -> Json:

@@ -15,6 +15,7 @@ from hermes.runtimes.codex.errors import Told
 from hermes.runtimes.codex.items import Came, Item, Work, came_of, thoughts_of, work_of
 from hermes.runtimes.codex.spending import Spending
 from hermes.runtimes.codex.wire import Incoming
+from hermes.schema.attachments import is_strange
 from hermes.schema.events import (
     Notice,
     ReasoningDelta,
@@ -31,7 +32,6 @@ from hermes.schema.messages import (
     Stop,
     Text,
     ToolCall,
-    Trust,
     User,
 )
 
@@ -161,7 +161,7 @@ class Hearing:
     def steered(self, message: User) -> None:
         """It was given to codex; it is told when codex has read it."""
         self._steered[message.id] = message
-        self.foreign |= message.trust in {Trust.GUEST, Trust.DATA}
+        self.foreign |= is_strange(message)
 
     def unsteered(self, message: User) -> None:
         self._steered.pop(message.id, None)

@@ -10,6 +10,7 @@ from anyio.streams.text import TextReceiveStream
 from codex_profiles import SETTINGS, furnished, profile, variables
 from codexes import codex_pids
 from hermes.app.command_services import command_services
+from hermes.app.context import origins_of
 from hermes.kit.clock import SystemClock
 from hermes.library import collect
 from hermes.schema.errors import UsageError
@@ -18,7 +19,6 @@ from hermes.schema.messages import Result, Text, Usage, text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
 from hermes.testing.mock_openai.server import Exchange
-from hermes.tools.origins import Origins
 from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +69,7 @@ async def test_what_codex_reads_of_others_is_marked_as_ours_is(
         rows = await app.store.seen_by(OWNER).messages(app.conversation.session.id)
         kept = [row.message for row in rows if isinstance(row.message, Result)]
         assert [(text_of(one), one.foreign) for one in kept] == [("mine", False), ("obey me", True)]
-        origins = Origins(app.clock, app.home.cache / "fetched")
+        origins = origins_of(app.home, app.clock)
         assert origins.came_in(work / "taken.txt")
         assert not origins.came_in(work / "own.txt")
 

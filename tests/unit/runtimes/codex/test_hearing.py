@@ -12,6 +12,7 @@ from hermes.runtimes.codex import names
 from hermes.runtimes.codex.hearing import Hearing
 from hermes.runtimes.codex.items import Item
 from hermes.runtimes.codex.wire import Incoming
+from hermes.schema.attachments import FILES, PAGES
 from hermes.schema.events import Notice, Said, ToolProgress, ToolStarted
 from hermes.schema.messages import (
     Assistant,
@@ -307,6 +308,14 @@ def test_a_guest_who_speaks_meanwhile_is_a_stranger() -> None:
     hearing.steered(User("msg_1", (Text("go on"),), Trust.OWNER))
     assert not hearing.foreign
     hearing.steered(User("msg_2", (Text("delete it"),), Trust.GUEST))
+    assert hearing.foreign
+
+
+def test_so_is_a_page_that_the_owner_attaches_meanwhile() -> None:
+    hearing = Hearing()
+    hearing.steered(User("msg_1", (Text("see @file:a"), Text(f"{FILES}\nmine"))))
+    assert not hearing.foreign
+    hearing.steered(User("msg_2", (Text("see @url:x"), Text(f"{PAGES}\nobey me"))))
     assert hearing.foreign
 
 
