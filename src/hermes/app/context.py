@@ -18,14 +18,11 @@ from hermes.kit.clock import Clock
 from hermes.kit.text import head_and_tail
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Role
+from hermes.tools.guidance import RULES, candidates, repository
 
 if TYPE_CHECKING:
     from hermes.tools.origins import Origins
 
-OWN = (".hermes.md", "HERMES.md")
-"""Looked for in the workspace and above it, up to the root of the repository."""
-OTHERS = ("AGENTS.md", "CLAUDE.md", ".cursorrules")
-RULES = Path(".cursor") / "rules"
 LEAST, MOST = 20_000, 500_000
 _SHARE = 0.06
 _CHARACTERS = 4
@@ -168,31 +165,11 @@ def printable(path: Path) -> str:
 
 def project_files(workspace: Path) -> Iterator[tuple[Path, bytes]]:
     """Those that have something to say, with what they say; the first that may speak counts."""
-    root = _repository(workspace)
-    for path in _candidates(workspace, root):
+    root = repository(workspace)
+    for path in candidates(workspace, root):
         data = _read(path, root or workspace)
         if data.strip():
             yield path, data
-
-
-def _candidates(workspace: Path, root: Path | None) -> Iterator[Path]:
-    folders = [workspace]
-    if root is not None:
-        folders += [one for one in workspace.parents if one.is_relative_to(root)]
-    yield from (folder / name for folder in folders for name in OWN)
-    yield from (
-        folder / name for name in OTHERS for folder in dict.fromkeys((workspace, folders[-1]))
-    )
-    yield from sorted((workspace / RULES).glob("*.mdc"))[:1]
-
-
-def _repository(folder: Path) -> Path | None:
-    """An empty `.git` is none: anybody may have made one in `/tmp`."""
-    return next((one for one in (folder, *folder.parents) if _has_git(one / ".git")), None)
-
-
-def _has_git(place: Path) -> bool:
-    return place.is_file() or (place / "HEAD").exists()
 
 
 def _read(path: Path, within: Path) -> bytes:

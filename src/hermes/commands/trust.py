@@ -6,10 +6,11 @@ from anyio import to_thread
 
 from hermes.commands.command import Command, Context, Reply, Told
 from hermes.commands.services import Guide, Guides
-from hermes.kit.text import one_line
+from hermes.kit.plain import harmless
+from hermes.kit.text import head_and_tail
 from hermes.schema.errors import UsageError
 
-_SHOWN = 300
+_SHOWN = 20_000
 
 
 async def _trust(context: Context, words: str) -> Reply:
@@ -19,7 +20,8 @@ async def _trust(context: Context, words: str) -> Reply:
     guide = await to_thread.run_sync(guides.vouch, workspace, words)
     return Told(
         f"{guide.path} is followed as it stands now, from the next session on (/new). Once it has "
-        f"changed, it has to be trusted anew. It begins:\n  {one_line(guide.text, _SHOWN)}"
+        f"changed, it has to be trusted anew. It says:\n\n"
+        f"{head_and_tail(harmless(guide.text), _SHOWN)}"
     )
 
 

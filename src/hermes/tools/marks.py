@@ -14,7 +14,7 @@ from threading import RLock
 from typing import BinaryIO, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.kit.files import write_atomic
 from hermes.tools.lines import add_line, held
@@ -40,8 +40,12 @@ class Note(Struct, frozen=True, omit_defaults=True):
 
     That file is known by when it was `changed` and its `inode`, also in a folder that was renamed.
     While it runs it may make folders `inside` of some; at its end it says which: `roots`.
-    With `others` it is a command in that folder on which others than the owner had a say: what
+    `late` is when it ended, if later than `end`, and `pid` the program that will say so: for what
+    tells how things are done it counts until then.
+    With `others` they, and not only the owner, had a say in that folder from `start` on: what
     tells there how things are done may be theirs.
+    `digest` is what a file said that was not to be followed, and neither is that content again
+    nor what stands in that `file`; one without both, once the owner has vouched for what is there.
     """
 
     start: float = 0.0
@@ -52,6 +56,9 @@ class Note(Struct, frozen=True, omit_defaults=True):
     changed: int = 0
     inode: int = 0
     others: str = ""
+    late: float = 0.0
+    pid: int = 0
+    digest: str = ""
 
 
 class Marks:
@@ -72,8 +79,10 @@ class Marks:
         self._before = b""
         self._commands: dict[float, Note] = {}
         self._written: dict[tuple[int, int | str], Note] = {}
-        self._others: dict[tuple[str, float], Note] = {}
-        self._spans: list[Span] | None = None
+        self._others: dict[str, Note] = {}
+        self._refused: dict[str, Note] = {}
+        self._silent: dict[str, Note] = {}
+        self._spans: tuple[list[Span], list[Span]] | None = None
         self._roots: list[str] | None = None
         self._lines = 0
         self._decoder = msgspec.json.Decoder(Note)
@@ -94,7 +103,8 @@ class Marks:
     def _write(self, log: Path, note: Note, oldest: float) -> None:
         with held(log) as file:
             add_line(file, msgspec.json.encode(note))
-            needed = len(self._commands) + len(self._written) + len(self._others)
+            kinds = self._commands, self._others, self._written, self._refused, self._silent
+            needed = sum(map(len, kinds))
             if self._behind or self._lines > _SLACK * max(needed, 100):
                 self._rewrite(log, oldest)
 
@@ -103,15 +113,20 @@ class Marks:
             self._load()
             return self._blind or bool(self._commands or self._written)
 
-    def covers(self, when: float, oldest: float) -> bool:
-        """Whether something was being brought at that time."""
+    def covers(self, when: float, oldest: float, *, late: bool = False) -> bool:
+        """Whether something was being brought at that time; with `late` however long it took."""
         with self._lock:
             self._load()
+            known = self._commands.values()
             if self._spans is None:
-                self._spans = _merged((one.start, one.end) for one in self._commands.values())
-            place = bisect_right(self._spans, (when, float("inf"))) - 1
-            end = self._spans[place][1] if place >= 0 else oldest
-            return self._blind or (when <= end and end > oldest)
+                usual = _merged((one.start, one.end) for one in known)
+                self._spans = usual, _merged((one.start, max(one.end, one.late)) for one in known)
+            spans = self._spans[late]
+            place = bisect_right(spans, (when, float("inf"))) - 1
+            end = spans[place][1] if place >= 0 else oldest
+            if self._blind or (when <= end and end > oldest):
+                return True
+            return late and any(one.pid and one.start <= when and _runs(one.pid) for one in known)
 
     def written(self, path: Path, stat: os.stat_result) -> bool:
         """Whether it is, unchanged since, what we wrote strangers' words into."""
@@ -121,13 +136,37 @@ class Marks:
             return not keys.isdisjoint(self._written)
 
     def by_others(self, path: Path, when: float) -> bool:
-        """Whether others had a say in the folder around it at that time."""
+        """Whether others had a say in the folder around it before that time, however long ago.
+
+        What they wrote may be put there by anything since: another name, mode or branch.
+        """
         with self._lock:
             self._load()
             return self._blind or any(
-                note.start <= when <= note.end and path.is_relative_to(unpacked(note.others))
+                note.start <= when and path.is_relative_to(unpacked(note.others))
                 for note in self._others.values()
             )
+
+    def knows(self, note: Note) -> bool:
+        """Whether it says nothing new of others in a folder, or of what was refused."""
+        with self._lock:
+            self._load()
+            if note.others:
+                known = self._others.get(note.others)
+                return known is not None and known.start <= note.start
+            return note.digest in self._refused and note.file in self._silent
+
+    def refused(self, path: Path, digest: str, when: float) -> bool:
+        """Whether that content, or what stood there, was not to be followed before that time."""
+        with self._lock:
+            self._load()
+            found = self._refused.get(digest), self._silent.get(packed(path))
+            return any(note is not None and note.start <= when for note in found)
+
+    def is_silent(self, path: Path) -> bool:
+        with self._lock:
+            self._load()
+            return packed(path) in self._silent
 
     def roots(self) -> list[str]:
         """Folders that were brought as a whole."""
@@ -139,14 +178,17 @@ class Marks:
             return self._roots
 
     def _take(self, note: Note) -> None:
-        if note.file:
+        if note.digest:
+            _keep_first(self._refused, note.digest, note)
+            _keep_first(self._silent, note.file, note)
+        elif note.file and not note.changed:
+            self._silent.pop(note.file, None)
+        elif note.file:
             self._written[note.changed, note.inode or note.file] = note
             while len(self._written) > MOST_WRITTEN:
                 del self._written[next(iter(self._written))]
         elif note.others:
-            self._others[note.others, note.start] = note
-            while len(self._others) > self._most:
-                del self._others[next(iter(self._others))]
+            _keep_first(self._others, note.others, note)
         else:
             self._commands[note.start] = note
             while len(self._commands) > self._most:
@@ -190,7 +232,17 @@ class Marks:
 
     def _forget(self, oldest: float) -> None:
         self._commands = {start: one for start, one in self._commands.items() if one.end > oldest}
-        self._others = {key: one for key, one in self._others.items() if one.end > oldest}
+
+    def _needed(self) -> list[Note]:
+        """What others had a say in, and what was refused, is for good."""
+        refused = [structs.replace(one, file="") for one in self._refused.values()]
+        return [
+            *self._commands.values(),
+            *self._others.values(),
+            *self._written.values(),
+            *refused,
+            *self._silent.values(),
+        ]
 
     def _rewrite(self, log: Path, oldest: float) -> None:
         """Only what was read is put in place of what is there."""
@@ -198,8 +250,7 @@ class Marks:
         if self._blind:
             return
         self._forget(oldest)
-        notes = [*self._commands.values(), *self._others.values(), *self._written.values()]
-        write_atomic(log, b"".join(msgspec.json.encode(one) + b"\n" for one in notes))
+        write_atomic(log, b"".join(msgspec.json.encode(one) + b"\n" for one in self._needed()))
         self._spans = self._roots = None
         self._behind = False
 
@@ -241,6 +292,24 @@ def _roots(note: Note) -> Iterable[str]:
                     changed = one.stat(follow_symlinks=False).st_ctime
                     if note.start <= changed <= note.end:
                         yield packed(Path(one.path))
+
+
+def _keep_first(notes: dict[str, Note], key: str, note: Note) -> None:
+    """The earliest of each; of too many those that were noted last."""
+    if key and (key not in notes or note.start < notes[key].start):
+        notes[key] = note
+    while len(notes) > MOST_WRITTEN:
+        del notes[next(iter(notes))]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _stamp(stat: os.stat_result) -> tuple[int, int, int]:

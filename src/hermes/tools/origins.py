@@ -3,16 +3,22 @@
 Files in the workspace are the daily work. Foreign are those that came in while a command could
 reach the network, those that our tools wrote with strangers' words in them, those in folders
 where things from outside are put, those of other users, and what lies outside of the workspace.
+
+What tells how things are done speaks only if nobody but the owner could have written it: what was
+silent once stays so, as content and in its place, until the owner vouches for what is there.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from hermes.kit.clock import Clock
 from hermes.kit.files import read_ordinary
 from hermes.schema.scope import Scope
+from hermes.tools.guidance import guides_around
 from hermes.tools.marks import (
     OLDEST,
     Folders,
@@ -26,7 +32,7 @@ from hermes.tools.marks import (
 from hermes.tools.recent import Recent
 from hermes.tools.touched import paths_of
 from hermes.tools.touched import real as _real
-from hermes.tools.trusted import GUIDES, LARGEST, Trusted, is_guide_below
+from hermes.tools.trusted import GUIDES, LARGEST, Trusted, digest_of, is_guide_below
 
 OUTSIDE_NAMES = frozenset({"downloads", "attachments", ".cache", "node_modules", "site-packages"})
 """Folders in a workspace that hold what others wrote, by their names in small letters."""
@@ -34,13 +40,16 @@ KNOWN = 8_192
 LONGEST = 600.0
 """Seconds of a command in which what changes counts as brought by it."""
 LONGEST_BEHIND = 3_600.0
-"""The same of one in the background: a server runs for days."""
+"""The same of one in the background: a server runs for days. For what tells how things are done
+it counts until its end, whenever that is."""
 COARSE = 0.02
 """Seconds by which the clock of a file system is behind."""
 A_MOMENT = 5.0
 """Seconds in which something was written, and moved away by somebody before it was noted."""
 MOST_WORDS = 10_000
 """Of a command; one with more of them may touch anything."""
+MOST_FOLDERS = 64
+"""In which it is looked for what a command may have brought that tells how things are done."""
 MOST_ENTRIES = 5_000
 """Entries of a folder that are looked at, when a command names the folder."""
 
@@ -75,14 +84,15 @@ class Origins:
     def fetching(
         self, folders: Sequence[Path], longest: float = LONGEST, began: float | None = None
     ) -> "Fetching":
-        """A command begins that may bring something, most likely into one of the folders."""
+        """A command begins that may bring something, most likely into one of the folders.
+
+        It is said when it is over.
+        """
         return Fetching(self, folders, longest, began)
 
-    def others_at_work(
-        self, folder: Path, longest: float = LONGEST, began: float | None = None
-    ) -> "OthersAtWork":
-        """A command begins there on which others than the owner have a say."""
-        return OthersAtWork(self, folder, longest, began)
+    def others_at_work(self, folder: Path, began: float | None = None) -> "OthersAtWork":
+        """Something begins there on which others than the owner have a say."""
+        return OthersAtWork(self, folder, self.now() if began is None else began)
 
     def begins(self, at: float | None) -> float:
         """When; no two that are at work at the same time have the same, for it is their name."""
@@ -95,24 +105,46 @@ class Origins:
     def ended(self, began: float) -> None:
         self._begun.discard(began)
 
-    def note_others(self, folder: str, began: float, longest: float, *, over: bool) -> None:
-        start, end = self._span(began, longest) if over else (began, began + longest)
-        self._note(Note(start - COARSE, end + COARSE, others=folder))
+    def note_others(self, folder: Path, began: float) -> None:
+        """What the owner has there until then stays the owner's, whatever becomes of it."""
+        self._note_new(Note(min(began, self.now()) - COARSE, others=packed(folder)))
+        for path, data in guides_around(folder, LARGEST):
+            if data.strip() and self.speaks(path, data, folder):
+                self.trusted.vouch(_real(path), data)
 
-    def note_begin(self, began: float, longest: float, folders: Sequence[str]) -> None:
+    def note_begin(
+        self, began: float, longest: float, folders: Sequence[Path], pid: int = 0
+    ) -> None:
         """Written down at once: whoever is killed from now on cannot do it any more."""
-        inside = tuple(packed(Path(one)) for one in folders)
-        self._note(Note(began - COARSE, began + longest, inside))
+        self._note(Note(began - COARSE, began + longest, tuple(map(packed, folders)), pid=pid))
 
     def note_end(self, began: float, longest: float, roots: tuple[str, ...]) -> None:
         """In place of what was written when it began; `roots` are folders that it made."""
         start, end = self._span(began, longest)
-        self._note(Note(start - COARSE, end + COARSE, roots=roots))
+        if start < began:
+            self.note_begin(began, longest, ())
+        late = max(self.now() + COARSE, end)
+        self._note(Note(start - COARSE, end + COARSE, roots=roots, late=late))
 
     def _span(self, began: float, longest: float) -> tuple[float, float]:
         """From when to when something was at work that ends now, also if the clock was set back."""
         now = self.now()
         return min(began, now), max(began, min(now, began + longest))
+
+    def look_around(self, folders: Iterable[Path]) -> None:
+        """Whatever is silent there now is known by its content from now on."""
+        for folder in islice(dict.fromkeys(folders), MOST_FOLDERS):
+            for path, data in guides_around(folder, LARGEST):
+                self.speaks(path, data, folder)
+
+    def refuse(self, real: Path, data: bytes) -> None:
+        """It is not to be followed: neither there nor, with that content, anywhere else."""
+        when = _changed(real, unknown=self.now())
+        self._note_new(Note(when, file=packed(real), digest=digest_of(data)))
+
+    def _note_new(self, note: Note) -> None:
+        if not self._marks.knows(note):
+            self._note(note)
 
     def _note(self, note: Note) -> None:
         self._marks.add(note, self._oldest)
@@ -145,19 +177,31 @@ class Origins:
     def speaks(self, path: Path, data: bytes, workspace: Path) -> bool:
         """Whether a file of the project, found at that path, may tell how things are done.
 
-        It may unless it came in, or was changed while others than the owner had a say, or a link
-        that leads there did and was; and always as the owner once vouched for it.
+        It may unless it came in, or was changed after others than the owner had a say there, or a
+        link that leads there did and was, or it was silent before; and always as the owner once
+        vouched for it.
         """
         real, around = _real(path), _real(workspace)
         if self.trusted.knows(real, data):
+            if self._marks.is_silent(real):
+                self._note(Note(file=packed(real)))
             return True
+        if self._is_put_there(real, around, digest_of(data)):
+            self.refuse(real, data)
+            return False
+        return not any(self._may_be_theirs(one, around) for one in _links(path, workspace))
+
+    def _is_put_there(self, real: Path, around: Path, digest: str) -> bool:
         shared = os.path.commonpath((real, around))
         if _is_put_aside(real.relative_to(shared).parts[:-1]):
-            return False
-        return not any(
-            self.came_in(one) or _is_of_others(one, around) or self._changed_by_others(one)
-            for one in (real, *_links(path, workspace))
-        )
+            return True
+        if self._marks.refused(real, digest, _changed(real, unknown=float("inf"))):
+            return True
+        return self._may_be_theirs(real, around)
+
+    def _may_be_theirs(self, path: Path, around: Path) -> bool:
+        came_in = self.came_in(path, late=True)
+        return came_in or _is_of_others(path, around) or self._changed_by_others(path)
 
     def may_speak(self, path: Path) -> bool:
         """As `speaks`, of a file as it is now, wherever it lies."""
@@ -196,8 +240,11 @@ class Origins:
             return True
         return self.came_in(real) or _is_of_others(real, workspace)
 
-    def came_in(self, real: Path) -> bool:
-        """Whether it was brought from outside, wherever it lies; what is not there was not."""
+    def came_in(self, real: Path, *, late: bool = False) -> bool:
+        """Whether it was brought from outside, wherever it lies; what is not there was not.
+
+        With `late` also by a command that has been at work for longer than most are.
+        """
         try:
             stat = real.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -209,7 +256,7 @@ class Origins:
             return known[1]
         if self._marks.written(real, stat):
             return True
-        return self._marks.covers(stat.st_ctime, self._oldest)
+        return self._marks.covers(stat.st_ctime, self._oldest, late=late)
 
     def names_foreign(self, words: Sequence[str], folder: Path, *more: Path) -> bool:
         """Whether a command touches what came in, as one does that unpacks, copies or shows it.
@@ -258,28 +305,26 @@ class Fetching:
         self._longest = longest
         self._began = origins.begins(began)
         self._before: Folders = folders_in(dict.fromkeys(folders))
-        origins.note_begin(self._began, longest, list(self._before))
+        origins.note_begin(self._began, longest, [*map(Path, self._before)], os.getpid())
 
     def over(self) -> None:
         """It has ended: from now on nothing more counts as brought by it."""
         roots = made_since(self._before)
         self._origins.note_end(self._began, self._longest, roots)
         self._origins.ended(self._began)
+        self._origins.look_around([*map(Path, self._before), *map(unpacked, roots)])
 
 
 class OthersAtWork:
-    """A command on which others have a say; noted when it begins, and again when it ends."""
+    """On which others have a say; noted when it begins, for what it does lasts.
 
-    def __init__(self, origins: Origins, folder: Path, longest: float, began: float | None) -> None:
-        self._origins = origins
-        self._folder = packed(_real(folder))
-        self._began = origins.begins(began)
-        self._longest = longest
-        origins.note_others(self._folder, self._began, longest, over=False)
+    At its end what it left is looked at, and the clock may have been set back.
+    """
 
-    def over(self) -> None:
-        self._origins.note_others(self._folder, self._began, self._longest, over=True)
-        self._origins.ended(self._began)
+    def __init__(self, origins: Origins, folder: Path, began: float) -> None:
+        self._folder = _real(folder)
+        self.over = partial(origins.note_others, self._folder, began)
+        self.over()
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -306,6 +351,13 @@ def _is_of_others(real: Path, workspace: Path) -> bool:
         return real.lstat().st_uid not in {os.geteuid(), 0, workspace.lstat().st_uid}
     except OSError:
         return True
+
+
+def _changed(path: Path, *, unknown: float) -> float:
+    try:
+        return path.lstat().st_ctime
+    except OSError:
+        return unknown
 
 
 def _links(path: Path, workspace: Path) -> Iterator[Path]:

@@ -92,4 +92,8 @@ def is_guide_below(real: Path, workspace: Path) -> bool:
 
 def _vouched(real: Path, data: bytes) -> _Vouched:
     name = str(real).encode("utf-8", "surrogateescape").decode("latin-1")
-    return _Vouched(name, hashlib.sha256(data).hexdigest())
+    return _Vouched(name, digest_of(data))
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

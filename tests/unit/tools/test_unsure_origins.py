@@ -77,10 +77,10 @@ def test_what_is_put_aside_beside_the_workspace_does_not_speak(workspace: Path) 
     inner = workspace / "src"
     inner.mkdir()
     (inner / "AGENTS.md").symlink_to(package)
-    (workspace / "HERMES.md").write_bytes(RULE)
+    (workspace / "HERMES.md").write_bytes(b"Mine.")
     origins = Origins(SystemClock())
     assert not origins.speaks(inner / "AGENTS.md", RULE, inner)
-    assert origins.speaks(workspace / "HERMES.md", RULE, inner)
+    assert origins.speaks(workspace / "HERMES.md", b"Mine.", inner)
 
 
 def test_a_guide_that_is_not_followed_is_foreign_when_it_is_read(guide: Path, scope: Scope) -> None:
@@ -112,29 +112,20 @@ def test_what_was_moved_away_before_it_was_noted_is_foreign(workspace: Path, sco
     assert origins.is_foreign(scope, workspace / "b.md")
 
 
-@pytest.mark.parametrize("others", [False, True])
-async def test_one_of_two_that_began_at_once_does_not_end_the_other(
-    tmp_path: Path, *, others: bool
-) -> None:
+async def test_one_of_two_that_began_at_once_does_not_end_the_other(tmp_path: Path) -> None:
     """A runtime tells of both with the same time."""
     clock, log = FakeClock(), tmp_path / "fetched"
     origins = Origins(clock, log)
     began = origins.now()
-
-    def begin(number: int) -> object:
-        if others:
-            return origins.others_at_work(tmp_path, LONGEST, began)
-        return origins.fetching([tmp_path], LONGEST, began)
-
-    first, second = begin(1), begin(2)
+    first, second = (origins.fetching([tmp_path], LONGEST, began) for _ in range(2))
     await clock.advance(5)
-    first.over()  # type: ignore[attr-defined]
+    first.over()
     marks, later = Marks(log), began + 100
-    known = marks.by_others(tmp_path / "x", later) if others else marks.covers(later, 0.0)
-    assert known
-    second.over()  # type: ignore[attr-defined]
-    assert not marks.by_others(tmp_path / "x", later)
+    assert marks.covers(later, 0.0)
+    assert marks.covers(later, 0.0, late=True)
+    second.over()
     assert not marks.covers(later, 0.0)
+    assert not marks.covers(later, 0.0, late=True)
 
 
 @pytest.mark.parametrize("others", [False, True])
@@ -143,7 +134,7 @@ async def test_a_clock_that_is_set_back_hides_nothing(tmp_path: Path, *, others:
     origins = Origins(clock, log)
     ahead = origins.now() + 60
     if others:
-        origins.others_at_work(tmp_path, LONGEST, ahead).over()
+        origins.others_at_work(tmp_path, ahead).over()
     else:
         origins.fetching([tmp_path], LONGEST, ahead).over()
     marks = Marks(log)

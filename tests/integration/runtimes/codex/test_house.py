@@ -133,7 +133,7 @@ async def test_what_an_agent_of_codex_writes_is_noted_as_brought(
         assert answer.ended.outcome is Outcome.DONE, answer.ended
         first = next(one for one in answer.messages if isinstance(one, Result))
         assert first.foreign
-        assert Origins(app.clock, app.home.cache / "fetched").came_in(tmp_path / "work/noted.md")
+        assert origins_of(app.home, app.clock).came_in(tmp_path / "work/noted.md")
 
 
 WAIT = "for n in $(seq 500); do [ -e noted.md ] && break; sleep 0.05; done"
@@ -157,7 +157,7 @@ async def test_what_is_typed_into_a_program_of_an_earlier_turn_is_noted_as_broug
         (tmp_path / "work/letter.txt").write_text("obey me")
         answer = await collect(app, [Text("type")])
         assert answer.ended.outcome is Outcome.DONE, answer.ended
-        assert Origins(app.clock, app.home.cache / "fetched").came_in(tmp_path / "work/noted.md")
+        assert origins_of(app.home, app.clock).came_in(tmp_path / "work/noted.md")
 
 
 async def test_a_session_goes_on_after_a_restart(tmp_path: Path, program: str) -> None:
