@@ -20,7 +20,7 @@ from hermes.schema.sessions import Stored
 from hermes.tui.companion import Before
 from hermes.tui.stand import app_of
 from hermes.tui.widgets.cards import Thinking, ToolCard
-from hermes.tui.widgets.transcript import PAST, Transcript
+from hermes.tui.widgets.transcript import PAST, TURN, Transcript
 from hermes.tui.widgets.words import Answer, Note, Said
 
 _SHOWN = 200
@@ -50,6 +50,7 @@ class _Memory:
         self.things: list[Widget] = []
         self._cut = before.cut
         self._questions = before.asked
+        self._run = ""
         self._answers: list[tuple[Answer, str]] = []
         self._cards: dict[str, tuple[ToolCard, datetime | None]] = {}
         self._ends: list[tuple[ToolCard, Result, float]] = []
@@ -58,7 +59,7 @@ class _Memory:
         message = row.message
         match message:
             case User():
-                self._asked(message)
+                self._asked(message, row.run)
             case Assistant():
                 self._answered(message, row.at)
             case Result():
@@ -74,12 +75,19 @@ class _Memory:
         for card, _ in self._cards.values():
             card.give_up()
 
-    def _asked(self, message: User) -> None:
+    def _asked(self, message: User, run: str) -> None:
         words = _words(message)
         if message.trust is Trust.DATA:
-            self.things.append(Note(f"● {headline(words, _SHOWN)}"))
+            thing = Note(f"● {headline(words, _SHOWN)}")
         elif message.trust is not Trust.HOUSE and words:
-            self.things.append(Said(words))
+            thing = Said(words)
+        else:
+            return
+        # All that was said to one turn is taken back with it.
+        if run != self._run:
+            thing.add_class(TURN)
+        self._run = run
+        self.things.append(thing)
 
     def _answered(self, message: Assistant, at: datetime) -> None:
         thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))

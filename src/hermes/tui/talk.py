@@ -18,7 +18,7 @@ from hermes.tui.companion import (
     Words,
 )
 from hermes.tui.errands import Errands
-from hermes.tui.meanwhile import Manner, manner_of, meant
+from hermes.tui.meanwhile import Manner, manner_of, meant, turns_undone
 
 
 class Stage(Protocol):
@@ -26,12 +26,18 @@ class Stage(Protocol):
 
     async def show_said(self, text: str) -> None: ...
 
-    async def show_note(self, text: str, kind: str) -> None: ...
+    async def show_note(self, text: str, kind: str, typed: str = "") -> None:
+        """`typed` is the command that it replies to."""
+        ...
 
-    async def show_reply(self, reply: Shown) -> None: ...
+    async def show_reply(self, reply: Shown, typed: str) -> None: ...
 
-    async def show_back(self, told: str) -> None:
+    async def show_back(self, told: str, typed: str) -> None:
         """The talk goes on in another session, which has a past."""
+        ...
+
+    def take_back(self, turns: int) -> None:
+        """The last turns of this session count no more."""
         ...
 
     async def run_turn(self, parts: Parts) -> None:
@@ -188,16 +194,16 @@ class Talk:
         try:
             await self._obey(line)
         except HermesError as error:
-            await self._tell(error)
+            await self._tell(error, line if _is_command(line) else "")
 
-    async def _tell(self, error: HermesError) -> None:
+    async def _tell(self, error: HermesError, typed: str = "") -> None:
         if error.code == GONE:
             self._stage.leave(error)
         elif error.code == CANCELLED:
             await self._stage.show_note("Interrupted.", "warning")
         else:
             hint = f"\n{error.hint}" if error.hint else ""
-            await self._stage.show_note(f"{error}{hint}", "error")
+            await self._stage.show_note(f"{error}{hint}", "error", typed)
 
     async def _obey(self, line: str) -> None:
         # Only what begins with a slash can be a command; whether it is one, others know.
@@ -209,15 +215,17 @@ class Talk:
             case Words():
                 await self._say((Text(line),), line)
             case Shown():
-                await self._stage.show_reply(done)
+                self._stage.take_back(turns_undone(line))
+                await self._stage.show_reply(done, line)
             case Back(told=told):
-                await self._stage.show_back(told)
+                await self._stage.show_back(told, line)
             case Speak(parts=parts, told=told):
-                if told:
-                    await self._stage.show_note(told, "reply")
+                self._stage.take_back(turns_undone(line))
                 shown = " ".join(part.text for part in parts if isinstance(part, Text))
                 # The whole text of a skill is not what somebody typed.
                 typed = not shown or (told and "\n" in shown)
+                if told or not typed:
+                    await self._stage.show_note(told, "reply", "" if typed else line)
                 await self._say(parts, line if typed else shown)
             case Bye():
                 self._stage.leave(None)

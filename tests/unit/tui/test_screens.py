@@ -61,8 +61,10 @@ async def test_the_greeting(tmp_path: Path) -> None:
  hermes · openai/gpt-5-mini · /srv/garden
  /old is gone; the session goes on in /srv/garden.
  warning: The setting 'x' is unknown.
+
  No model can be reached.
  Run: hermes model
+
 ────────────────────────────────────────────────────────────────────────────────
  Ask anything. / for commands, @ for files
  gpt-5-mini · bubblewrap · F1 help
@@ -271,7 +273,7 @@ async def test_a_question_for_leave(tmp_path: Path) -> None:
     companion.turns = [[leave_asked(), companion.until_decided]]
     async with drawn(companion, tmp_path) as screen:
         await screen.says("build")
-        await screen.shows("Allow once")
+        await screen.shows("has the keyboard")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -286,7 +288,7 @@ async def test_a_question_for_leave(tmp_path: Path) -> None:
 ▌  d  Deny
 
 ────────────────────────────────────────────────────────────────────────────────
- Enter interrupts and says this; Ctrl+G steers, Ctrl+N queues
+ The question above has the keyboard; Esc or Tab to type here
  waiting for you 0 s · gpt-5-mini · bubblewrap · F1 help
 """)
         companion.interrupt()

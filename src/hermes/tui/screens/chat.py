@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Tooltip
 
 from hermes.schema.errors import HermesError
+from hermes.schema.questions import Choice
 from hermes.tui.companion import Parts, Shown
 from hermes.tui.meanwhile import INVITES, Manner
 from hermes.tui.screens.ending import Ending
@@ -25,7 +26,7 @@ from hermes.tui.widgets.prompt import ASK, SENDING, Prompt
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.status import Facts, Status
 from hermes.tui.widgets.suggest import Suggestions
-from hermes.tui.widgets.transcript import Transcript
+from hermes.tui.widgets.transcript import TURN, Transcript
 from hermes.tui.widgets.waiting import Waiting
 from hermes.tui.widgets.words import Note, Said
 
@@ -102,25 +103,35 @@ class Chat(Reading):
     # What the conversation is shown on.
 
     async def show_said(self, text: str) -> None:
-        await self.transcript.add(Said(text))
+        said = Said(text)
+        said.add_class(TURN)
+        await self.transcript.add(said)
         self.transcript.go_to_end()
 
-    async def show_note(self, text: str, kind: str) -> None:
-        await self.transcript.add(Note(text, kind))
+    async def show_note(self, text: str, kind: str, typed: str = "") -> None:
+        await self.transcript.add(Note(text, kind, typed))
 
-    async def show_reply(self, reply: Shown) -> None:
+    def take_back(self, turns: int) -> None:
+        self.transcript.take_back(turns)
+
+    async def show_reply(self, reply: Shown, typed: str) -> None:
         if reply.clear:
             await self.transcript.empty()
         if reply.clip:
             app_of(self).copy_to_clipboard(reply.clip)
-        await self.show_note(reply.text, "reply")
-        if self._house.companion.now.session != self._now.session:
+        await self.show_note(reply.text, "reply", typed)
+        now = self._house.companion.now
+        if now.session != self._now.session:
             # How full another session is shows with its next answer.
             self._scribe.used = 0
+            # One that has begun already is a copy of this one.
+            if not now.started:
+                self.transcript.begin_session()
         self._look_again()
 
-    async def show_back(self, told: str) -> None:
-        await self.show_note(told, "reply")
+    async def show_back(self, told: str, typed: str) -> None:
+        self.transcript.begin_session()
+        await self.show_note(told, "reply", typed)
         self._scribe.used = await recall(self.transcript, self._house)
         self._look_again()
 
@@ -129,12 +140,16 @@ class Chat(Reading):
         self.changed()
 
     async def run_turn(self, parts: Parts) -> None:
+        before = len(self.transcript.children)
         try:
             await self._turning.run(parts, self.changed)
         finally:
             self._ending.stopped()
             if not self._turning.over:
                 self._now = self._house.companion.now
+                # What came in by itself is a turn as well, though nobody said anything.
+                for first in self.transcript.children[before : before + (not parts)]:
+                    first.add_class(TURN)
                 await self.transcript.tidy()
                 self.changed()
         await self._turning.count()
@@ -188,15 +203,14 @@ class Chat(Reading):
         if not self.talk.busy:
             return ASK
         card = self._scribe.question
-        if card is not None and card.takes_words:
-            return "Enter answers the question above"
-        return INVITES[self.talk.usual]
+        return INVITES[self.talk.usual] if card is None else card.invitation
 
     # What came in.
 
     def asked(self, card: QuestionCard) -> None:
         self.transcript.go_to_end()
         # Keys that are meant for the prompt must not decide anything.
+        self.prompt.asked()
         if not self.prompt.text:
             self.call_after_refresh(card.take_focus)
 
@@ -215,6 +229,9 @@ class Chat(Reading):
             self.run_worker(self.talk.attend(), group="talk")
 
     # What people do.
+
+    def on_descendant_focus(self) -> None:
+        self.changed()
 
     def on_key(self, event: events.Key) -> None:
         """Whoever types wants to say something, wherever the focus was left."""
@@ -242,8 +259,9 @@ class Chat(Reading):
             self.action_sessions()
         elif text == "/model" and not self.talk.busy:
             self.action_models()
-        elif card is not None and card.takes_words and event.manner is None:
-            card.decide(text)
+        elif card is not None and _answers(card, event):
+            if not card.hear(text):
+                self.give_back(event.text)
         else:
             self.talk.add(event.text, event.manner)
             self.run_worker(self.talk.go_on(), group="talk")
@@ -254,12 +272,28 @@ class Chat(Reading):
 
     @on(QuestionCard.Decided)
     async def _decided(self, event: QuestionCard.Decided) -> None:
+        if event.words in set(Choice):
+            self._ignore_rest(event.words)
         self.prompt.focus()
         companion = self._house.companion
         try:
             await self._house.aside.do(lambda: companion.answer(event.question, event.words))
         except HermesError as error:
             await self.show_note(error.sentence, "error")
+
+    def _ignore_rest(self, word: str) -> None:
+        """Its first letter decided: whoever types all of it says no more than that."""
+        clock = self._house.clock
+        until = clock.monotonic() + HUSH
+        rest = list(word[1:])
+
+        def ignores(key: str) -> bool:
+            if key not in rest or clock.monotonic() >= until:
+                return False
+            del rest[: rest.index(key) + 1]
+            return True
+
+        self.prompt.ignore(ignores)
 
     @on(QuestionCard.Left)
     def _question_left(self) -> None:
@@ -321,3 +355,9 @@ class Chat(Reading):
     async def _command(self, line: str) -> None:
         self.talk.add(line)
         await self.talk.go_on()
+
+
+def _answers(card: QuestionCard, sent: Prompt.Sent) -> bool:
+    """Commands, and what somebody began to type before they were asked, decide nothing."""
+    aside = sent.unasked or sent.text.lstrip().startswith("/")
+    return sent.manner is None and (card.takes_words or not aside)

@@ -36,5 +36,5 @@ def _notes(hello: Hello) -> list[Note]:
     notes = [Note(note) for note in hello.notes]
     notes += [Note(f"warning: {flat(warning)}", "warning") for warning in hello.warnings]
     if hello.trouble:
-        notes.append(Note(f"{hello.trouble}\n{hello.hint}".rstrip(), "warning"))
+        notes.append(Note(f"{hello.trouble}\n{hello.hint}".rstrip(), "warning alone"))
     return notes

@@ -1,5 +1,6 @@
 """Markdown of the agent, with code that can be copied by a key or a click."""
 
+from functools import cached_property
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
@@ -7,16 +8,83 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.css.styles import RulesMap
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import RenderOptions, Visual, VisualType
 from textual.widget import Widget
-from textual.widgets import Markdown
+from textual.widgets import Label, Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
 from hermes.kit.plain import fit, flat, width_of
 from hermes.tui.widgets.copied import Copied
 
 COPY = "[copy]"
+GOES_ON = "↳ "
 PLAIN = 8_000
 """Characters from which on code has no colours."""
+
+
+class Wrapped(Visual):
+    """Code whose long lines go on below, behind a mark that is no part of them."""
+
+    def __init__(self, code: Content) -> None:
+        self.code = code
+
+    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
+        return self.code.get_optimal_width(rules, container_width)
+
+    def get_height(self, rules: RulesMap, width: int) -> int:
+        return self.code.get_height(rules, self._room(width))
+
+    def render_strips(
+        self, width: int, height: int | None, style: Style, options: RenderOptions
+    ) -> list[Strip]:
+        room = self._room(width)
+        lines = self.code.render_strips(room, height, style, options)
+        if room == width:
+            return lines
+        (mark, *_) = Content.styled(GOES_ON, "dim").render_strips(width - room, 1, style, options)
+        heights = [
+            1 if _width(line) <= room else Content(line).get_height(options.rules, room)
+            for line in self.code.plain.split("\n")
+        ]
+        marks = [place > 0 for many in heights for place in range(many)]
+        blank = Strip.blank(width - room, style.rich_style)
+        return [
+            Strip.join([mark, line] if marked else [line, blank])
+            for line, marked in zip(lines, marks, strict=False)
+        ]
+
+    def _room(self, width: int) -> int:
+        """All of it, unless something needs the mark."""
+        return width if self._widest <= width else max(width - width_of(GOES_ON), 1)
+
+    @cached_property
+    def _widest(self) -> int:
+        return max(map(_width, self.code.plain.split("\n")))
+
+
+def _width(line: str) -> int:
+    return width_of(line.expandtabs())
+
+
+class CodeText(Label):
+    DEFAULT_CSS = "CodeText { width: 1fr; height: auto; padding: 0 1; }"
+
+    def __init__(self, code: Content) -> None:
+        super().__init__(Wrapped(code), id="code-content", expand=True)
+        self._code = code
+
+    def update(self, content: VisualType = "", *, layout: bool = True) -> None:
+        if isinstance(content, Content):
+            self._code = content
+            content = Wrapped(content)
+        super().update(content, layout=layout)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        return selection.extract(self._code.plain), "\n"
 
 
 class CodeHead(Widget):
@@ -45,9 +113,9 @@ class Code(MarkdownFence, can_focus=True):
     FOCUS_ON_CLICK = False
     """A letter that is typed after a click is no wish to copy."""
     DEFAULT_CSS = """
-    Code { margin: 0 0 1 0; background: $surface; border-left: blank; }
+    Code { margin: 0 0 1 0; background: $surface; border-left: blank; overflow: hidden hidden; }
     Code:focus { border-left: outer $primary; }
-    Code > Label { padding: 0 1; }
+    Code > CodeText { padding: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,c,y", "copy", "copy", show=False)]
 
@@ -58,7 +126,7 @@ class Code(MarkdownFence, can_focus=True):
 
     def compose(self) -> ComposeResult:
         yield CodeHead(self)
-        yield from super().compose()
+        yield CodeText(self._highlighted_code)
 
     def action_copy(self) -> None:
         self.post_message(Copied(self.code.rstrip("\n")))

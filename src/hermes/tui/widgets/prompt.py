@@ -42,12 +42,16 @@ class Prompt(TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+underscore", "undo", show=False)]
 
     class Sent(Message):
-        """`manner` is what it does to a turn that is going on, where somebody chose."""
+        """`manner` is what it does to a turn that is going on, where somebody chose.
 
-        def __init__(self, text: str, manner: Manner | None) -> None:
+        What is `unasked` was begun before the question that waits.
+        """
+
+        def __init__(self, text: str, manner: Manner | None, *, unasked: bool) -> None:
             super().__init__()
             self.text = text
             self.manner = manner
+            self.unasked = unasked
 
     class Left(Message):
         """Ctrl+D, and nothing is typed."""
@@ -74,6 +78,7 @@ class Prompt(TextArea):
         self._recall = recall
         self._pastes = Pastes()
         self._ignores: Callable[[str], bool] = _nothing
+        self._unasked = False
         self._settled = ""
         """The text for which nothing is suggested, because that was declined."""
 
@@ -103,6 +108,10 @@ class Prompt(TextArea):
         self._ignores = _nothing
         return False
 
+    def asked(self) -> None:
+        """A question came up: what stands here is no answer to it."""
+        self._unasked = bool(self.text)
+
     def fill(self, text: str) -> None:
         """Put something there to be edited, the cursor behind it."""
         self.load_text(text)
@@ -118,8 +127,9 @@ class Prompt(TextArea):
         if not text.strip():
             return
         self._history.keep(text)
+        sent = self.Sent(text, manner, unasked=self._unasked)
         self.empty()
-        self.post_message(self.Sent(text, manner))
+        self.post_message(sent)
 
     def take(self, suggestion: Suggestion) -> None:
         row, column = self.cursor_location
@@ -128,6 +138,7 @@ class Prompt(TextArea):
         self.focus()
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        self._unasked = self._unasked and bool(self.text)
         self._complete()
 
     def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:

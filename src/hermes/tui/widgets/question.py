@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -23,6 +23,7 @@ from hermes.tui.widgets.status import duration
 CALM = 0.4
 """Seconds after which a key is meant for the question, and not for what was typed before."""
 _LINE = 300
+_ECHO = 40
 _MINUTES = 120
 _LONG = 24 * 3600
 """Seconds from which on nobody waits for the end of a question."""
@@ -84,12 +85,29 @@ class Choices(OptionList):
         self._clock = clock
         self._since = clock.monotonic()
         # Enter in a hurry must not allow anything.
-        wary = question.kind is Asking.APPROVAL and Choice.DENY in question.choices
+        self._strict = question.kind is Asking.APPROVAL
+        wary = self._strict and Choice.DENY in question.choices
         self.highlighted = question.choices.index(Choice.DENY) if wary else 0
+
+    class Missed(Message):
+        """A key that chooses nothing, where words would be no answer either."""
+
+    def action_cursor_down(self) -> None:
+        """No way from the last one to the first: one key too many must not allow anything."""
+        if self.highlighted != self.option_count - 1:
+            super().action_cursor_down()
+
+    def action_cursor_up(self) -> None:
+        if self.highlighted != 0:
+            super().action_cursor_up()
 
     def on_key(self, event: events.Key) -> None:
         known = event.character or ""
         if known not in self._keys and event.key != "enter":
+            if self._strict and event.is_printable:
+                event.stop()
+                event.prevent_default()
+                self.post_message(self.Missed())
             return
         if self._clock.monotonic() - self._since < CALM:
             event.stop()
@@ -131,6 +149,7 @@ class QuestionCard(Vertical):
         self._clock = clock
         self._span = round((question.until - clock.now()).total_seconds())
         self._left = Static(markup=False, classes="left")
+        self._hint = Static(markup=False, classes="hint")
         self._answer = ""
         self.open = True
 
@@ -144,13 +163,39 @@ class QuestionCard(Vertical):
     @property
     def keys(self) -> frozenset[str]:
         """The letters that decide, while it has the keyboard."""
-        focused = self._choices is not None and self._choices.has_focus
-        return frozenset(_keys(self.question)) if focused else frozenset()
+        return frozenset(_keys(self.question)) if self.has_keyboard else frozenset()
+
+    @property
+    def has_keyboard(self) -> bool:
+        return self._choices is not None and self._choices.has_focus
 
     @property
     def takes_words(self) -> bool:
-        """Whether what is typed below answers it."""
+        """Whether what is typed below answers it, whatever it is."""
         return self.open and self.question.kind is Asking.CLARIFY
+
+    @property
+    def invitation(self) -> str:
+        """What is told where one types, while it waits."""
+        if self.takes_words:
+            return "Enter answers the question above"
+        if self.has_keyboard:
+            return "The question above has the keyboard; Esc or Tab to type here"
+        return "yes or no, then Enter; Shift+Tab goes to the question, Esc stops"
+
+    def hear(self, words: str) -> bool:
+        """Whether it is decided by words that somebody typed; if not, it is asked again."""
+        chosen = words if self.takes_words else _meant(words, self.question.choices)
+        if chosen:
+            self.decide(chosen)
+        else:
+            self._remind(f"{visible_line(words, _ECHO)!r} decides nothing: ", "")
+        return bool(chosen)
+
+    def _remind(self, before: str, after: str) -> None:
+        keys = ", ".join(f"{key} {word}" for key, word in _keys(self.question).items())
+        self._hint.update(Content(before + keys + after))
+        self._hint.display = True
 
     def compose(self) -> ComposeResult:
         question = self.question
@@ -169,7 +214,9 @@ class QuestionCard(Vertical):
             yield self._choices
         if self.takes_words:
             hint = "or type an answer below" if question.choices else "type your answer below"
-            yield Static(Content.styled(hint, "dim"), markup=False, classes="hint")
+            self._hint.update(Content.styled(hint, "dim"))
+        self._hint.display = self.takes_words
+        yield self._hint
         yield self._left
         self.tick()
 
@@ -192,6 +239,11 @@ class QuestionCard(Vertical):
         if self.open:
             self.decide(self.question.choices[event.option_index])
 
+    @on(Choices.Missed)
+    def _missed(self, event: Choices.Missed) -> None:
+        event.stop()
+        self._remind("", "; Tab to type")
+
     def decide(self, words: str) -> None:
         self.open = False
         self.post_message(self.Decided(self.question.id, words))
@@ -200,7 +252,7 @@ class QuestionCard(Vertical):
         """It was answered, here or elsewhere, or its time, or the turn, is over."""
         self.open = False
         self._answer = answer
-        if self._choices is not None and self._choices.has_focus:
+        if self.has_keyboard:
             self.post_message(self.Left())
         self.add_class("settled")
         with app_of(self).batch_update():
@@ -218,6 +270,17 @@ class QuestionCard(Vertical):
             return "→ not answered"
         told = f"Nobody answered within {_seconds(self._span)}"
         return f"{told}: not done" if self.question.kind is Asking.APPROVAL else told
+
+
+def _meant(words: str, choices: tuple[str, ...]) -> str:
+    """Nothing when it is not clearly one of the choices: a word, or the letter of one."""
+    # Most questions are answered by a key.
+    from hermes.approvals.wording import choice_in  # noqa: PLC0415
+
+    word = words.strip().strip(".!").lower()
+    letters = {choice[0]: choice for choice in choices}
+    chosen = letters.get(word) or choice_in(word)
+    return chosen if chosen in choices else ""
 
 
 def _keys(question: Question) -> dict[str, str]:

@@ -15,6 +15,10 @@ MOST = 240
 
 PAST = "past"
 """The class of what was said in an earlier sitting."""
+TURN = "turn"
+"""The class of what a turn of this session begins with."""
+UNDONE = "undone"
+"""The class of what was taken back."""
 
 
 @runtime_checkable
@@ -28,6 +32,7 @@ class Told(Protocol):
 class Transcript(VerticalScroll, can_focus=False):
     DEFAULT_CSS = """
     Transcript { height: 1fr; scrollbar-size-vertical: 1; background: $background; }
+    Transcript .undone, Transcript .undone * { text-style: strike; text-opacity: 50%; }
     """
 
     class Moved(Message):
@@ -44,13 +49,29 @@ class Transcript(VerticalScroll, can_focus=False):
     async def add(self, *things: Widget) -> None:
         await self.mount_all(things)
 
+    def begin_session(self) -> None:
+        """What stands there belongs to another one, and cannot be taken back here."""
+        for one in self.children:
+            one.remove_class(TURN)
+
+    def take_back(self, turns: int) -> None:
+        """The last turns count no more; what the program said meanwhile does."""
+        begins = [place for place, one in enumerate(self.children) if one.has_class(TURN)]
+        if turns < 1 or not begins:
+            return
+        for one in self.children[begins[-turns:][0] :]:
+            one.remove_class(TURN)
+            if not one.has_class("command"):
+                one.add_class(UNDONE)
+
     async def tidy(self) -> None:
         """Make old things light. What is looked at just now stays as it is."""
         things = [one for one in self.children if not isinstance(one, Earlier)]
         if len(things) <= MOST or not self.is_at_end:
             return
         old = things[: MOST // 2]
-        text = "\n".join(one.plain for one in old if isinstance(one, Told) and one.plain)
+        left = [one for one in old if not one.has_class(UNDONE)]
+        text = "\n".join(one.plain for one in left if isinstance(one, Told) and one.plain)
         with app_of(self).batch_update():
             await self.mount(Earlier(text), before=old[0])
             for one in old:
@@ -62,8 +83,9 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def plain(self) -> str:
         """All that was said in this sitting, without a screen."""
-        said = [one for one in self.children if isinstance(one, Told) and not one.has_class(PAST)]
-        return "\n".join(one.plain for one in said if one.plain)
+        said = [one for one in self.children if isinstance(one, Told)]
+        kept = [one for one in said if not one.has_class(PAST) and not one.has_class(UNDONE)]
+        return "\n".join(one.plain for one in kept if one.plain)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)

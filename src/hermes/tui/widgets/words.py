@@ -6,7 +6,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from hermes.kit.plain import harmless
+from hermes.kit.plain import fit, flat, harmless
 from hermes.kit.text import head_and_tail
 from hermes.tui.pieces import Pieces
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _MOST = 4_000
 _HEAD, _TAIL = 9, 3
 """Characters and lines of a question that are shown; it is sent whole."""
+_COMMAND = 200
 
 
 class Said(Static):
@@ -37,12 +38,18 @@ class Note(Static):
     Note { margin: 0 1; color: $foreground 70%; }
     Note.warning { color: $warning; }
     Note.error { color: $error; }
-    Note.reply { margin: 0 1 1 1; color: $foreground; }
+    Note.reply { color: $foreground; }
+    Note.error, Note.reply, Note.alone { margin: 1 1; }
     """
 
-    def __init__(self, text: str, kind: str = "") -> None:
-        self.plain = harmless(text)
-        super().__init__(Content(self.plain), markup=False, classes=kind)
+    def __init__(self, text: str, kind: str = "", typed: str = "") -> None:
+        """`typed` is the command that it replies to, and of which it has its class."""
+        told = harmless(text)
+        command = fit(flat(typed), _COMMAND)
+        self.plain = "\n".join(filter(None, (typed and f"> {command}", told)))
+        lines = [Content.styled(command, "$foreground 50%"), Content(told)]
+        shown = Content("\n").join(line for line in lines if line)
+        super().__init__(shown, markup=False, classes=f"{kind} command" if typed else kind)
 
 
 class Earlier(Static):

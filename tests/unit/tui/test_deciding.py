@@ -1,0 +1,140 @@
+"""A request for leave keeps the keyboard, and words below it decide only what they clearly say."""
+
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from companions import Scripted, answered, leave_asked
+from drawn import Drawn, drawn
+from hermes.testing.clock import FakeClock
+from hermes.tui.widgets.question import CALM, Choices
+
+pytestmark = pytest.mark.anyio
+
+
+def asking() -> Scripted:
+    companion = Scripted()
+    companion.turns = [[leave_asked(), companion.until_decided, *answered("That was it.")]]
+    return companion
+
+
+async def asked(screen: Drawn, clock: FakeClock) -> None:
+    await screen.says("build")
+    await screen.until(lambda: isinstance(screen.ui.chat.focused, Choices))
+    await screen.shows("has the keyboard; Esc or Tab to type here")
+    await clock.advance(CALM)
+
+
+@pytest.mark.parametrize(
+    ("keys", "answer"),
+    [(("down",), "deny"), (("up", "up", "up", "up"), "once"), (("up", "down", "down"), "deny")],
+)
+async def test_the_choices_have_an_end(tmp_path: Path, keys: tuple[str, ...], answer: str) -> None:
+    companion, clock = asking(), FakeClock()
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await asked(screen, clock)
+        await screen.pilot.press(*keys, "enter")
+        await screen.shows("That was it.")
+        assert companion.answers == [("q1", answer)]
+
+
+async def test_a_letter_that_chooses_nothing_leaves_the_keyboard_there(tmp_path: Path) -> None:
+    companion, clock = asking(), FakeClock()
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await asked(screen, clock)
+        await screen.pilot.press("x", "space", "7")
+        await screen.shows("o once, s session, a always, d deny; Tab to type")
+        assert screen.ui.chat.prompt.text == ""
+        await screen.pilot.press("d")
+        await screen.shows("That was it.")
+        assert companion.answers == [("q1", "deny")]
+        assert "Tab to type" not in screen.text
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [("yes", "once"), ("No.", "deny"), ("deny", "deny"), ("session", "session"), ("a", "always")],
+)
+async def test_words_decide_as_in_the_plain_chat(tmp_path: Path, words: str, answer: str) -> None:
+    companion, clock = asking(), FakeClock()
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await asked(screen, clock)
+        await screen.pilot.press("tab")
+        await screen.shows("yes or no, then Enter; Shift+Tab goes to the question, Esc stops")
+        await screen.says(words)
+        await screen.shows("That was it.")
+        assert companion.answers == [("q1", answer)]
+        assert companion.heard == ["build"]
+
+
+async def test_the_rest_of_a_word_whose_first_letter_decided_is_not_said(tmp_path: Path) -> None:
+    companion, clock = asking(), FakeClock()
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await asked(screen, clock)
+        await screen.says("deny")
+        await screen.shows("That was it.")
+        await screen.rests()
+        assert companion.answers == [("q1", "deny")]
+        assert companion.heard == ["build"]
+        await screen.types("yes, and")
+        assert screen.ui.chat.prompt.text == "yes, and"
+
+
+async def test_words_that_decide_nothing_are_asked_about_again(tmp_path: Path) -> None:
+    companion, clock = asking(), FakeClock()
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await asked(screen, clock)
+        await screen.pilot.press("escape")
+        await screen.says("maybe later")
+        await screen.shows("decides nothing")
+        assert screen.text == snapshot("""\
+ hermes · openai/gpt-5-mini · /srv/garden
+
+▌ build
+
+▌ May this command run outside of the sandbox?
+▌   rm -rf build
+▌ why: to build anew
+▌  o  Allow once
+▌  s  Allow for this session
+▌  a  Allow always
+▌  d  Deny
+▌ 'maybe later' decides nothing: o once, s session, a always, d deny
+
+────────────────────────────────────────────────────────────────────────────────
+ maybe later
+ waiting for you 0 s · gpt-5-mini · bubblewrap · F1 help
+""")
+        assert companion.answers == []
+        await screen.pilot.press("shift+tab", "o")
+        await screen.shows("That was it.")
+        assert companion.answers == [("q1", "once")]
+        assert companion.heard == ["build"]
+
+
+async def test_what_was_begun_before_the_question_is_no_answer_to_it(tmp_path: Path) -> None:
+    companion, clock = Scripted(), FakeClock()
+    companion.turns = [[companion.until_decided, leave_asked(), companion.until_stopped]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("build")
+        await screen.types("ye")
+        companion._decided.set()
+        await screen.shows("Allow once")
+        await clock.advance(CALM)
+        await screen.types("s", "enter")
+        await screen.until(lambda: companion.heard == ["build", "yes"])
+        await screen.rests()
+        assert companion.answers == []
+
+
+async def test_a_command_is_no_answer(tmp_path: Path) -> None:
+    companion, clock = asking(), FakeClock()
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await asked(screen, clock)
+        await screen.pilot.press("escape")
+        await screen.says("/stop")
+        await screen.shows("→ not answered")
+        await screen.rests()
+        assert companion.answers == []
+        assert companion.heard == ["build"]

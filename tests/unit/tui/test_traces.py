@@ -1,0 +1,159 @@
+"""What commands leave on the screen, what is taken back, and code that is wider than it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from companions import Scripted, answered
+from drawn import drawn
+from hermes.schema.errors import HermesError
+from hermes.schema.messages import Text, User
+from hermes.schema.sessions import Stored
+from hermes.tui.companion import Before, Done
+from hermes.tui.meanwhile import turns_undone
+from hermes.tui.widgets.code import CodeText
+from hermes.tui.widgets.transcript import UNDONE
+from hermes.tui.widgets.words import Answer, Said
+
+pytestmark = pytest.mark.anyio
+
+WIDE = "x = " + " + ".join(f"number_{place}" for place in range(12))
+CODE = f"So:\n\n```python\nif True:\n    {WIDE}\n    short = 1\n```\n"
+
+
+class Failing(Scripted):
+    def command(self, line: str) -> Done:
+        if line.startswith("/bad"):
+            raise HermesError("That is no good.", hint="Try /help.")
+        return super().command(line)
+
+
+async def test_a_command_stands_above_its_answer(tmp_path: Path) -> None:
+    async with drawn(Failing(answered("Hello.")), tmp_path) as screen:
+        await screen.says("hi")
+        await screen.rests()
+        for line in ("/title", "/bad one", "/worse", "/retry "):
+            await screen.says(line)
+            await screen.rests()
+        assert screen.text == snapshot("""\
+                                                                               ▁
+▌ hi
+
+ Hello.
+
+ /title
+ Did /title.
+
+ /bad one
+ That is no good.
+ Try /help.
+
+ /worse
+ Did /worse.
+
+ /retry
+
+▌ the same again
+
+ Plain answer.
+
+────────────────────────────────────────────────────────────────────────────────
+ Ask anything. / for commands, @ for files
+ gpt-5-mini · █░░░░░░░ 9% · $0.02 · bubblewrap · F1 help
+""")
+        assert "> /title\nDid /title." in screen.ui.chat.plain
+
+
+async def test_what_is_undone_is_struck_through_and_not_left_behind(tmp_path: Path) -> None:
+    companion = Failing(*(answered(f"Answer {name}.") for name in "abcd"))
+    async with drawn(companion, tmp_path, size=(80, 40)) as screen:
+        chat = screen.ui.chat
+        for line in ("one", "two", "/help", "three", "/bad", "/undo 2"):
+            await screen.says(line)
+            await screen.rests()
+        await screen.shows("Did /undo 2.")
+
+        def undone() -> list[str]:
+            things = [*chat.query(Said), *chat.query(Answer)]
+            return [one.plain for one in things if one.has_class(UNDONE)]
+
+        assert undone() == ["> two", "> three", "Answer b.", "Answer c."]
+        struck = [
+            "".join(part.text for part in strip if part.style and part.style.strike).strip()
+            for strip in screen.ui.screen._compositor.render_strips()
+        ]
+        assert [line for line in struck if line] == ["two", "Answer b.", "three", "Answer c."]
+        left = ["> one", "Answer a.", "> /help", "Did /help.", "> /undo 2", "Did /undo 2."]
+        assert [line for line in chat.plain.split("\n") if line in left] == left
+        assert "two" not in chat.plain
+        await screen.says("four")
+        await screen.rests()
+        await screen.says("/undo")
+        await screen.rests()
+        assert undone()[:3] == ["> two", "> three", "> four"]
+
+
+async def test_a_turn_of_an_earlier_sitting_is_taken_back_whole(tmp_path: Path) -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    words = [("r1", "one"), ("r2", "two"), ("r2", "two, steered")]
+    rows = [Stored(n, at, run, User(f"u{n}", (Text(text),))) for n, (run, text) in enumerate(words)]
+    async with drawn(Scripted(past=Before(rows=tuple(rows))), tmp_path) as screen:
+        await screen.says("/undo")
+        await screen.rests()
+        undone = [one.plain for one in screen.ui.chat.query(Said) if one.has_class(UNDONE)]
+        assert undone == ["> two", "> two, steered"]
+
+
+async def test_what_was_said_in_another_session_is_not_taken_back(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path) as screen:
+        for line in ("one", "/new", "/undo"):
+            await screen.says(line)
+            await screen.rests()
+        assert not screen.ui.chat.query(f".{UNDONE}")
+
+
+@pytest.mark.parametrize(
+    ("line", "turns"), [("/undo", 1), ("/undo 3", 3), ("/retry", 1), ("/undo x", 0), ("/help", 0)]
+)
+def test_how_many_turns_a_command_takes_back(line: str, turns: int) -> None:
+    assert turns_undone(line) == turns
+
+
+async def test_code_that_is_too_wide_goes_on_below(tmp_path: Path) -> None:
+    async with drawn(Scripted(answered(CODE)), tmp_path) as screen:
+        await screen.says("code")
+        await screen.rests()
+        assert screen.text == snapshot("""\
+ hermes · openai/gpt-5-mini · /srv/garden
+
+▌ code
+
+ So:
+
+   python                                                               [copy]
+   if True:
+       x = number_0 + number_1 + number_2 + number_3 + number_4 + number_5 +
+   ↳ number_6 + number_7 + number_8 + number_9 + number_10 + number_11
+       short = 1
+
+────────────────────────────────────────────────────────────────────────────────
+ Ask anything. / for commands, @ for files
+ gpt-5-mini · █░░░░░░░ 9% · $0.01 · bubblewrap · F1 help
+""")
+        await screen.pilot.press("ctrl+y")
+        await screen.until(lambda: f"    {WIDE}\n" in screen.ui.clipboard)
+        assert "↳" not in screen.ui.clipboard
+        screen.ui.chat.query_one(CodeText).text_select_all()
+        chosen = screen.ui.chat.get_selected_text()
+        assert chosen is not None
+        assert f"    {WIDE}\n" in chosen
+
+
+@pytest.mark.parametrize("line", ["x" * 300, "広" * 100, "\t" * 12 + "end"])
+async def test_nothing_of_a_wide_line_is_lost(tmp_path: Path, line: str) -> None:
+    async with drawn(Scripted(answered(f"```\n{line}\n```\n")), tmp_path, size=(40, 30)) as screen:
+        await screen.says("code")
+        await screen.rests()
+        assert screen.text.count(line[-1]) >= line.count(line[-1])
