@@ -8,7 +8,6 @@ from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text
 from hermes.tui.companion import (
     CANCELLED,
-    GONE,
     Back,
     Bye,
     Companion,
@@ -89,10 +88,11 @@ class Talk:
             return
         manner, words = meant(line, manner or self.usual)
         match manner:
-            case Manner.INTERRUPT:
-                if words:
-                    self._hasten(words)
+            case Manner.INTERRUPT if words:
+                self._hasten(words)
                 self._companion.interrupt()
+            case Manner.INTERRUPT:
+                self.interrupt()
             case Manner.STEER if self._turning:
                 self._steering[new_id("msg")] = words
             case Manner.STEER | Manner.QUEUE | Manner.COLLECT:
@@ -191,9 +191,7 @@ class Talk:
             await self._tell(error)
 
     async def _tell(self, error: HermesError) -> None:
-        if error.code == GONE:
-            self._stage.leave(error)
-        elif error.code == CANCELLED:
+        if error.code == CANCELLED:
             await self._stage.show_note("Interrupted.", "warning")
         else:
             hint = f"\n{error.hint}" if error.hint else ""
