@@ -11,7 +11,7 @@ from hermes.app.learning import Learning
 from hermes.app.lessons import KeptLessons
 from hermes.approvals.desk import ApprovalDesk
 from hermes.approvals.policy import Rules
-from hermes.commands.command import Context, Reply, Told
+from hermes.commands.command import Back, Context, Reply, Told
 from hermes.commands.registry import standard_commands
 from hermes.commands.services import Filling, PlatformState, Running, Services
 from hermes.commands.surface import Ability, Busy, Person, Seat, Surface
@@ -277,7 +277,7 @@ class Typist:
 
     async def read(self, line: str) -> str:
         reply = await self.type(line)
-        assert isinstance(reply, Told)
+        assert isinstance(reply, Told | Back)
         return reply.text
 
     async def texts(self) -> list[str]:

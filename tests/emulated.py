@@ -18,6 +18,8 @@ _SEQUENCE = re.compile(
 )
 _OPEN = re.compile(r"\x1b(?:\[[<=>?\d;: -/]*|[\]P_^X][^\x07\x1b]*\x1b?|[ -/]*)?$")
 """A sequence whose end has not come yet."""
+_WHOLE = 2026
+"""The mode in which a picture is shown when it is whole."""
 BLANK = ""
 """The ground of a cell to which no colour was given."""
 
@@ -28,10 +30,16 @@ class Cell(NamedTuple):
 
 
 class Screen:
-    """As much of a terminal as a program needs that draws whole screens."""
+    """As much of a terminal as a program needs that draws whole screens.
 
-    def __init__(self, columns: int, rows: int) -> None:
+    It can hold a picture back until all of it is drawn, and says so when it is asked: whoever
+    reads in between sees `half_drawn`.
+    """
+
+    def __init__(self, columns: int, rows: int, reply: Callable[[str], object]) -> None:
         self._columns, self._rows = columns, rows
+        self._reply = reply
+        self.half_drawn = False
         self._cells: list[list[Cell]] = []
         self._rest = ""
         self._ground = BLANK
@@ -76,6 +84,10 @@ class Screen:
                 self._clear()
             case "h" | "l", "?" if 1049 in numbers:
                 self._clear()
+            case "h" | "l", "?" if _WHOLE in numbers:
+                self.half_drawn = found["end"] == "h"
+            case "p", "?" if _WHOLE in numbers:
+                self._reply(f"\x1b[?{_WHOLE};2$y")
             case "m", "":
                 self._paint(numbers)
 
@@ -120,15 +132,16 @@ class Terminal:
 
     def __init__(self, child: "pexpect.spawn[str]", columns: int, rows: int) -> None:
         self.child = child
-        self.screen = Screen(columns, rows)
+        self.screen = Screen(columns, rows, child.send)
 
     @property
     def text(self) -> str:
         return "\n".join(self.screen.lines)
 
     def until(self, true: Callable[[], object]) -> None:
+        """Looks at whole pictures only."""
         end = time.monotonic() + PATIENCE
-        while not true():
+        while self.screen.half_drawn or not true():
             left = end - time.monotonic()
             try:
                 assert left > 0, f"in vain; this stands there:\n{self.text}"
@@ -149,10 +162,26 @@ class Terminal:
         row = max(row for row, line in enumerate(self.screen.lines) if words in line)
         return row, self.screen.lines[row].index(words)
 
-    def click(self, words: str) -> None:
-        row, column = self.place(words)
-        at = f"0;{column + 2};{row + 1}"
-        self.child.send(f"\x1b[<{at}M\x1b[<{at}m")
+    def click(self, words: str, true: Callable[[], object]) -> None:
+        """Until it is true. Words that moved away just before the click are clicked again."""
+        clicked: tuple[int, int] | None = None
+        assert not true(), f"without a click:\n{self.text}"
+
+        def is_done() -> bool:
+            nonlocal clicked
+            if true():
+                return True
+            if words in self.text and (place := self.place(words)) != clicked:
+                clicked = place
+                at = f"0;{place[1] + 2};{place[0] + 1}"
+                self.child.send(f"\x1b[<{at}M\x1b[<{at}m")
+            return False
+
+        self.until(is_done)
+
+    def opens(self, words: str, shows: str) -> None:
+        """A click on these words shows others."""
+        self.click(words, lambda: shows in self.text)
 
     def keys(self, keys: str) -> None:
         self.child.send(keys)

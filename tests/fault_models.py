@@ -11,7 +11,6 @@ from fault_worlds import (
     MODEL_HEARS,
     OTHER_FILES,
     OWNER_HEARS,
-    SETTINGS,
     STARTS,
     Moment,
     Said,
@@ -91,7 +90,6 @@ SCRIPT = Script(
     models=("mock",),
 )
 LOCKED_OUT = Script(api_key="sk-another-9876543210", models=("mock",))
-IMPATIENT = f"{SETTINGS}  local_stream_stale_timeout: 0.3\n"
 
 _NOBODY = {"OPENAI_API_KEY": "", "HERMES_INFERENCE_PROVIDER": "", "HERMES_INFERENCE_MODEL": ""}
 KEY_HINT = "hermes config set OPENAI_API_KEY"
@@ -105,7 +103,7 @@ MODELS: Sequence[World] = [
     World(name="a model with faults", faults=[one.said for one in TURNS], cannot=IN_TURNS),
     World(
         name="a model that falls silent", faults=[one.said for one in QUIET], cannot=IN_TURNS,
-        settings=IMPATIENT,
+        silence=0.3,
     ),
     World(
         name="wrong key", faults=_alone("refused the key (401)", KEY_HINT),

@@ -25,7 +25,7 @@ import anyio
 
 from api_house import House, Told, settings
 from drawn import drawn
-from fault_worlds import SECRET, Moment, Said, Surface, Switch, World
+from fault_worlds import SECRET, SILENCE, Moment, Said, Surface, Switch, World
 from hermes import Agent
 from hermes.api.server import ApiServer
 from hermes.app.archive import open_archive
@@ -94,8 +94,8 @@ class Place:
                 **world.env,
             }
         )
-        if world.settings:
-            (self.path / "config.yaml").write_text(world.settings)
+        if world.config:
+            (self.path / "config.yaml").write_text(world.config)
         world.broken(self.path)
 
     @property
@@ -185,9 +185,8 @@ def plain_chat(place: Place) -> Iterator[Heard]:
             shown, code = told_by(lambda: interactive.talk(place.arguments(), context), context)
         yield Heard(said, shown, code)
         return
-    keyboard, typed = os.openpty()
     with (
-        open(typed, encoding="utf-8") as stdin,  # noqa: PTH123
+        keyboard() as stdin,
         world.trouble(place.path) as trouble,
         place.partner() as partner,
     ):
@@ -204,7 +203,17 @@ def plain_chat(place: Place) -> Iterator[Heard]:
             shown, _ = told_by(partial(chat._obey, said.name), context)
             yield Heard(said, shown)
             _begin_anew(partner)
-    os.close(keyboard)
+
+
+@contextmanager
+def keyboard() -> Iterator[io.TextIOBase]:
+    """What somebody types at a terminal."""
+    here, there = os.openpty()
+    try:
+        with open(there, encoding="utf-8") as stdin:  # noqa: PTH123
+            yield stdin
+    finally:
+        os.close(here)
 
 
 def terminal_ui(place: Place) -> Iterator[Heard]:
@@ -345,9 +354,9 @@ def let_in(place: Place, platform: str) -> None:
         for name in ("OPENAI_BASE_URL", "HERMES_INFERENCE_PROVIDER", "HERMES_INFERENCE_MODEL")
     }
     mind = {"default": "", "provider": "", "base_url": ""}
-    agent = {"api_max_retries": 1}
-    if "stale" in world.settings:
-        agent["local_stream_stale_timeout"] = 0.3
+    agent: dict[str, float] = {"api_max_retries": 1}
+    if world.silence is not None:
+        agent[SILENCE] = world.silence
     furnish(
         place.path,
         Furniture(

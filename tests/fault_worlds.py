@@ -11,6 +11,7 @@ from msgspec import Struct
 from hermes.testing.mock_openai import Script
 
 SECRET = "sk-test-0123456789"
+SILENCE = "local_stream_stale_timeout"
 SETTINGS = "agent:\n  api_max_retries: 1\n"
 
 
@@ -74,6 +75,8 @@ class World(Struct, frozen=True, kw_only=True):
     script: Script | None = None
     env: Mapping[str, str] = {}
     settings: str = SETTINGS
+    silence: float | None = None
+    """Seconds after which a silent model is given up, where these are not the usual ones."""
     words: Sequence[str] = ()
     broken: Callable[[Path], object] = lambda home: None
     trouble: Trouble = _no_trouble
@@ -82,6 +85,13 @@ class World(Struct, frozen=True, kw_only=True):
     """What was said is stored, although nobody could answer."""
     long: bool = False
     """It takes so long that only `make soak` has the time."""
+
+    @property
+    def config(self) -> str:
+        """What stands in its file of settings, where those of the agent come last."""
+        if self.silence is None:
+            return self.settings
+        return f"{self.settings}  {SILENCE}: {self.silence}\n"
 
     def at(self, surface: Surface) -> Sequence[Said]:
         return [self.differs[surface]] if surface in self.differs else self.faults

@@ -38,6 +38,8 @@ class EntrustedTurn:
 
     async def run(self, asked: Sequence[User]) -> Ending:
         await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
+        if not asked:
+            self._strangers.recall(self._history)
         for message in asked:
             await self._say(message)
         ending = await self._entrust()
@@ -58,11 +60,23 @@ class EntrustedTurn:
         if not said or isinstance(said[-1], Assistant):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
         specs = [plan.tools[name].spec for name in sorted(plan.tools)]
-        errand = Errand(plan.scope, plan.system, said, plan.steer, specs, self._use)
+        errand = Errand(
+            plan.scope,
+            plan.system,
+            said,
+            plan.steer,
+            specs,
+            self._use,
+            self._strangers.heard,
+            self._strangers_heard,
+        )
         ending = await plan.runtime.run(errand, self._pass_on)
         if ending.outcome is Outcome.DONE and not isinstance(self._history[-1], Assistant):
             raise ModelError(f"{plan.runtime.name} came back without an answer.", hint="Try again.")
         return ending
+
+    def _strangers_heard(self) -> None:
+        self._strangers.heard = True
 
     async def _pass_on(self, event: Heard) -> None:
         match event:

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from hermes.agent.bridge import meant
 from hermes.agent.sources import Source, source_of
 from hermes.ports.tool import Tool
-from hermes.schema.attachments import brings_strangers
+from hermes.schema.attachments import is_strange
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User
 
-_STRANGE = frozenset({Trust.GUEST, Trust.DATA})
 MOST_USED = 200
 
 
@@ -26,8 +25,8 @@ class Strangers:
     def hear(self, message: Message) -> None:
         self.said.append(message)
         match message:
-            case User(trust=trust):
-                self.heard |= trust in _STRANGE or brings_strangers(message)
+            case User():
+                self.heard |= is_strange(message)
             case Assistant(calls=calls):
                 self._calls |= {call.id: meant(call, self._tools).name for call in calls}
             case Result(call=call, foreign=foreign):

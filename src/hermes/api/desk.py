@@ -181,7 +181,8 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$")
         param = place.rstrip("`").lstrip(".") or None
-        raise invalid(f"The body is not as it must be: {what}.", param=param) from error
+        where = f" at {param}" if param else ""
+        raise invalid(f"The body is not as it must be{where}: {what}.", param=param) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(f"The body is no JSON: {error}.", code="invalid_json") from error
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from hermes import __version__
 from hermes.api.desk import Desk, Route, answer
 from hermes.app.build import App
+from hermes.app.models import NO_MODEL
 from hermes.schema.errors import HermesError
 
 LITTLE_DISK = 100_000_000
@@ -80,7 +81,7 @@ def routes(desk: Desk) -> list[Route]:
 
 async def _detailed(desk: Desk, app: App) -> DetailedHealth:
     entry = desk.entry
-    checks = {"state_db": await _store(app), "model": _model(app), "disk": _disk(app)}
+    checks = {"state_db": await _store(app), "model": await _model(app), "disk": _disk(app)}
     checks["config"] = Check("ok", "; ".join(app.warnings))
     well = all(one.status == "ok" for one in checks.values())
     state: State = "ok" if well else "degraded"
@@ -108,9 +109,9 @@ async def _store(app: App) -> Check:
     return Check("ok")
 
 
-def _model(app: App) -> Check:
-    current = app.models.current()
-    return Check("failed" if current == "no model yet" else "ok", current)
+async def _model(app: App) -> Check:
+    nearest = await app.models.nearest()
+    return Check("failed" if nearest == NO_MODEL else "ok", nearest)
 
 
 def _disk(app: App) -> Check:

@@ -14,6 +14,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
 from hermes.agent.plan import Entrusted, Plan
+from hermes.app.context import origins_of
 from hermes.app.planner import StandardPlanner
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
@@ -281,9 +282,7 @@ class Codex:
     @cached_property
     def _origins(self) -> "Origins":
         """It notes what it sees in the same file as our own tools."""
-        from hermes.tools.origins import Origins  # noqa: PLC0415 - as above
-
-        return Origins(self._near.clock, self._near.home.cache / "fetched")
+        return origins_of(self._near.home, self._near.clock)
 
 
 class _Model(Struct, frozen=True):

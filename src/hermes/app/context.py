@@ -1,5 +1,6 @@
 """What a new session's prompt is told besides the usual: skills, the project's file, memory."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
@@ -14,21 +15,17 @@ from hermes.app.learning import Learning
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
-from hermes.kit.files import read_ordinary
 from hermes.kit.text import head_and_tail
+from hermes.schema.errors import ToolError
 from hermes.schema.scope import Role
+from hermes.tools.guidance import RULES, candidates, repository
 
 if TYPE_CHECKING:
     from hermes.tools.origins import Origins
 
-OWN = (".hermes.md", "HERMES.md")
-"""Looked for in the workspace and above it, up to the root of the repository."""
-OTHERS = ("AGENTS.md", "CLAUDE.md", ".cursorrules")
-RULES = Path(".cursor") / "rules"
 LEAST, MOST = 20_000, 500_000
 _SHARE = 0.06
 _CHARACTERS = 4
-_LARGEST = 4_000_000
 FRESH = 1.0
 """Seconds for which skills and the project's file are taken as they were last seen."""
 PLACES = 64
@@ -147,59 +144,57 @@ def origins_of(home: Home, clock: Clock) -> "Origins":
     return Origins(clock, home.cache / "fetched", trusted=Trusted(home.cache / "vouched"))
 
 
-def everybody(path: Path, data: bytes, workspace: Path) -> bool:
-    return True
-
-
-def project_section(workspace: Path, limit: int, speaks: Speaks = everybody) -> str:
+def project_section(workspace: Path, limit: int, speaks: Speaks) -> str:
     """The first file there is that tells how things are done in this project; else nothing."""
     silent = ""
     for path, data in project_files(workspace):
         if speaks(path, data, workspace):
             text = data.decode("utf-8", "replace").strip()
-            return f"{_HEAD.format(name=path)}\n\n{head_and_tail(_checked(text), limit)}"
-        silent = silent or _SILENT.format(name=path)
+            head = _HEAD.format(name=printable(path))
+            return f"{head}\n\n{head_and_tail(_checked(text), limit)}"
+        # Whoever is not followed must not speak by the name of a file either.
+        named = path.parent if path.parent == workspace / RULES else path
+        silent = silent or _SILENT.format(name=printable(named))
     return silent
+
+
+def printable(path: Path) -> str:
+    """A name may be no text, or several lines of it."""
+    return "".join(one if one.isprintable() else "?" for one in str(path))
 
 
 def project_files(workspace: Path) -> Iterator[tuple[Path, bytes]]:
     """Those that have something to say, with what they say; the first that may speak counts."""
-    root = _repository(workspace)
-    for path in _candidates(workspace, root):
+    root = repository(workspace)
+    for path in candidates(workspace, root):
         data = _read(path, root or workspace)
         if data.strip():
             yield path, data
 
 
-def _candidates(workspace: Path, root: Path | None) -> Iterator[Path]:
-    folders = [workspace]
-    if root is not None:
-        folders += [one for one in workspace.parents if one.is_relative_to(root)]
-    yield from (folder / name for folder in folders for name in OWN)
-    yield from (
-        folder / name for name in OTHERS for folder in dict.fromkeys((workspace, folders[-1]))
-    )
-    yield from sorted((workspace / RULES).glob("*.mdc"))[:1]
-
-
-def _repository(folder: Path) -> Path | None:
-    """An empty `.git` is none: anybody may have made one in `/tmp`."""
-    return next((one for one in (folder, *folder.parents) if _has_git(one / ".git")), None)
-
-
-def _has_git(place: Path) -> bool:
-    return place.is_file() or (place / "HEAD").exists()
-
-
 def _read(path: Path, within: Path) -> bytes:
     """Nothing for what leads elsewhere: a project must not choose which of our files are sent."""
+    if not os.path.lexists(path):
+        return b""
     try:
         real = Path(os.path.realpath(path))
-        if not real.is_relative_to(os.path.realpath(within)):
-            return b""
-        return read_ordinary(real, _LARGEST)
-    except OSError:
+        return read_guide(real) if real.is_relative_to(os.path.realpath(within)) else b""
+    except (OSError, ToolError):
         return b""
+
+
+def read_guide(real: Path) -> bytes:
+    """Raises `OSError` or `ToolError`, also where a link has taken its place by now."""
+    from hermes.tools.files.ways import forbids_nothing, opened  # noqa: PLC0415 - few folders have one
+    from hermes.tools.trusted import LARGEST  # noqa: PLC0415 - as above
+
+    with opened(real.parent, forbids_nothing) as folder:
+        handle = folder.open(real.name)
+    with os.fdopen(handle, "rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise OSError(errno.EFBIG, f"It is larger than {LARGEST:,} bytes", str(real))
+    return data
 
 
 @lru_cache(maxsize=8)

@@ -38,6 +38,9 @@ def with_weights(settings: ModelSettings, home: Home) -> ModelSettings:
     return structs.replace(settings, weights=f"file://{home.root / WEIGHTS}")
 
 
+NO_MODEL = "no model yet"
+
+
 class ModelDesk:
     """Builds each model once. `given` is what the process was started with.
 
@@ -165,8 +168,18 @@ class ModelDesk:
             target = unnamed.target
             return f"the first model of {target.provider} at {shown_url(target.base_url)}"
         except ConfigError:
-            return "no model yet"
+            return NO_MODEL
         return f"{target.provider}/{target.model}"
+
+    async def nearest(self) -> str:
+        """As `current`; where nothing is set up, what is found on this machine, as a turn does."""
+        if (current := self.current()) != NO_MODEL:
+            return current
+        try:
+            target = (await self.resolve(self._given)).primary
+        except ConfigError:
+            return NO_MODEL
+        return f"{target.provider}/{target.model}, found on this machine"
 
     async def aclose(self) -> None:
         for model in (*self._built.values(), *self._outworn):

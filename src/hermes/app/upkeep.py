@@ -5,9 +5,11 @@ from datetime import timedelta
 
 from hermes.app.build import App
 from hermes.app.curating import curate_when_due
+from hermes.gateway.question_posts import QuestionPosts
 from hermes.schema.errors import StoreError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
+from hermes.session.endings import forget_old_ends
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class Upkeep:
         runs = await store.journal.forget(now - RUNS, RUN_BYTES)
         responses = await store.responses.forget(now - RESPONSES, RESPONSE_BYTES)
         await self._app.approvals.forget_old()
+        await QuestionPosts(store, self._app.clock).forget_old()
+        await forget_old_ends(store, now)
         await curate_when_due(self._app)
         await self._app.learning.ledger.forget(now - CHANGES)
         pruned = 0

@@ -5,7 +5,7 @@ the next start, and counts once.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec import Struct, structs
 
@@ -55,10 +55,15 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Heard(Struct, frozen=True):
-    """What an answer came to: a sentence for who gave it, and how many questions it settled."""
+    """What an answer came to: a sentence for who gave it, and how many questions it settled.
+
+    `news` says that the words were for a question in words which is over: where one can speak,
+    they are something to say.
+    """
 
     told: str
     count: int = 0
+    news: bool = False
 
 
 class ApprovalDesk:
@@ -213,7 +218,8 @@ class ApprovalDesk:
         if not chosen:
             latest = await self._latest(who, question, Asking.APPROVAL)
             other = [one for one in waiting if latest is None and may_answer(who, one)]
-            return Heard(wording.several(other) if other else wording.too_late(latest))
+            late = wording.too_late(latest, self._clock.now())
+            return Heard(wording.several(other) if other else late)
         own = [one for one in chosen if may_answer(who, one)]
         if not own:
             return Heard(wording.not_yours(chosen[0]))
@@ -233,7 +239,7 @@ class ApprovalDesk:
             meant = choice if choice in row.question.choices else Choice.ONCE
             if not await self._settle(row, who, meant, words):
                 latest = await self._rows.asked(row.question.id)
-                return Heard(wording.too_late(latest), len(settled))
+                return Heard(wording.too_late(latest, self._clock.now()), len(settled))
             settled.append(row)
         lasts = all(choice in row.question.choices for row in settled)
         return Heard(wording.given(choice, settled, shortened=not lasts), len(settled))
@@ -246,7 +252,7 @@ class ApprovalDesk:
         if question:
             row = next((o for o in await self.pending(who) if o.question.id == question), None)
             said = None if row is None else await self._reply_to(row, who, words)
-            return said or Heard(wording.too_late(await self._rows.asked(question)))
+            return said or _late(await self._rows.asked(question), self._clock.now())
         meant = await self._meant(who, words)
         if not meant:
             return None
@@ -263,9 +269,9 @@ class ApprovalDesk:
             return await self.answer(who, choice, question=row.question.id)
         if row.question.asked != who.principal or not words.strip():
             return None
-        done = await self._settle(row, who, None, chosen_in(row.question, words))
-        latest = await self._rows.asked(row.question.id)
-        return Heard("" if done else wording.too_late(latest), int(done))
+        if await self._settle(row, who, None, chosen_in(row.question, words)):
+            return Heard("", 1)
+        return _late(await self._rows.asked(row.question.id), self._clock.now())
 
     async def _meant(self, who: Answerer, words: str) -> list[Asked]:
         """The questions that bare words may answer, oldest first."""
@@ -285,16 +291,20 @@ class ApprovalDesk:
     async def takes(self, who: Answerer, words: str, *, question: str = "") -> bool:
         """Whether `reply` would take the words for an answer.
 
-        Said to a `question` that is over, yes and no are told so; other words are news.
+        Said to a `question` that is over, or for somebody else to answer, yes and no are told so;
+        other words are news.
         """
         if not words.strip():
             return False
-        row = await self._rows.asked(question) if question else None
-        if row is None:
+        if not question:
             return bool(await self._meant(who, words))
+        row = await self._rows.asked(question)
+        if row is None:
+            return False
+        waiting = [one for one in await self.pending(who) if is_for(who, one)]
+        if any(one.question.id == question for one in waiting):
+            return True
         approval = row.question.kind is Asking.APPROVAL
-        if any(one.question.id == question for one in await self.pending(who)):
-            return approval or row.question.asked == who.principal
         return approval and choice_for(row.question, words) is not None
 
     async def grants(self) -> Sequence[Grant]:
@@ -341,3 +351,8 @@ class ApprovalDesk:
             row.wish, new_id("grant"), session=session, by=row.principal, answered_by=who.principal
         )
         return [self._rows.granting(grant)]
+
+
+def _late(latest: Asked | None, now: datetime) -> Heard:
+    news = latest is not None and latest.question.kind is Asking.CLARIFY
+    return Heard(wording.too_late(latest, now), news=news)

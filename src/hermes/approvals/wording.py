@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, Asked
 from hermes.kit.plain import visible, visible_line
@@ -44,6 +45,7 @@ TOO_MANY = (
     "Go on without it, and say what you wanted to do."
 )
 NOTHING = "Nothing waits for an answer here."
+NOT_HERE = "Nothing was decided: that question waits where it was asked. Answer it there."
 
 _GIVEN = {
     Choice.ONCE: "Allowed, this once",
@@ -198,6 +200,9 @@ def several(asked: Sequence[Asked]) -> str:
     if all(one.question.elsewhere for one in asked):
         told = "Nothing was decided about what somebody else asks for. Say which, by its id:"
         how = f"For example: /approve {first}, or /deny {first}."
+    elif len(asked) == 1:
+        told = "Nothing was decided: name the one that waits by its id:"
+        how = f"For example: /approve {first}, or /deny {first}."
     else:
         told = "Several requests wait, so nothing was decided. Say which, by its id:"
     return "\n".join([told, *lines, how])
@@ -207,13 +212,15 @@ def _echo(asked: Asked) -> str:
     return visible_line(asked.question.subject or asked.question.text, MOST_ECHO)
 
 
-def too_late(latest: Asked | None) -> str:
-    """For an answer to what is no longer asked."""
+def too_late(latest: Asked | None, now: datetime) -> str:
+    """For an answer to what is no longer asked, or not there."""
     if latest is None:
         return NOTHING
     match latest.state:
         case state if state in {ANSWERED, USED}:
             return f"That was answered already: {latest.answer or latest.words}."
+        case state if state == OPEN and latest.question.until > now:
+            return NOT_HERE
         case state if state in {LAPSED, OPEN}:
             return "Too late: the time for an answer is over, and it was not done."
         case _:

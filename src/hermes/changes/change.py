@@ -42,7 +42,10 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """`kind` is `memory` or `skill`, `name` which one; `summary` is one line for people."""
+    """`kind` is `memory` or `skill`, `name` which one; `summary` is one line for people.
+
+    `undoes` is the id of the change that it takes back, if it does.
+    """
 
     id: str
     kind: str
@@ -53,6 +56,7 @@ class Change(Struct, frozen=True, kw_only=True):
     edits: tuple[Edit, ...]
     origin: Origin = Origin()
     why: str = ""
+    undoes: str = ""
 
 
 class Entry(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """The book of changes: written down, then carried out; undone by carrying out the reverse."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -26,7 +26,8 @@ _CHANGE = "change"
 _PROPOSAL = "proposal"
 _WAITING = "waiting"
 _REJECTED = "rejected"
-_EVERY = 1_000_000
+_REMEMBERED = 1000
+"""How many of a kind are looked at, the newest."""
 MOST_WAITING = 200
 
 
@@ -59,8 +60,9 @@ class Ledger:
 
     async def log(self, kind: str | None = None, limit: int = 50) -> Sequence[Entry]:
         """The newest, oldest of them first."""
-        entries = [_read(one) for one in await self._store.matters.find(_CHANGE, limit=1000)]
-        return [one for one in entries if kind in {None, one.change.kind}][-limit:]
+        fields = {} if kind is None else {"kind": kind}
+        found = await self._store.matters.matching(_CHANGE, fields, limit=limit)
+        return [_read(one) for one in found]
 
     async def get(self, name: str) -> Entry:
         """By its id, or by an end of it that is unique. Raises `NotFound`."""
@@ -86,6 +88,7 @@ class Ledger:
             summary=f"undo: {done.summary}",
             why=f"undo of {done.id}",
             edits=tuple(edits),
+            undoes=done.id,
         )
         with anyio.CancelScope(shield=True):
             try:
@@ -139,21 +142,25 @@ class Ledger:
 
     async def proposed_before(self, kind: str, by: Author) -> Sequence[Proposal]:
         """What waits, and what was decided about, of all that is still remembered."""
-        found = await self._store.matters.find(_PROPOSAL, limit=_EVERY)
-        proposals = (msgspec.json.decode(one.body, type=Proposal) for one in found)
-        return [one for one in proposals if (one.kind, one.by) == (kind, by)]
+        fields = {"kind": kind, "by": by.value}
+        found = await self._store.matters.matching(_PROPOSAL, fields, limit=_REMEMBERED)
+        return [msgspec.json.decode(one.body, type=Proposal) for one in found]
 
     async def refusals(self, kind: str) -> tuple[Sequence[Change], Sequence[Proposal]]:
         """What the agent did that was undone, and what it proposed that was rejected."""
-        entries = await self.log(kind, limit=1000)
-        undone = [one.change for one in entries if one.state is State.UNDONE]
-        found = await self._store.matters.find(_PROPOSAL, limit=_EVERY)
-        decoded = (
-            msgspec.json.decode(one.body, type=Proposal) for one in found if one.state == _REJECTED
-        )
+        matters, fields = self._store.matters, {"kind": kind}
+        undone = [
+            _read(one).change
+            for one in await matters.matching(
+                _CHANGE, fields, state=State.UNDONE, limit=_REMEMBERED
+            )
+        ]
+        rejected = await matters.matching(_PROPOSAL, fields, state=_REJECTED, limit=_REMEMBERED)
+        # Of those that were undone: by which undoing, as far as that was undone as well.
+        undoing = {one.undoes: one.id for one in undone}
         return (
-            [change for change in undone if change.by is not Author.PERSON],
-            [proposal for proposal in decoded if proposal.kind == kind],
+            [one for one in undone if one.by is not Author.PERSON and _stays(one, undoing)],
+            [msgspec.json.decode(one.body, type=Proposal) for one in rejected],
         )
 
     async def proposal(self, name: str) -> Proposal:
@@ -197,6 +204,14 @@ class Ledger:
 
 def _read(matter: Matter) -> Entry:
     return Entry(msgspec.json.decode(matter.body, type=Change), State(matter.state))
+
+
+def _stays(change: Change, undoing: Mapping[str, str]) -> bool:
+    """Whether it is undone still: not when the undoing was undone, unless that was as well."""
+    stays, last = True, undoing.get(change.id)
+    while last is not None:
+        stays, last = not stays, undoing.get(last)
+    return stays
 
 
 def _one_of(things: Sequence[T], name: str, id_of: Callable[[T], str]) -> T:

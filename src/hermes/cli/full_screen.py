@@ -29,9 +29,6 @@ _LISTED = 200
 _FOUND = 30
 _KEPT = 400
 """Lines of what was said that are left in the terminal afterwards."""
-_TURNS = 5
-_ROWS = 100
-"""How many turns and messages of before somebody who comes back sees as they were."""
 
 
 Find: TypeAlias = Callable[[], AbstractContextManager[local.Partner]]
@@ -152,12 +149,11 @@ class AtTerminal:
         return self._partner.news()
 
     def command(self, line: str) -> tui.Done:
-        session = self._partner.state.session
         reply = self._partner.command(line)
         match reply:
-            case local.Told(text=text) if _resumes(line) and session != self.now.session:
-                # All that follows is a recap, and the screen shows more than that.
-                return tui.Back(text.partition("\n")[0])
+            case local.Back(told=told):
+                # The screen shows more than a recap.
+                return tui.Back(told)
             case local.Told(text=text, clear=clear, clip=clip):
                 return tui.Shown(text, clear, clip)
             case local.Ask(parts=parts, told=told):
@@ -170,22 +166,8 @@ class AtTerminal:
                 assert_never(reply)
 
     def before(self) -> tui.Before:
-        return asyncio.run(self._before(self._partner.state.session))
-
-    async def _before(self, session: str) -> tui.Before:
-        from hermes.app.archive import open_archive
-        from hermes.session.endings import noted_ends
-        from hermes.session.recap import cut_short, is_question
-
-        async with open_archive(self._context.home(), SystemClock()) as store:
-            rows = await store.seen_by(OWNER).messages(session)
-            going_on = await store.leases.held(session)
-            ends = await noted_ends(store, session)
-        asked = [place for place, row in enumerate(rows) if is_question(row)]
-        begin = max(asked[-_TURNS:][0] if asked else 0, len(rows) - _ROWS)
-        return tui.Before(
-            rows=tuple(rows[begin:]), cut=cut_short(rows, going_on=going_on, ends=ends), more=begin
-        )
+        past = self._partner.past()
+        return tui.Before(rows=past.rows, cut=past.cut, asked=past.asked, more=past.more)
 
     def cost(self, ended: RunEnded) -> float | None:
         return self._partner.report(ended).estimated_cost_usd
@@ -232,10 +214,6 @@ class AtTerminal:
             if offer.trouble:
                 found.append(tui.Offered(provider=provider, trouble=offer.trouble))
         return found
-
-
-def _resumes(line: str) -> bool:
-    return line.split(maxsplit=1)[0].lower() == "/resume"
 
 
 def _explained(names: Sequence[str]) -> Mapping[str, str]:

@@ -34,6 +34,7 @@ from hermes.kit.text import one_line
 from hermes.local.meet import meet
 from hermes.local.partner import (
     Ask,
+    Back,
     Interrupted,
     Leave,
     Partner,
@@ -136,6 +137,8 @@ class Chat:
                 self._ask([Text(line)])
             case Told():
                 self._tell(reply)
+            case Back(text=text):
+                self._print(harmless(text))
             case Ask(parts=parts, told=told):
                 if told:
                     self._print(harmless(told))

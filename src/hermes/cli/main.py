@@ -78,7 +78,14 @@ def _obey(words: list[str]) -> int:
     verb, rest = _take_verb(words)
     from hermes.cli.context import make_context
 
-    return _run_verb(verb, rest, make_context(profile))
+    try:
+        return _run_verb(verb, rest, make_context(profile))
+    except Exception as error:
+        if profile is not None:
+            from hermes.cli.next_step import aim
+
+            aim(error, profile)
+        raise
 
 
 def _print_version() -> int:

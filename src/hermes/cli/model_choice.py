@@ -13,6 +13,7 @@ from hermes.app.offers import PATIENCE, Offer, reachable
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.local_model import Fetchable, fetchable
+from hermes.cli.next_step import as_typed
 from hermes.cli.style import Style
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
@@ -33,6 +34,14 @@ from hermes.schema.errors import ConfigError, HermesError, ModelError, UsageErro
 from hermes.store.blobs import FileBlobs
 
 SHOWN = 12
+_CHANGE = "\nChange it with: hermes model NAME [--provider NAME]\n"
+_NOTHING = """\
+Nothing can be reached yet. Either start a local server (Ollama, LM Studio,
+llama.cpp, vLLM), or name an address, or set a key:
+
+  hermes config set model.base_url http://127.0.0.1:8000/v1
+  hermes config set OPENROUTER_API_KEY        (asks for it)
+"""
 
 
 async def show_or_choose(args: Namespace, context: CliContext) -> int:
@@ -94,7 +103,8 @@ def _print_fetchable(context: CliContext, rows: Sequence[Fetchable]) -> None:
     if not rows:
         return
     out = context.stdout
-    out.write("\nCan be fetched, and then needs no key and no server: hermes setup --local\n")
+    fetch = as_typed("hermes setup --local", context.profile)
+    out.write(f"\nCan be fetched, and then needs no key and no server: {fetch}\n")
     for one in rows:
         out.write(f"    {one.name:<20} {in_megabytes(one.size)}, {one.licence}\n")
 
@@ -140,12 +150,4 @@ def _print(
             out.write(f"  {mark} {flat(model)}\n")
         if len(shown) < len(offer.models):
             out.write(f"    … and {len(offer.models) - len(shown):,} more (--all)\n")
-    if offers:
-        out.write("\nChange it with: hermes model NAME [--provider NAME]\n")
-    else:
-        out.write(
-            "Nothing can be reached yet. Either start a local server (Ollama, LM Studio,\n"
-            "llama.cpp, vLLM), or name an address, or set a key:\n\n"
-            "  hermes config set model.base_url http://127.0.0.1:8000/v1\n"
-            "  hermes config set OPENROUTER_API_KEY        (asks for it)\n"
-        )
+    out.write(as_typed(_CHANGE if offers else _NOTHING, context.profile))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hermes.app.archive import open_archive
 from hermes.app.model_settings import model_settings
-from hermes.app.models import ModelDesk
+from hermes.app.models import NO_MODEL, ModelDesk
 from hermes.app.sandboxes import Sandboxes, SandboxParts
 from hermes.approvals.rows import QUESTION
 from hermes.changes.ledger import Ledger
@@ -109,7 +109,7 @@ async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> str:
     blobs = FileBlobs(home.cache / "blobs")
     desk = ModelDesk(home, env, model_settings(config), blobs, clock)
     try:
-        return desk.current()
+        return await desk.nearest()
     finally:
         await desk.aclose()
 
@@ -165,7 +165,7 @@ async def _stored(home: Home, clock: Clock) -> tuple[int, int, Waiting]:
 def _rows(one: Overview) -> list[tuple[str, str]]:
     rows = [
         ("profile", f"{one.profile}  ({one.home})"),
-        ("model", one.model + (": hermes setup" if one.model == "no model yet" else "")),
+        ("model", one.model + (": hermes setup" if one.model == NO_MODEL else "")),
         ("gateway", one.gateway),
     ]
     if one.gateway == "not running":

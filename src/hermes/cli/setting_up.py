@@ -203,7 +203,8 @@ def _named(desk: _Desk, name: str) -> Provider:
 def _url(given: str | None) -> str:
     if not given:
         return ""
-    if not given.startswith(("http://", "https://")):
+    scheme, named, _ = given.partition("://")
+    if scheme not in {"http", "https"} if named else not {".", ":"} & {*given}:
         raise UsageError(
             f"{given!r} is no address.", hint="For example: --base-url http://127.0.0.1:8000/v1"
         )
@@ -241,7 +242,8 @@ def _accepted_unseen(desk: _Desk, error: ModelError) -> None:
     if desk.args.yes or (desk.person.asks and desk.person.agrees(f"{said}. Keep it all the same?")):
         desk.person.says(f"It could not be tried: {said}. Once it should work: hermes doctor")
         return
-    hint = f"{error.hint} Nothing was changed; --yes keeps it all the same.".strip()
+    advice = f"{error.hint.rstrip('.')}. " if error.hint else ""
+    hint = f"{advice}Nothing was changed; --yes keeps it all the same."
     trouble = type(error)(str(error), hint=hint)
     raise (_Declined(trouble) if desk.person.asks else trouble) from error
 

@@ -13,8 +13,9 @@ from hermes.changes.change import Author, Proposal
 from hermes.changes.differences import diff, short
 from hermes.changes.ledger import Ledger
 from hermes.cli.context import CliContext
-from hermes.cli.export.plain import harmless
+from hermes.cli.export.plain import fit, harmless
 from hermes.cli.ledger_showing import Book
+from hermes.cli.style import Style
 from hermes.config.home import ensure_home
 from hermes.config.load import load_config
 from hermes.config.schema import Config
@@ -35,6 +36,9 @@ from hermes.store.sqlite import open_store
 MOST_LINES = 400
 """Of what would be written; all of it is a matter of opening the source."""
 PERSON = By(author=Author.PERSON)
+_NAME = 28
+"""Columns for the names in a list."""
+_ENDLESS = 10_000
 
 
 class _Desk(Struct, frozen=True, kw_only=True):
@@ -47,6 +51,13 @@ class _Desk(Struct, frozen=True, kw_only=True):
     fetching: Fetching
     args: Namespace
     context: CliContext
+
+    @property
+    def columns(self) -> int:
+        """How much fits into a line; what reads from a pipe gets all of it."""
+        env = self.context.env
+        style = Style(self.context.stdout, env.get("NO_COLOR"), env.get("TERM"))
+        return style.columns if style.moves else _ENDLESS
 
     def say(self, text: str) -> None:
         self.context.stdout.write(harmless(text) + "\n")
@@ -99,14 +110,15 @@ def _elsewhere(config: Config) -> list[Path]:
 
 
 async def _list(desk: _Desk) -> int:
-    records = desk.usage.records()
+    records, room = desk.usage.records(), desk.columns - _NAME - 1
     for skill in desk.shelf.skills():
         marks = ", ".join(records.get(skill.name, Record()).marks(builtin=skill.builtin))
-        about = flat(skill.head.description, 90)
-        desk.say(f"{skill.name:<28} {f'({marks}) ' if marks else ''}{about}")
+        about = f"{f'({marks}) ' if marks else ''}{flat(skill.head.description, room)}"
+        desk.say(f"{skill.name:<{_NAME}} {fit(about, room)}")
     for bundle in bundles(desk.fetching.home.path):
-        about = f": {flat(bundle.description, 60)}" if bundle.description else ""
-        desk.say(f"{bundle.name:<28} (bundle of {', '.join(bundle.skills)}){about}")
+        about = f": {flat(bundle.description, room)}" if bundle.description else ""
+        whole = f"(bundle of {', '.join(bundle.skills)}){about}"
+        desk.say(f"{bundle.name:<{_NAME}} {fit(whole, room)}")
     for file, trouble in desk.shelf.troubles().items():
         desk.say(f"left out: {file}: {trouble}")
     return 0
@@ -206,9 +218,10 @@ def _doubts(package: Package) -> list[str]:
 async def _audit(desk: _Desk) -> int:
     known = desk.installer.installed()
     trouble = False
-    for skill in desk.shelf.skills():
-        if not skill.own or desk.args.name not in {"", skill.name}:
-            continue
+    looked_at = [
+        skill for skill in desk.shelf.skills() if skill.own and desk.args.name in {"", skill.name}
+    ]
+    for skill in looked_at:
         package = Package(head=skill.head, files=read_folder(Path(skill.folder)))
         lines = [f"look at this: {one}" for one in _doubts(package)]
         if (record := known.get(skill.name)) is not None:
@@ -220,6 +233,8 @@ async def _audit(desk: _Desk) -> int:
         desk.say(f"{skill.name}: {'see below' if lines else 'fine'}, content {package.fingerprint}")
         for line in lines:
             desk.say(f"  {line}")
+    if not looked_at:
+        desk.say("Nothing to look at: only skills that are not part of Hermes are audited.")
     return 1 if trouble else 0
 
 

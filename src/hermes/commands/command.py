@@ -25,6 +25,17 @@ class Told(Struct, frozen=True):
     progress: str = ""
 
 
+class Back(Struct, frozen=True):
+    """The talk goes on in another session: in which, and in short what was said there."""
+
+    told: str
+    recap: str = ""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(filter(None, (self.told, self.recap)))
+
+
 class Ask(Struct, frozen=True):
     """Something to say to the agent in the person's name.
 
@@ -40,7 +51,7 @@ class Leave(Struct, frozen=True):
     """The person wants to go."""
 
 
-Reply: TypeAlias = Told | Ask | Leave
+Reply: TypeAlias = Told | Back | Ask | Leave
 
 
 class Context(Struct, frozen=True):

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from hermes.commands.command import Command, Context, Reply, Told
+from hermes.commands.command import Back, Command, Context, Reply, Told
 from hermes.commands.numbers import counted
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.sessions import Digest, Session, SessionFilter
-from hermes.session.recap import recap
+from hermes.session.recap import ROWS, SIZE, recap
 
 _LISTED = 10
 _IN_CHAT = 10
@@ -22,13 +22,14 @@ async def _resume(context: Context, words: str) -> Reply:
     if session.id == context.conversation.session.id:
         raise UsageError("This is that session.")
     await context.work.enter(session)
-    rows = await context.archive.messages(session.id)
+    tail = await context.archive.tail(session.id, ROWS, SIZE)
     talk = context.conversation
     going_on, ends = await talk.going_on(session.id), await talk.ends(session.id)
-    lines = _lines(recap(rows, 3, going_on=going_on, ends=ends), 300)
+    last = recap(tail.rows, 3, going_on=going_on, midway=tail.more > 0, ends=ends)
     name = f" “{session.title}”" if session.title else ""
-    head = f"Back in session {session.id}{name}, {plural(len(rows), 'message')}."
-    return Told("\n".join([head, *lines]))
+    count = plural(len(tail.rows) + tail.more, "message")
+    told = f"Back in session {session.id}{name}, {count}."
+    return Back(told, "\n".join(_lines(last, 300)))
 
 
 async def _sessions(context: Context, words: str) -> Reply:

@@ -11,6 +11,7 @@ from hermes.commands.command import Ask, Command, Context, Leave, Reply, Told, W
 from hermes.commands.numbers import counted
 from hermes.commands.surface import Ability
 from hermes.kit.files import advice
+from hermes.kit.plain import harmless
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Assistant, Text, text_of
 from hermes.schema.sessions import Stored
@@ -40,7 +41,7 @@ async def _copy(context: Context, words: str) -> Reply:
     answers = [text for text in answers if text.strip()]
     if place > len(answers):
         raise UsageError("There is no such answer to copy.")
-    return Told("Copied.", clip=answers[-place])
+    return Told("Copied.", clip=harmless(answers[-place]))
 
 
 async def _image(context: Context, words: str) -> Reply:

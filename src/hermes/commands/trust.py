@@ -1,26 +1,31 @@
 """The command to vouch for a file that tells how things are done in a project."""
 
+from collections.abc import Sequence
+
+from anyio import to_thread
+
 from hermes.commands.command import Command, Context, Reply, Told
-from hermes.commands.services import Guides
-from hermes.kit.text import one_line
+from hermes.commands.services import Guide, Guides
+from hermes.kit.plain import harmless
+from hermes.kit.text import head_and_tail
 from hermes.schema.errors import UsageError
 
-_SHOWN = 300
+_SHOWN = 20_000
 
 
 async def _trust(context: Context, words: str) -> Reply:
     guides, workspace = _guides(context), context.conversation.session.cwd
     if not words:
-        return Told(_listed(guides, workspace))
-    guide = guides.vouch(workspace, words)
+        return Told(_listed(await to_thread.run_sync(guides.of, workspace)))
+    guide = await to_thread.run_sync(guides.vouch, workspace, words)
     return Told(
         f"{guide.path} is followed as it stands now, from the next session on (/new). Once it has "
-        f"changed, it has to be trusted anew. It begins:\n  {one_line(guide.text, _SHOWN)}"
+        f"changed, it has to be trusted anew. It says:\n\n"
+        f"{head_and_tail(harmless(guide.text), _SHOWN)}"
     )
 
 
-def _listed(guides: Guides, workspace: str) -> str:
-    found = guides.of(workspace)
+def _listed(found: Sequence[Guide]) -> str:
     if not found:
         return "No file tells how things are done in this workspace."
     lines: list[str] = []

@@ -87,8 +87,7 @@ def _inspect(text: str, file: Path, env: Mapping[str, str]) -> tuple[Loaded | No
     findings: list[Finding] = []
     raw = _expanded(given, env, findings) if "${" in text else _with_text_keys(given)
     config = _converted(with_twins(raw, env), findings)
-    if config is not None:
-        findings += unknown_keys(raw, config)
+    findings += unknown_keys(raw, Config() if config is None else config)
     problems = _placed(findings, text, file, suspicious) if findings or suspicious else []
     if config is None:
         return None, problems

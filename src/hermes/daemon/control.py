@@ -14,12 +14,13 @@ from hermes.config.home import Home
 from hermes.daemon.marks import announce_stop, withdraw_stop
 from hermes.daemon.record import Record, read_record
 from hermes.daemon.state import Phase, read_state
+from hermes.gateway.ending import DRAIN, waited_for
 from hermes.kit.clock import Clock
 from hermes.kit.errors import HermesError
 from hermes.kit.files import write_atomic
 
-PATIENCE = 90.0
-"""Seconds that a gateway is given to end its turns, beyond the longest it gives itself."""
+PATIENCE = waited_for(DRAIN)
+"""Seconds that a gateway is waited for whose settings nobody has read."""
 
 _LAST_WAIT = 10.0
 _LOOK = 0.05

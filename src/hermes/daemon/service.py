@@ -23,6 +23,7 @@ from hermes.daemon.starts import Advice
 from hermes.daemon.state import Phase, PlatformState, Snapshot
 from hermes.daemon.tenant import Lodging, Tenant, keep_tenant
 from hermes.daemon.tenure import Tenure
+from hermes.gateway.ending import waited_for
 from hermes.kit.clock import SystemClock
 from hermes.kit.collecting import settle
 from hermes.kit.errors import HermesError
@@ -170,8 +171,8 @@ class Service:
         if not self._assembled:
             return
         log.info("the gateway is to end (%s); running turns may end first", ending)
-        patience = max((one.gateway.drain for one in self._tenants.values()), default=0.0)
-        self._notifier.stopping("letting running turns end", patience + 10)
+        drain = max((one.gateway.drain for one in self._tenants.values()), default=0.0)
+        self._notifier.stopping("letting running turns end", waited_for(drain))
         self._closing.set()
         self._programs.drain()
         for tenant in self._tenants.values():

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from hermes.config.home import DEFAULT, Home, user_home
 from hermes.daemon.options import ExitCode
+from hermes.gateway.ending import waited_for
 from hermes.kit.errors import ConfigError, HermesError, UsageError
 from hermes.kit.files import advice, read_ordinary, write_atomic
 
@@ -84,7 +85,7 @@ def make_unit(home: Home, env: Mapping[str, str], command: Sequence[str], drain:
         ),
         restart=int(ExitCode.RESTART),
         wrong_config=int(ExitCode.WRONG_CONFIG),
-        stop=int(drain) + 30,
+        stop=int(waited_for(drain)),
         watchdog=WATCHDOG,
     )
     return Unit(name=name, path=unit_path(home, env), text=text)

@@ -88,6 +88,7 @@ class Tenant:
         self._lent: Mapping[str, Lent] = {}
         self.borrowers: list[Tenant] = []
         self.closing = False
+        self._closed_at = 0.0
         self._hear: Hear | None = None
         self._ready = anyio.Event()
 
@@ -137,14 +138,16 @@ class Tenant:
 
     def close(self) -> None:
         """Begin nothing more, let what runs come to its end, then leave."""
-        self.closing = True
+        if not self.closing:
+            self.closing, self._closed_at = True, anyio.current_time()
         self.gateway.close()
         if self._local is not None:
             self._local.close()
 
     async def _linger(self) -> None:
         """The last answers of others may have to leave by our channels."""
-        with anyio.move_on_after(self.gateway.drain):
+        longest = max(one.gateway.ends_within for one in (self, *self.borrowers))
+        with anyio.CancelScope(deadline=self._closed_at + longest):
             for borrower in self.borrowers:
                 await borrower.gateway.delivered.wait()
 
@@ -205,7 +208,8 @@ class Tenant:
             if self._lodging.restarted:
                 await self._say_back()
             await self.gateway.run(self._hear)
-            with anyio.move_on_after(self.gateway.drain):
+            # Those at the local door and of the API were told to end together with the chats.
+            with anyio.CancelScope(deadline=self._closed_at + self.gateway.drain):
                 await local.idle()
                 await self._lodging.programs.idle()
             group.cancel_scope.cancel()

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 EVERYTHING = 10_000
 FAREWELL = 20.0
-"""Seconds at most that a closing house waits for the last words of progress posts."""
+"""Seconds at most that a closing house waits for progress that is being shown to come to rest."""
 
 
 class ActorLimits(Struct, frozen=True, kw_only=True):
@@ -153,7 +153,7 @@ class Actors:
         calm = not self._live or await sleep_unless(self._clock, seconds, self._calm)
         left = min(seconds - (self._clock.monotonic() - begun), FAREWELL)
         if self._bubbles and left > 0:
-            # The progress post of a turn that has just ended says that it has.
+            # No post of a turn that has just ended is left behind before its last edit is over.
             await sleep_unless(self._clock, left, self._said)
         if self._group is not None:
             self._group.cancel_scope.cancel()

@@ -30,6 +30,7 @@ LINES = 8
 STRIKES = 3
 """After so many refused edits in a row the bubble is left alone; the answer still comes."""
 
+BEGUN = "…"
 BELOW = "The answer is below."
 SILENT = "There is nothing to say to this."
 
@@ -63,7 +64,7 @@ class Bubble:
     ) -> None:
         self._channel = channel
         self._posted: Callable[[str], Awaitable[None]] = _nobody_cares
-        self._over: Callable[[str], Awaitable[None]] = _nobody_cares
+        self._left: Callable[[str, str], None] = _nobody_puts_it_right
         self._owed: Callable[[], bool] = _nothing_is_owed
         self._shows = shows
         self._pacer = pacer or Pacer(clock, channel.caps)
@@ -84,10 +85,10 @@ class Bubble:
         self._farewell = BELOW
 
     def is_watched_by(
-        self, posted: Callable[[str], Awaitable[None]], over: Callable[[str], Awaitable[None]]
+        self, posted: Callable[[str], Awaitable[None]], left: Callable[[str, str], None]
     ) -> None:
-        """Who is told of the post when it is made, and when nothing more will become of it."""
-        self._posted, self._over = posted, over
+        """Who is told of the post when it is made, and with which words it is to end."""
+        self._posted, self._left = posted, left
 
     def comes_after(self, owed: Callable[[], bool]) -> None:
         """Says whether something older is still to be delivered here, when the post is made.
@@ -120,7 +121,8 @@ class Bubble:
     def freeze(self) -> str | None:
         """No change from now on. Returns the post that may become the answer, if there is one.
 
-        Once and for all: an answer that has gone another way leaves the post to us.
+        Once and for all. Whoever takes it answers for it; what is not taken is left behind with
+        its farewell once no edit is under way any more.
         """
         # An edit that is under way could arrive after the answer and cover it.
         if not self._frozen.is_set() and not self._sending and not self._stays:
@@ -134,11 +136,19 @@ class Bubble:
         self._given = None
         self._farewell = farewell
 
-    async def take_back(self, words: str) -> None:
+    @property
+    def owed(self) -> tuple[str, str] | None:
+        """The post that does not become the answer, as far as it is known, and its last words."""
+        if self._receipt is None or self._given is not None:
+            return None
+        return self._receipt.id, self._farewell
+
+    def take_back(self, words: str) -> None:
         """It was to become the answer, but there is none yet: the post ends with these words."""
+        given = self._given
         self.leave_as(words)
-        if self._receipt is not None:
-            await self._quietly(lambda: self._show(words))
+        if given is not None:
+            self._left(given.id, words)
 
     async def run(self) -> None:
         """Keep the post up to date until it is frozen."""
@@ -151,21 +161,8 @@ class Bubble:
         if isinstance(self._channel, Types):
             channel = self._channel
             await self._quietly(lambda: channel.typing(self._address, False))
-        if self._receipt is not None and (self._given is not None or await self._leaves()):
-            await self._over(self._receipt.id)
-
-    async def _leaves(self) -> bool:
-        """Say farewell, again and again for a while: what stays reads as a second answer.
-
-        If it stays all the same, the next process that starts finds it among the leftovers.
-        """
-        begun = self._clock.monotonic()
-        while self._clock.monotonic() - begun < self._pace.limit:
-            wait = await self._quietly(lambda: self._show(self._farewell))
-            if self._shown == self._farewell:
-                return True
-            await self._clock.sleep(max(wait, self._pace.edit))
-        return False
+        if self.owed is not None:
+            self._left(*self.owed)
 
     async def _pump(self) -> None:
         while not self._frozen.is_set() and self._strikes < STRIKES:
@@ -186,12 +183,21 @@ class Bubble:
             self._sending = True
             wait = await self._quietly(lambda text=text: self._show(text))
             self._sending = False
+            if self._shown == text != self._page():
+                self._changed.set()
             if await self._pause(max(wait, self._pace.edit)):
                 return
 
     def _page(self) -> str:
+        """Words of the answer are shown only where they can be taken back.
+
+        A post whose receipt is lost stands for ever, and would read as a second answer.
+        """
         most = self._channel.caps.max_text
-        page = "\n".join([*self._lines, *([self._text] if self._text.strip() else [])])
+        text = self._text if self._receipt is not None else ""
+        page = "\n".join([*self._lines, *([text] if text.strip() else [])])
+        if not page and (self._receipt is not None or self._text.strip()):
+            return BEGUN
         return page if len(page) <= most else "…" + page[1 - most :]
 
     async def _pause(self, seconds: float) -> bool:
@@ -239,6 +245,10 @@ class Bubble:
 
 async def _nobody_cares(post: str) -> None:
     log.debug("progress is shown in %s", post)
+
+
+def _nobody_puts_it_right(post: str, words: str) -> None:
+    log.debug("nobody lets %s end with: %s", post, words)
 
 
 def _nothing_is_owed() -> bool:

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
+from hermes.gateway.ending import LAST_POSTS
 from hermes.gateway.leftovers import left_beside
 from hermes.gateway.letters import Reply, amended, as_spoken, outbox, read_reply
 from hermes.gateway.pacer import LONGEST, Pacer
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 MARK = "(recovered) "
 """Before a text that may have arrived once already."""
 
+GIVEN_UP = "The answer could not be delivered."
+
 OFFLINE_CAP = 30.0
 
 
@@ -51,7 +54,7 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
 
     attempts: int = 8
     unsure: int = 2
-    limit: float = 60.0
+    limit: float = LAST_POSTS
     edit_limit: float = 10.0
     stale: timedelta = timedelta(hours=24)
     at_once: int = 64
@@ -89,7 +92,7 @@ class Delivery:
         self._dead = dead
         self._pacer = Pacer(clock, channel.caps)
         self._rules = rules or DeliveryRules()
-        self._questions = QuestionPosts(store, clock)
+        self._questions: QuestionPosts | None = None
         self._holder = this_process()
         self._online: Callable[[], bool] = _always
         self._arrived: Callable[[Address, str], None] = _not_told
@@ -116,6 +119,10 @@ class Delivery:
     def leaves_to(self, left: Callable[[], None]) -> None:
         """Who hears that a progress post stands beside the answer that it should have become."""
         self._left = left
+
+    def notes_questions(self, posts: QuestionPosts) -> None:
+        """Where it is written down which post asks which question."""
+        self._questions = posts
 
     def keeps_pace_with(self, pacer: Pacer) -> None:
         """Others speak through the same account."""
@@ -227,7 +234,7 @@ class Delivery:
         try:
             reply = read_reply(parcel)
         except msgspec.DecodeError as error:
-            return await self._park(parcel, f"It cannot be read: {error}")
+            return await self._set_aside(parcel, f"It cannot be read: {error}")
         if parcel.attempts > reply.known:
             unsure = reply.unsure + parcel.attempts - reply.known
             reply = structs.replace(reply, doubt=True, unsure=unsure, known=parcel.attempts)
@@ -235,7 +242,7 @@ class Delivery:
             passing("delivery.doubted")
         pending = _Pending(parcel, reply)
         if reason := self._hopeless(pending):
-            return await self._park(parcel, reason)
+            return await self._park(pending, reason)
         return await self._send(pending)
 
     def _hopeless(self, pending: _Pending) -> str | None:
@@ -252,9 +259,7 @@ class Delivery:
 
     async def _send(self, pending: _Pending) -> float:
         parcel, reply = pending.parcel, pending.reply
-        # Room is kept for the mark, so that the cuts stay the same when it is needed.
-        limits = Limits(max(self._channel.caps.max_text - len(MARK), 40))
-        chunks = [chunk.text for chunk in cut_text(reply.text, limits)]
+        chunks = self._cut(reply)
         noted: list[Write] = []
         try:
             for place in range(reply.sent, len(chunks)):
@@ -270,7 +275,7 @@ class Delivery:
                     passing("delivery.after_part")
         except TargetGone as error:
             await self._dead.bury(reply.address, str(error))
-            return await self._park(parcel, str(error))
+            return await self._park(pending, str(error))
         except NotSent as error:
             return await self._not_sent(pending, error)
         except Exception as error:  # noqa: BLE001 - whatever a channel raises, nothing is known
@@ -285,11 +290,16 @@ class Delivery:
             self._arrived(reply.address, reply.text)
         return 0.0
 
+    def _cut(self, reply: Reply) -> list[str]:
+        # Room is kept for the mark, so that the cuts stay the same when it is needed.
+        limits = Limits(max(self._channel.caps.max_text - len(MARK), 40))
+        return [chunk.text for chunk in cut_text(reply.text, limits)]
+
     def _noted(self, pending: _Pending, post: str) -> list[Write]:
         """What is to be known of the post besides that it arrived."""
         reply = pending.reply
         writes: list[Write] = []
-        if reply.question:
+        if reply.question and self._questions is not None:
             writes.append(self._questions.noted(reply.question, reply.address, post))
         if reply.bubble is not None and post != reply.bubble:
             writes.append(left_beside(reply, reply.bubble))
@@ -354,7 +364,20 @@ class Delivery:
         delay = self._delay(pending.parcel.attempts + 1)
         return min(delay, OFFLINE_CAP) if free else delay
 
-    async def _park(self, parcel: Parcel, reason: str) -> float:
+    async def _park(self, pending: _Pending, reason: str) -> float:
+        """The post that should have become the answer does not show progress for ever.
+
+        In doubt the answer stands there already: an edit can be repeated, never taken back.
+        """
+        parcel, reply = pending.parcel, pending.reply
+        if reply.bubble is not None:
+            words = self._cut(reply)[0] if reply.unsure else GIVEN_UP
+            left = left_beside(reply, reply.bubble, words)
+            await self._store.commit(amended(parcel.key, structs.replace(reply, bubble=None)), left)
+            self._left()
+        return await self._set_aside(parcel, reason)
+
+    async def _set_aside(self, parcel: Parcel, reason: str) -> float:
         log.warning("%s stays undelivered: %s", parcel.key, reason)
         await self._store.lanes.park(parcel.key, reason)
         return 0.0

@@ -5,7 +5,7 @@ from typing import TypeAlias, assert_never
 
 from msgspec import UNSET, Struct, structs
 
-from hermes.commands.command import Ask, Command, Context, Leave, Told
+from hermes.commands.command import Ask, Back, Command, Context, Leave, Told
 from hermes.commands.registry import Registry
 from hermes.commands.surface import Activity, Busy, Person, Seat, Stopped, Surface
 from hermes.gateway.actors import Actors
@@ -18,7 +18,7 @@ from hermes.gateway.occasions import (
     tell_session_end,
     tell_session_reset,
 )
-from hermes.gateway.question_posts import QuestionPosts
+from hermes.gateway.question_posts import NO_QUESTION, QuestionPosts
 from hermes.gateway.sessions import ChatSessions
 from hermes.kit.clock import Clock
 from hermes.kit.deadline import sleep_unless
@@ -67,13 +67,14 @@ class Desk:
         runner: Runner,
         actors: Actors,
         sessions: ChatSessions,
+        questions: QuestionPosts,
     ) -> None:
         self._store = store
         self._clock = clock
         self._runner = runner
         self._actors = actors
         self._sessions = sessions
-        self._questions = QuestionPosts(store, clock)
+        self._questions = questions
         self._hooks: Hooks = NoHooks()
         self._registry: Registry | None = None
         self._context: Callable[[Conversation], Context] | None = None
@@ -113,6 +114,8 @@ class Desk:
         talk = await self._talk(order)
         letter = order.letter
         question = await self._questions.question_in(letter.address, letter.reply_to)
+        # What is said to another post may be about that one.
+        question = question or (NO_QUESTION if letter.reply_to else "")
         context = self._seated(order, self._context(talk), talk, question)
         command = self._registry.admit(context, name)
         handled = await self._ask_hooks(order, command.name, talk.session)
@@ -264,7 +267,7 @@ class ChatWork:
 async def _answer(command: Command, context: Context, words: str) -> Answer:
     reply = await command.run(context, words)
     match reply:
-        case Told(text):
+        case Told(text=text) | Back(text=text):
             return text
         case Ask(parts, manner, told):
             return Say(parts, manner, told)

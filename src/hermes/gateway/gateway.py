@@ -18,9 +18,10 @@ from hermes.gateway.bubble import Bubble, Pace, Shows
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.delivery import Delivery, DeliveryRules
 from hermes.gateway.desk import Desk, Urgent
+from hermes.gateway.ending import COMMANDS, DRAIN, FAREWELLS, LAST_POSTS, ends_within
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.intake import Door, Intake
-from hermes.gateway.leftovers import Leftovers
+from hermes.gateway.leftovers import Leftovers, Place
 from hermes.gateway.letters import Letter, as_spoken, platform_of, topic_of
 from hermes.gateway.mirror import Mirror
 from hermes.gateway.occasions import tell_startup
@@ -50,12 +51,6 @@ SEEN = "👀"
 SIGNS = 8
 """How many reactions may be under way; more are left out."""
 
-COMMANDS_LEAVE = 5.0
-"""Seconds that commands are given at least when the gateway closes, however long turns took."""
-
-FAREWELLS = 5.0
-"""Seconds in which posts beside answers that were just delivered are put right."""
-
 ENDS = {Outcome.DONE: "✅", Outcome.FAILED: "❌", Outcome.EXHAUSTED: "❌"}
 
 
@@ -76,7 +71,7 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     shows: Mapping[str, Shows] = {}
     unsigned: frozenset[str] = frozenset()
     resets: ResetPolicy = ResetPolicy()
-    drain: float = 60.0
+    drain: float = DRAIN
     look: float = 60.0
 
 
@@ -147,7 +142,7 @@ class Gateway:
         self._leftovers = Leftovers(store, clock)
         self._questions = QuestionPosts(store, clock)
         self.actors = Actors(store, clock, runner, sessions, rules.actors, rules.limits)
-        self.desk = Desk(store, clock, runner, self.actors, sessions)
+        self.desk = Desk(store, clock, runner, self.actors, sessions, self._questions)
         self.desk.knows(house.registry, house.context, house.urgent)
         self.desk.heeds(house.hooks)
         self._approvals = house.approvals
@@ -175,7 +170,7 @@ class Gateway:
         """
         await self.dead.load()
         await self.intake.recover()
-        await self._questions.forget_old()
+        await self._leftovers.recover()
         async with anyio.create_task_group() as group:
             self._group = group
             for delivery in self.deliveries.values():
@@ -183,8 +178,8 @@ class Gateway:
             group.start_soon(self.actors.run)
             group.start_soon(self._look_again)
             for name, channel in self._channels.items():
-                online = partial(self._is_online, name)
-                group.start_soon(self._leftovers.run, name, channel, online)
+                place = Place(channel, partial(self._is_online, name), self.pacers[name])
+                group.start_soon(self._leftovers.run, name, place)
             group.start_soon(self.supervisor.run, hear or self.intake.deliver)
             tell_startup(self._house.hooks, self._house.channels)
             try:
@@ -203,7 +198,7 @@ class Gateway:
         if not await self.actors.drain(self._rules.drain):
             log.warning("some turns did not end in time; they go on after the next start")
         spent = self._house.clock.monotonic() - begun
-        await self.intake.drain(max(self._rules.drain - spent, COMMANDS_LEAVE))
+        await self.intake.drain(max(self._rules.drain - spent, COMMANDS))
         await self._deliver_the_last()
         self.delivered.set()
         await self._house.linger()
@@ -218,8 +213,13 @@ class Gateway:
 
     @property
     def drain(self) -> float:
-        """Seconds that its end may take."""
+        """Seconds that running turns are given at its end."""
         return self._rules.drain
+
+    @property
+    def ends_within(self) -> float:
+        """Seconds that its end may take, apart from those who still speak through its channels."""
+        return ends_within(self._rules.drain)
 
     async def _deliver_the_last(self) -> None:
         """What is being sent is sent to its end: cut off, it would have to be sent again."""
@@ -230,7 +230,7 @@ class Gateway:
                     group.start_soon(delivery.drain)
 
         try:
-            await within(self._house.clock, self._rules.delivery.limit, drain)
+            await within(self._house.clock, LAST_POSTS, drain)
         except TooLong:
             log.warning("some deliveries were not settled; they are tried again at the next start")
         try:
@@ -267,6 +267,7 @@ class Gateway:
             delivery.depends_on(partial(self._is_online, name))
             delivery.keeps_pace_with(self.pacers[name])
             delivery.tells(self._mirrored)
+            delivery.notes_questions(self._questions)
             delivery.leaves_to(partial(self._leftovers.wake, name))
         self.actors.work_in(
             Surroundings(
@@ -298,7 +299,8 @@ class Gateway:
         place, clock, pace = as_spoken(address), self._house.clock, self._rules.pace
         bubble = Bubble(channel, place, clock, pace, shows, pacer)
         bubble.is_watched_by(
-            partial(self._leftovers.remember, run, address), partial(self._leftovers.forget, run)
+            partial(self._leftovers.remember, run, address),
+            partial(self._leftovers.leave, run, address),
         )
         bubble.comes_after(partial(self.deliveries[address.channel].owes, topic_of(address)))
         return bubble

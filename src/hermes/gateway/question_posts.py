@@ -5,13 +5,18 @@ from datetime import timedelta
 import msgspec
 from msgspec import Raw
 
+from hermes.approvals import rows
 from hermes.kit.clock import Clock
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
 from hermes.schema.scope import Address
 
 KIND = "question_post"
-KEPT = timedelta(days=7)
+KEPT = rows.KEPT + timedelta(days=1)
+"""Longer than the question itself, so that its post is never one that asks nothing."""
+NO_QUESTION = "none"
+"""In place of an id: it is a reply, and not to a question."""
+_ASKED = "asked"
 
 
 class QuestionPosts:
@@ -25,9 +30,9 @@ class QuestionPosts:
             kind=KIND,
             id=_name(address, post),
             session="",
-            state=question,
+            state=_ASKED,
             at=self._clock.now(),
-            body=Raw(b"null"),
+            body=Raw(msgspec.json.encode(question)),
             open=False,
         )
         return PutMatter(matter)
@@ -37,10 +42,10 @@ class QuestionPosts:
         if not post:
             return ""
         matter = await self._store.matters.get(KIND, _name(address, post))
-        return "" if matter is None else matter.state
+        return (matter and msgspec.json.decode(matter.body, type=str | None)) or ""
 
-    async def forget_old(self) -> None:
-        await self._store.matters.forget(KIND, self._clock.now() - KEPT)
+    async def forget_old(self) -> int:
+        return await self._store.matters.forget(KIND, self._clock.now() - KEPT)
 
 
 def _name(address: Address, post: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from hermes.approvals.wording import as_post
 from hermes.gateway.bubble import SILENT
-from hermes.gateway.leftovers import leftover_key
+from hermes.gateway.leftovers import leftover_key, owing
 from hermes.gateway.letters import Letter, Reply, post_reply
 from hermes.gateway.runs import BROKEN, Cause, Held, Running, last_word_for, last_words, posts
 from hermes.gateway.silence import silence_of
@@ -99,14 +99,14 @@ class Telling:
             writes += self._end(run, text, bubble)
         elif run.bubble is not None:
             run.bubble.leave_as(SILENT)
-        return writes
+        return writes + _owed_by(run)
 
     async def last_word(self, run: Running, failure: Exception | None) -> None:
         """For a run that could not say one itself."""
         bubble = _left_by(run)
         if isinstance(failure, StoreError):
             if run.bubble is not None:
-                await run.bubble.take_back(TAKEN_UP_BELOW)
+                run.bubble.take_back(TAKEN_UP_BELOW)
             raise failure
         if failure is not None:
             log.error("run %s of session %s broke", run.id, self._key, exc_info=failure)
@@ -117,7 +117,8 @@ class Telling:
             return
         with anyio.CancelScope(shield=True):
             done = [Done(held.key) for held in run.batch]
-            await self._store.commit(*done, *self._end(run, text.strip(), bubble))
+            ends = self._end(run, text.strip(), bubble)
+            await self._store.commit(*done, *ends, *_owed_by(run))
         self.announce(run.batch[-1].letter)
 
     def _end(self, run: Running, text: str, bubble: str | None = None) -> list[Write]:
@@ -133,6 +134,12 @@ class Telling:
         message = None if letter.answer_at else letter.message
         at = self._clock.now()
         return Reply(address=letter.address, text=text, at=at, reply_to=message)
+
+
+def _owed_by(run: Running) -> list[Write]:
+    """The post that stays may have to say farewell after the next start."""
+    owed = run.bubble and run.bubble.owed
+    return [owing(run.id, *owed)] if owed else []
 
 
 def _left_by(run: Running) -> str | None:

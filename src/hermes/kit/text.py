@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 _MOST_NAMES = 2_000
+_NEAR = 0.65
+"""How alike two names are, so that one may be a slip of the other."""
 
 HEAD = 0.4
 """The share of the beginning where the middle is left out; ends say more than beginnings."""
@@ -35,5 +37,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only mistakes pay for it
     from itertools import islice  # noqa: PLC0415 - as above
 
-    near = get_close_matches(name, list(islice(known, _MOST_NAMES)), n=1)
+    near = get_close_matches(name, list(islice(known, _MOST_NAMES)), n=1, cutoff=_NEAR)
     return f"Did you mean {near[0]}?" if near else ""

@@ -9,7 +9,7 @@ from hermes.commands import command as commands
 from hermes.commands.registry import is_command, standard_commands
 from hermes.commands.surface import Ability, Busy, OwnTalk, Seat, Surface
 from hermes.local.host import Sitting
-from hermes.local.partner import Ask, Leave, Plain, Reply, Told
+from hermes.local.partner import Ask, Back, Leave, Plain, Reply, Told
 from hermes.schema.sessions import Session
 
 _OF_A_SCREEN = frozenset({Ability.CLEAR, Ability.COPY})
@@ -78,6 +78,8 @@ def _as_told(reply: commands.Reply) -> Reply:
     match reply:
         case commands.Told(text=text, clear=clear, clip=clip):
             return Told(text, clear, clip)
+        case commands.Back(told=told, recap=recap):
+            return Back(told, recap)
         case commands.Ask(parts=parts, told=told):
             return Ask(parts, told)
         case commands.Leave():

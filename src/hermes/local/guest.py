@@ -30,6 +30,8 @@ from hermes.local.wire import (
     Interrupt,
     Look,
     Looked,
+    Recount,
+    Recounted,
     Refused,
     Replied,
     Report,
@@ -237,6 +239,8 @@ class Guest:
                 return Reported(host.report(ended))
             case Look():
                 return Looked(await host.has_news())
+            case Recount():
+                return Recounted(await host.past())
             case Decide() | Steer() | Interrupt():
                 raise UsageError("There is nothing to interrupt.")
             case _:

@@ -16,6 +16,7 @@ from hermes.local.partner import (
     Audience,
     Greeting,
     Partner,
+    Past,
     Question,
     Reply,
     Show,
@@ -71,6 +72,9 @@ class Here:
 
     def news(self) -> bool:
         return self._portal.call(self._host.has_news)
+
+    def past(self) -> Past:
+        return self._portal.call(self._host.past)
 
     def command(self, line: str) -> Reply:
         return self._portal.call(self._host.command, line)

@@ -11,12 +11,14 @@ import anyio
 from hermes.app.build import App
 from hermes.app.pictures import load_pictures
 from hermes.approvals.desk import Answerer
+from hermes.approvals.rows import QUESTION
 from hermes.local.failures import trouble_of
 from hermes.local.partner import (
     Defect,
     Greeting,
     Interrupted,
     Manner,
+    Past,
     Question,
     Reply,
     Start,
@@ -31,12 +33,15 @@ from hermes.schema.errors import HermesError, SandboxError
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.sessions import SessionChange
 from hermes.session.conversation import Conversation, Origin
-from hermes.session.recap import recap
+from hermes.session.recap import ROWS, SIZE, cut_short, is_question, recap
 
 log = logging.getLogger(__name__)
 
 EXCHANGES = 3
 """How many questions and answers somebody who comes back is shown."""
+TURNS = 5
+SHOWN = 100
+"""How many turns and messages somebody with a screen sees as they were."""
 
 
 class Sitting(NamedTuple):
@@ -138,6 +143,27 @@ class Host:
         except HermesError as error:
             log.warning("words to a turn could not be passed on: %s", error)
 
+    async def past(self) -> Past:
+        """Raises `Interrupted` when somebody did not want to wait for it."""
+        with self._defects_kept(), self._stoppable():
+            return await self._past()
+        raise Interrupted("Interrupted.")
+
+    async def _past(self) -> Past:
+        talk = self._conversation
+        tail = await talk.tail(SHOWN, SIZE)
+        going_on, ends = await talk.going_on(), await talk.ends()
+        asked = await self._app.store.matters.find(QUESTION, session=talk.session.id, limit=SHOWN)
+        begins = [place for place, row in enumerate(tail.rows) if is_question(row)][-TURNS:]
+        begin = begins[0] if len(begins) == TURNS else 0
+        rows = tail.rows[begin:]
+        return Past(
+            rows=rows,
+            cut=cut_short(rows, going_on=going_on, midway=tail.more > 0 and not begin, ends=ends),
+            asked=tuple(one.at for one in asked if rows and one.at >= rows[0].at),
+            more=tail.more + begin,
+        )
+
     async def command(self, line: str) -> Reply:
         """Raises `Interrupted` when somebody did not want to wait for it."""
         with self._defects_kept(), self._stoppable():
@@ -219,9 +245,10 @@ class Host:
 
     async def _recap(self) -> tuple[tuple[str, str], ...]:
         talk = self._conversation
-        rows = await talk.messages()
+        tail = await talk.tail(ROWS, SIZE)
         going_on, ends = await talk.going_on(), await talk.ends()
-        return tuple(recap(rows, EXCHANGES, going_on=going_on, ends=ends))
+        midway = tail.more > 0
+        return tuple(recap(tail.rows, EXCHANGES, going_on=going_on, midway=midway, ends=ends))
 
     async def _trouble(self) -> Trouble | None:
         """Why there is no model, if so; else its room is known from now on."""

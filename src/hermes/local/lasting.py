@@ -12,6 +12,7 @@ from hermes.local.partner import (
     GatewayGone,
     Greeting,
     Partner,
+    Past,
     Question,
     Reply,
     Show,
@@ -144,6 +145,9 @@ class Lasting:
 
     def report(self, ended: RunEnded | None) -> UsageReport:
         return self._asked(lambda partner: partner.report(ended))
+
+    def past(self) -> Past:
+        return self._asked(lambda partner: partner.past())
 
     def interrupt(self) -> None:
         """Whoever does not want to wait for the gateway goes on without it."""

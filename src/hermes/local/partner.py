@@ -1,6 +1,7 @@
 """A conversation that a command line has with the agent, wherever the agent runs."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -8,6 +9,7 @@ from msgspec import Struct
 from hermes.kit.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
+from hermes.schema.sessions import Stored
 
 SOCKET = "gateway.sock"
 """The name of the door in a home."""
@@ -100,6 +102,17 @@ class Told(Struct, frozen=True, tag="told"):
     clip: str = ""
 
 
+class Back(Struct, frozen=True, tag="back"):
+    """The talk goes on in another session: in which, and in short what was said there."""
+
+    told: str
+    recap: str = ""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(filter(None, (self.told, self.recap)))
+
+
 class Ask(Struct, frozen=True, tag="ask"):
     """Something to say to the agent in the person's name; `told` is for the person."""
 
@@ -115,7 +128,20 @@ class Plain(Struct, frozen=True, tag="plain"):
     """The line is no command: it is to be said as it stands."""
 
 
-Reply: TypeAlias = Told | Ask | Leave | Plain
+Reply: TypeAlias = Told | Back | Ask | Leave | Plain
+
+
+class Past(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last turns of a session as they are on disk; `more` messages stand before them.
+
+    A turn that nobody ended has the place of its last message in `cut`; `asked` are the times
+    at which a person had been asked something, which they took their time to answer.
+    """
+
+    rows: tuple[Stored, ...] = ()
+    cut: frozenset[int] = frozenset()
+    asked: tuple[datetime, ...] = ()
+    more: int = 0
 
 
 class UsageReport(Struct, kw_only=True):
@@ -193,6 +219,10 @@ class Partner(Protocol):
 
     def news(self) -> bool:
         """Whether something came in by itself; a question without words asks about it."""
+        ...
+
+    def past(self) -> Past:
+        """What was said and done in this session, as far as it is worth showing."""
         ...
 
     def command(self, line: str) -> Reply:

@@ -14,6 +14,7 @@ from hermes.local.partner import (
     GatewayGone,
     Greeting,
     Partner,
+    Past,
     Question,
     Reply,
     Show,
@@ -34,6 +35,8 @@ from hermes.local.wire import (
     Inquire,
     Look,
     Looked,
+    Recount,
+    Recounted,
     Refused,
     Replied,
     Report,
@@ -101,6 +104,13 @@ class Remote:
             except GatewayGone as gone:
                 raise Unheard(str(gone), hint=gone.hint) from gone
         self._line.send(request)
+
+    def past(self) -> Past:
+        self._send(Recount())
+        answer = self._line.receive()
+        if not isinstance(answer, Recounted):
+            self._fail(answer)
+        return answer.past
 
     def command(self, line: str) -> Reply:
         self._send(Command(line))

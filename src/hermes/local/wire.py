@@ -9,11 +9,20 @@ from typing import Generic, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.local.partner import Greeting, Question, Reply, Start, State, Trouble, UsageReport
+from hermes.local.partner import (
+    Greeting,
+    Past,
+    Question,
+    Reply,
+    Start,
+    State,
+    Trouble,
+    UsageReport,
+)
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
 
-PROTOCOL = 3
+PROTOCOL = 4
 LENGTH = 4
 FIRST_LIMIT = 1024 * 1024
 """Bytes of a first frame: whoever is not known yet gets no more room than that."""
@@ -76,6 +85,14 @@ class Looked(Struct, frozen=True, tag="looked"):
     news: bool
 
 
+class Recount(Struct, frozen=True, tag="recount"):
+    """What was said and done in this session?"""
+
+
+class Recounted(Struct, frozen=True, tag="recounted"):
+    past: Past
+
+
 class Interrupt(Struct, frozen=True, tag="interrupt"):
     pass
 
@@ -127,7 +144,7 @@ class Status(Struct, frozen=True, tag="status"):
 
 
 First: TypeAlias = Hello | Wake | Inquire
-Request: TypeAlias = Say | Command | Report | Look | Decide | Steer | Interrupt
+Request: TypeAlias = Say | Command | Report | Look | Recount | Decide | Steer | Interrupt
 Answer: TypeAlias = (
     Accepted
     | Refused
@@ -137,6 +154,7 @@ Answer: TypeAlias = (
     | Replied
     | Reported
     | Looked
+    | Recounted
     | Failed
     | Woken
     | Status

@@ -7,6 +7,7 @@ from typing import Self
 import aiohttp
 import anyio
 
+from hermes.kit.clock import Clock
 from hermes.kit.sse import SseReader
 from hermes.models.endpoint import Crowd, NoProgress, Place, whole_of
 
@@ -73,14 +74,16 @@ class AnswerEvents:
 
     Comments, empty events and bytes of an unfinished one are signs of life, no progress:
     they do not make the wait for the next piece of the answer any longer. All waits are
-    bounded here, by one timer: the HTTP library would set one for each read. `close` leaves
-    the crowd that this answer is one of.
+    bounded here, by one timer: the HTTP library would set one for each read. The clock is for
+    the pauses of a crowd; `close` leaves the crowd that this answer is one of.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, place: Place, crowd: Crowd) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, place: Place, crowd: Crowd, clock: Clock
+    ) -> None:
         self._place = place
         self._crowd = crowd
-        crowd.answers += 1
+        self._clock = clock
         self._content = response.content
         self._whole = response.content_type == "application/json"
         self._reader = SseReader(_ONE_EVENT)
@@ -93,6 +96,8 @@ class AnswerEvents:
         connection = None if self._whole else response.connection
         if connection is not None and connection.protocol is not None:
             connection.protocol.read_timeout = None
+        crowd.answers += 1
+        self._counted = True
 
     def note(self, *, moved: bool, ended: bool) -> None:
         """After a piece of the answer the wait for the next begins; some say that none follows."""
@@ -102,7 +107,7 @@ class AnswerEvents:
 
     async def next(self, *, hurry: bool) -> list[bytes]:
         """Raises `TimeoutError` when it took too long; in a hurry that is just the end."""
-        now = self._loop.time()
+        now, since = self._loop.time(), self._clock.monotonic()
         if self._moved:
             self._moved_at = now
         place = self._place
@@ -116,7 +121,7 @@ class AnswerEvents:
         elif now < due:
             with self._watch.until(min(due, now + place.idle)):
                 data = await self._content.readany()
-            if data and (left := self._left_of_pause(now)) > 0:
+            if data and (left := self._left_of_pause(since)) > 0:
                 data = await self._gathered(data, left)
         if data is None and not hurry:
             raise self._too_late()
@@ -129,11 +134,11 @@ class AnswerEvents:
         """Seconds; the first words wait for nothing, and no more do those of a whole answer."""
         if self._moved_at == self._begun_at or self._content.is_eof():
             return 0.0
-        return since + self._crowd.pause - self._loop.time()
+        return since + self._crowd.pause - self._clock.monotonic()
 
     async def _gathered(self, data: bytes, left: float) -> bytes:
         """With what else comes until the pause is over."""
-        await asyncio.sleep(left)
+        await self._clock.sleep(left)
         return data if self._content.exception() else data + self._content.read_nowait()
 
     def _too_late(self) -> TimeoutError:
@@ -160,7 +165,9 @@ class AnswerEvents:
         return batch
 
     def close(self) -> None:
-        self._crowd.answers -= 1
+        if self._counted:
+            self._counted = False
+            self._crowd.answers -= 1
         self._watch.close()
 
     async def drain(self) -> None:

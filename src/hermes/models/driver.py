@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, closing
 from typing import Any
 
 import aiohttp
@@ -97,29 +97,31 @@ class WireModel:
 
     async def _told(self, request: Request) -> AsyncGenerator[Chunk]:
         response = await self._answered(request)
-        events = AnswerEvents(response, self._endpoint.place, self._endpoint.crowd)
-        stream = self._wire.stream()
         try:
-            while not events.done and not stream.runaway:
-                before = stream.size, stream.finish_reason
-                try:
-                    deltas = stream.feed(await events.next(hurry=bool(stream.finish_reason)))
-                except _TROUBLE as error:
-                    self._judge(error, stream)
-                    break
-                for delta in deltas:
+            stream = self._wire.stream()
+            with closing(self._events(response)) as events:
+                while not events.done and not stream.runaway:
+                    before = stream.size, stream.finish_reason
+                    try:
+                        deltas = stream.feed(await events.next(hurry=bool(stream.finish_reason)))
+                    except _TROUBLE as error:
+                        self._judge(error, stream)
+                        break
+                    for delta in deltas:
+                        yield delta
+                    moved = (stream.size, stream.finish_reason) != before
+                    events.note(moved=moved, ended=stream.ended)
+                for delta in self._end(stream, events):
                     yield delta
-                moved = (stream.size, stream.finish_reason) != before
-                events.note(moved=moved, ended=stream.ended)
-            for delta in self._end(stream, events):
-                yield delta
-            answer = stream.answer(self._served.model, self._served.provider)
-            self._wire.heard(request, stream, answer)
-            await events.drain()
-            yield answer
+                answer = stream.answer(self._served.model, self._served.provider)
+                self._wire.heard(request, stream, answer)
+                await events.drain()
+                yield answer
         finally:
-            events.close()
             self._endpoint.let_go(response)
+
+    def _events(self, response: aiohttp.ClientResponse) -> AnswerEvents:
+        return AnswerEvents(response, self._endpoint.place, self._endpoint.crowd, self._clock)
 
     async def _answered(self, request: Request) -> aiohttp.ClientResponse:
         """The beginning of an answer. What is refused and can be left out, is; once."""

@@ -1,6 +1,6 @@
 """What outlives a turn and has a state: a question to a person, a process beside us, a task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -40,6 +40,15 @@ class Matters(Protocol):
         self, kind: str, *, session: str | None = None, only_open: bool = False, limit: int = 1000
     ) -> Sequence[Matter]:
         """The newest, oldest of them first."""
+        ...
+
+    async def matching(
+        self, kind: str, fields: Mapping[str, str], *, state: str | None = None, limit: int = 1000
+    ) -> Sequence[Matter]:
+        """Those whose body has these values, in that order, too; only in a state, if one is named.
+
+        The others are not read.
+        """
         ...
 
     async def abandoned(self, kind: str) -> Sequence[Matter]:

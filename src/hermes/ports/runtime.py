@@ -27,12 +27,18 @@ async def no_tools(call: ToolCall) -> Result:
     raise ToolError(f"There is no tool named {call.name!r} here.")
 
 
+def _nobody_minds() -> None:
+    """Whoever gives the errand does not ask whose words were heard."""
+
+
 class Errand(Struct, frozen=True):
     """All a runtime is given for one turn.
 
     `messages` are what was said so far, as it was said; the last of them are to be answered.
     `meanwhile` is for a runtime that can be spoken to while it works; one that cannot leaves it.
     `tools` are ours that it may call with `use`; it tells the call before and the result after.
+    `foreign`: strangers' words were heard before in the same turn; `strangers_heard` is to be
+    called before `use`, when they were heard since: their result may be told only later.
     """
 
     scope: Scope
@@ -41,6 +47,8 @@ class Errand(Struct, frozen=True):
     meanwhile: Meanwhile = nothing_meanwhile
     tools: Sequence[ToolSpec] = ()
     use: UseTool = no_tools
+    foreign: bool = False
+    strangers_heard: Callable[[], None] = _nobody_minds
 
 
 class Ending(Struct, frozen=True):

@@ -18,6 +18,7 @@ from hermes.schema.sessions import (
     SessionChange,
     SessionFilter,
     Stored,
+    Tail,
 )
 from hermes.schema.tools import Effect
 
@@ -222,6 +223,13 @@ class Archive(Protocol):
         """The visible transcript in order, from beyond `after`.
 
         Raises `StoreError` naming a message that cannot be read.
+        """
+        ...
+
+    async def tail(self, session: str, most: int, size: int) -> Tail:
+        """The last messages of the visible transcript: so many, and of so many bytes, at most.
+
+        One that is larger by itself comes alone. No other is read.
         """
         ...
 

@@ -46,7 +46,8 @@ class _Counted(Struct):
 class Reviews:
     """One at a time for a session, few at a time for all; nothing here ever holds up a turn.
 
-    Who waits is a row and no task: many sessions end their turns at once.
+    Those who wait stand in a line in memory, without a task each: many sessions end their turns
+    at once. The line is not kept: a review that had not begun when its process ended is left out.
     """
 
     def __init__(

@@ -68,6 +68,13 @@ class Stored(Struct, frozen=True):
     message: Message
 
 
+class Tail(Struct, frozen=True):
+    """The end of a transcript; `more` messages stand before it."""
+
+    rows: tuple[Stored, ...] = ()
+    more: int = 0
+
+
 class Hit(Struct, frozen=True, kw_only=True):
     """One found message; `snippet` marks the words as >>>this<<<."""
 

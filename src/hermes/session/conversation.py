@@ -27,7 +27,7 @@ from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored
+from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored, Tail
 from hermes.session.endings import noted_ends
 from hermes.session.recap import is_question
 from hermes.session.recovery import close_lost_calls
@@ -251,6 +251,9 @@ class Conversation:
 
     async def messages(self) -> Sequence[Stored]:
         return [] if self._new else await self._archive.messages(self.session.id)
+
+    async def tail(self, most: int, size: int) -> Tail:
+        return Tail() if self._new else await self._archive.tail(self.session.id, most, size)
 
     async def usage(self) -> Sequence[ModelUse]:
         return [] if self._new else await self._archive.usage(self.session.id)

@@ -1,7 +1,6 @@
 """What was said and done before, for somebody who comes back; also where a turn was cut short."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
 
 import msgspec
 
@@ -12,6 +11,9 @@ from hermes.schema.sessions import Stored
 INTERRUPTED = "(interrupted before it was answered)"
 UNANSWERED = "(not answered)"
 FAILED = "(not answered: {reason})"
+ROWS = 400
+SIZE = 4 * 1024 * 1024
+"""Messages, and bytes of them, that are read at most to tell the last few in short."""
 _TELLING = ("command", "path", "pattern", "query", "url", "goal", "name", "content")
 _LINE = 200
 
@@ -27,18 +29,20 @@ def recap(
     exchanges: int,
     *,
     going_on: bool = False,
+    midway: bool = False,
     ends: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str]]:
     """The last questions and answers as (who, words).
 
     What was finished of a turn without an answer, and why it has none, is said by nobody: there
-    `who` is empty. With `going_on` the last turn may still have its end; `ends` are the reasons
-    of those that had one without an answer (`hermes.session.endings`).
+    `who` is empty. With `going_on` the last turn may still have its end, with `midway` the first
+    may have begun before these rows; `ends` are the reasons of those that had an end without an
+    answer (`hermes.session.endings`).
     """
     known = ends or {}
     told = [
         line
-        for turn, open_ in _turns(rows, going_on=going_on)
+        for turn, open_ in _turns(rows, going_on=going_on, midway=midway)
         for line in _told(turn, _lack(turn, known) if open_ else "")
     ]
     spoken = [place for place, (who, _) in enumerate(told) if who]
@@ -46,14 +50,20 @@ def recap(
 
 
 def cut_short(
-    rows: Sequence[Stored], *, going_on: bool = False, ends: Collection[str] = ()
+    rows: Sequence[Stored],
+    *,
+    going_on: bool = False,
+    midway: bool = False,
+    ends: Collection[str] = (),
 ) -> frozenset[int]:
     """The places of those messages that are the last of a turn which nobody ended."""
-    turns = _turns(rows, going_on=going_on)
+    turns = _turns(rows, going_on=going_on, midway=midway)
     return frozenset(turn[-1].seq for turn, open_ in turns if open_ and _run_of(turn) not in ends)
 
 
-def _turns(rows: Sequence[Stored], *, going_on: bool) -> list[tuple[list[Stored], bool]]:
+def _turns(
+    rows: Sequence[Stored], *, going_on: bool, midway: bool
+) -> list[tuple[list[Stored], bool]]:
     """Each turn, and whether it has no answer."""
     turns: list[list[Stored]] = []
     run = ""
@@ -63,15 +73,16 @@ def _turns(rows: Sequence[Stored], *, going_on: bool) -> list[tuple[list[Stored]
             turns.append([])
             run = row.run
         turns[-1].append(row)
-    cut = [_is_open(turn) and _is_left(later) for turn, later in pairwise(turns)]
-    cut += [not going_on and _is_open(turn) for turn in turns[-1:]]
+    open_ = [_is_open(turn, midway=midway and not place) for place, turn in enumerate(turns)]
+    cut = [one and _is_left(later) for one, later in zip(open_, turns[1:], strict=False)]
+    cut += [not going_on and one for one in open_[-1:]]
     return list(zip(turns, cut, strict=True))
 
 
-def _is_open(turn: Sequence[Stored]) -> bool:
-    """Whether something was asked in it to which the last word was never said."""
+def _is_open(turn: Sequence[Stored], *, midway: bool) -> bool:
+    """Whether something was asked in it, or before, to which the last word was never said."""
     messages = [row.message for row in turn if row.run]
-    if not any(row.run and is_question(row) for row in turn):
+    if not messages or not (midway or any(row.run and is_question(row) for row in turn)):
         return False
     last = next((one for one in reversed(messages) if not isinstance(one, Result)), None)
     return not isinstance(last, Assistant) or bool(last.calls)

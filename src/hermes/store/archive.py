@@ -7,14 +7,16 @@ import msgspec
 
 from hermes.schema.errors import NotFound
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import Digest, Hit, ModelUse, Session, SessionFilter, Stored
+from hermes.schema.sessions import Digest, Hit, ModelUse, Session, SessionFilter, Stored, Tail
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
 from hermes.store.rows import (
+    CountRow,
     DigestRow,
     MessageRow,
     MomentRow,
     SessionRow,
+    SizeRow,
     UseRow,
     all_of,
     micros,
@@ -108,6 +110,23 @@ class SqliteArchive:
 
         return await self._engine.read(read)
 
+    async def tail(self, session: str, most: int, size: int) -> Tail:
+        values = {"id": session, "who": self._who}
+
+        def read(connection: Connection) -> Tail:
+            cursor = connection.execute(self._sql["sizes"], {**values, "most": most})
+            # The last one has a place even if it is too large by itself.
+            after = _fitting(all_of(cursor, SizeRow), size)
+            if after is None:
+                return Tail()
+            beyond = {**values, "after": after}
+            found = all_of(connection.execute(self._sql["messages"], beyond), MessageRow)
+            more = one_of(connection.execute(self._sql["how many before"], beyond), CountRow)
+            rows = tuple(row.stored(session) for row in found)
+            return Tail(rows, more.count if more else 0)
+
+        return await self._engine.read(read)
+
     async def search(self, query: str, limit: int = 20, role: str | None = None) -> Sequence[Hit]:
         finder = Finder(Wanted.parse(query, limit=limit, role=role, principal=self._who))
         while (hits := await self._engine.read(finder.find)) is None:
@@ -187,6 +206,17 @@ class SqliteArchive:
             gone = msgspec.json.encode(deleted).decode()
             connection.execute(self._sql["forget parcels"], {"ids": gone})
         return len(deleted)
+
+
+def _fitting(newest: Sequence[SizeRow], size: int) -> int | None:
+    """The place beyond which those stand that fit, at least one; None when there are none."""
+    after = None
+    for row in newest:
+        size -= row.size
+        if size < 0 and after is not None:
+            break
+        after = row.seq - 1
+    return after
 
 
 def _maybe(at: datetime | None) -> int | None:

@@ -47,6 +47,15 @@ SELECT m.seq, m.at, m.run, m.body FROM messages AS m JOIN sessions AS s ON s.n =
 WHERE s.id = :id AND m.seq > :after AND m.state = 0 AND s.principal = :who
 ORDER BY m.seq;
 
+-- name: sizes
+SELECT m.seq, length(m.body) FROM messages AS m JOIN sessions AS s ON s.n = m.session
+WHERE s.id = :id AND m.state = 0 AND s.principal = :who
+ORDER BY m.seq DESC LIMIT :most;
+
+-- name: how many before
+SELECT count(*) FROM messages AS m JOIN sessions AS s ON s.n = m.session
+WHERE s.id = :id AND m.seq <= :after AND m.state = 0 AND s.principal = :who;
+
 -- name: usage of one
 SELECT u.model, u.provider, u.calls, u.input, u.output, u.cache_read, u.cache_write, u.reasoning,
     u.cost, u.unpriced

@@ -1,8 +1,9 @@
 """Matters on SQLite: each a row with a state that only its expected successor may follow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import msgspec
 from msgspec import Raw, Struct
 
 from hermes.kit.holder import is_surely_dead
@@ -63,6 +64,22 @@ class SqliteMatters:
 
         def read(connection: Connection) -> list[Matter]:
             rows = all_of(connection.execute(_SQL[name], values), _MatterRow)
+            return [row.matter() for row in reversed(rows)]
+
+        return await self._engine.read(read)
+
+    async def matching(
+        self, kind: str, fields: Mapping[str, str], *, state: str | None = None, limit: int = 1000
+    ) -> Sequence[Matter]:
+        values: dict[str, str | int | None] = {
+            "kind": kind,
+            "fields": msgspec.json.encode(fields).decode(),
+            "state": state,
+            "limit": limit,
+        }
+
+        def read(connection: Connection) -> list[Matter]:
+            rows = all_of(connection.execute(_SQL["matching"], values), _MatterRow)
             return [row.matter() for row in reversed(rows)]
 
         return await self._engine.read(read)

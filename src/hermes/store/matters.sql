@@ -35,5 +35,12 @@ WHERE session = :session AND kind = :kind ORDER BY n DESC LIMIT :limit;
 SELECT kind, id, session, state, at, body, open, holder FROM matters
 WHERE session = :session AND kind = :kind AND open = 1 ORDER BY n DESC LIMIT :limit;
 
+-- name: matching
+SELECT kind, id, session, state, at, body, open, holder FROM matters AS m
+WHERE kind = :kind AND (:state IS NULL OR state = :state) AND NOT EXISTS (
+    SELECT 1 FROM json_each(:fields) AS f
+    WHERE json_extract(CAST(m.body AS TEXT), '$.' || f.key) IS NOT f.value)
+ORDER BY n DESC LIMIT :limit;
+
 -- name: forget
 DELETE FROM matters WHERE kind = :kind AND open = 0 AND at < :before;

@@ -86,6 +86,15 @@ class DigestRow(SessionRow, array_like=True, frozen=True):
         )
 
 
+class SizeRow(Struct, frozen=True, array_like=True):
+    seq: int
+    size: int
+
+
+class CountRow(Struct, frozen=True, array_like=True):
+    count: int
+
+
 class MomentRow(Struct, frozen=True, array_like=True):
     at: int
 

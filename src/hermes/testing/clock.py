@@ -25,6 +25,7 @@ class FakeClock:
         self._sleepers: list[tuple[float, int, anyio.Event]] = []
         self._turn = 0
         self._stillness = Stillness()
+        self._moving = anyio.Lock()
         self.slept: list[float] = []
 
     def now(self) -> datetime:
@@ -51,16 +52,20 @@ class FakeClock:
             self._sleepers = [other for other in self._sleepers if other is not entry]
 
     async def advance(self, seconds: float) -> None:
-        """Move time on, waking sleepers in their order; each may sleep again before the next."""
-        goal = self._elapsed + seconds
-        await self._stillness.comes()
-        while self._sleepers and min(self._sleepers)[0] <= goal:
-            self._sleepers.sort()
-            due, _, event = heappop(self._sleepers)
-            self._elapsed = max(self._elapsed, due)
-            event.set()
+        """Move time on, waking sleepers in their order; each may sleep again before the next.
+
+        Of several who move it one comes after the other.
+        """
+        async with self._moving:
+            goal = self._elapsed + seconds
             await self._stillness.comes()
-        self._elapsed = goal
+            while self._sleepers and min(self._sleepers)[0] <= goal:
+                self._sleepers.sort()
+                due, _, event = heappop(self._sleepers)
+                self._elapsed = max(self._elapsed, due)
+                event.set()
+                await self._stillness.comes()
+            self._elapsed = goal
 
     @property
     def sleepers(self) -> int:

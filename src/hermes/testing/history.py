@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from hermes.gateway.delivery import MARK
-from hermes.gateway.leftovers import bubbles, farewells, post_in
+from hermes.gateway.leftovers import BUBBLES, farewells, post_in
 from hermes.gateway.letters import Reply, address_in
 from hermes.ports.store import Store
 from hermes.schema.messages import Trust, User, text_of
@@ -28,7 +28,7 @@ _LINE = re.compile(r"(\S+) line (\d+): ")
 _GIVEN_BACK = re.compile(r"“/\S+ (\S+?)” was cut off")
 _SET_ASIDE = "is set aside"
 PROGRESS = "· "
-_PROGRESS = (bubbles(""), farewells(""))
+_PROGRESS = (BUBBLES, farewells(""))
 _DONE, _PARKED = 2, 3
 
 

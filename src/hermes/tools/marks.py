@@ -10,21 +10,25 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from threading import RLock
+from typing import BinaryIO, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.kit.files import write_atomic
+from hermes.tools.lines import add_line, held
 
 OLDEST = 90 * 86_400.0
 MOST_SPANS = 20_000
 MOST_ROOTS = 2_000
-MOST_WRITTEN = 8_192
+MOST_WRITTEN = 20_000
 MOST_ENTRIES = 5_000
 """Entries of a folder that are looked at for what is new in it."""
 _SLACK = 2
 """How many times the lines that are needed may stand in the file."""
+_KNOWN_AGAIN = 128
+"""Bytes before the place that was read last: in a file that was replaced others stand there."""
 
 Span: TypeAlias = tuple[float, float]
 Folders: TypeAlias = Mapping[str, frozenset[str]]
@@ -34,9 +38,14 @@ Folders: TypeAlias = Mapping[str, frozenset[str]]
 class Note(Struct, frozen=True, omit_defaults=True):
     """A command from `start` to `end`, or a `file` of ours with strangers' words in it.
 
+    That file is known by when it was `changed` and its `inode`, also in a folder that was renamed.
     While it runs it may make folders `inside` of some; at its end it says which: `roots`.
-    With `others` it is a command in that folder on which others than the owner had a say: what
+    `late` is when it ended, if later than `end`, and `pid` the program that will say so: for what
+    tells how things are done it counts until then.
+    With `others` they, and not only the owner, had a say in that folder from `start` on: what
     tells there how things are done may be theirs.
+    `digest` is what a file said that was not to be followed, and neither is that content again
+    nor what stands in that `file`; one without both, once the owner has vouched for what is there.
     """
 
     start: float = 0.0
@@ -45,82 +54,141 @@ class Note(Struct, frozen=True, omit_defaults=True):
     roots: tuple[str, ...] = ()
     file: str = ""
     changed: int = 0
+    inode: int = 0
     others: str = ""
+    late: float = 0.0
+    pid: int = 0
+    digest: str = ""
 
 
 class Marks:
-    """`log` is the file; without one it holds as long as this program runs."""
+    """`log` is the file; without one it holds as long as this program runs.
+
+    Where it is there and cannot be read, everything counts as brought. What could not be written
+    is known here, and is written with the next note.
+    """
 
     def __init__(self, log: Path | None, most: int = MOST_SPANS) -> None:
         self._log = log
         self._most = most
-        self._inode, self._offset = 0, 0
+        self._lock = RLock()
+        self._blind = self._behind = False
+        self._stamp: tuple[int, int, int] | None = None
+        self._inode: int = 0
+        self._offset = 0
+        self._before = b""
         self._commands: dict[float, Note] = {}
-        self._written: dict[str, int] = {}
-        self._others: dict[tuple[str, float], Note] = {}
-        self._spans: list[Span] | None = None
+        self._written: dict[tuple[int, int | str], Note] = {}
+        self._others: dict[str, Note] = {}
+        self._refused: dict[str, Note] = {}
+        self._silent: dict[str, Note] = {}
+        self._spans: tuple[list[Span], list[Span]] | None = None
         self._roots: list[str] | None = None
         self._lines = 0
         self._decoder = msgspec.json.Decoder(Note)
 
     def add(self, note: Note, oldest: float) -> None:
         """Nothing older than `oldest` needs to be kept any longer."""
-        self._load()
-        self._take(note)
-        if self._log is None:
-            self._forget(oldest)
-            return
-        with suppress(OSError):
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            with self._log.open("ab") as file:
-                file.write(msgspec.json.encode(note) + b"\n")
-            needed = len(self._commands) + len(self._written) + len(self._others)
-            if self._lines > _SLACK * max(needed, 100):
-                self._rewrite(self._log, oldest)
+        with self._lock:
+            self._load()
+            self._take(note)
+            if self._log is None:
+                self._forget(oldest)
+                return
+            try:
+                self._write(self._log, note, oldest)
+            except OSError:
+                self._behind = True
+
+    def _write(self, log: Path, note: Note, oldest: float) -> None:
+        with held(log) as file:
+            add_line(file, msgspec.json.encode(note))
+            kinds = self._commands, self._others, self._written, self._refused, self._silent
+            needed = sum(map(len, kinds))
+            if self._behind or self._lines > _SLACK * max(needed, 100):
+                self._rewrite(log, oldest)
 
     def __bool__(self) -> bool:
-        self._load()
-        return bool(self._commands or self._written)
+        with self._lock:
+            self._load()
+            return self._blind or bool(self._commands or self._written)
 
-    def covers(self, when: float, oldest: float) -> bool:
-        """Whether something was being brought at that time."""
-        self._load()
-        if self._spans is None:
-            self._spans = _merged((one.start, one.end) for one in self._commands.values())
-        place = bisect_right(self._spans, (when, float("inf"))) - 1
-        return place >= 0 and when <= self._spans[place][1] and self._spans[place][1] > oldest
+    def covers(self, when: float, oldest: float, *, late: bool = False) -> bool:
+        """Whether something was being brought at that time; with `late` however long it took."""
+        with self._lock:
+            self._load()
+            known = self._commands.values()
+            if self._spans is None:
+                usual = _merged((one.start, one.end) for one in known)
+                self._spans = usual, _merged((one.start, max(one.end, one.late)) for one in known)
+            spans = self._spans[late]
+            place = bisect_right(spans, (when, float("inf"))) - 1
+            end = spans[place][1] if place >= 0 else oldest
+            if self._blind or (when <= end and end > oldest):
+                return True
+            return late and any(one.pid and one.start <= when and _runs(one.pid) for one in known)
 
-    def written(self, path: Path) -> int | None:
-        """Of a file with strangers' words: when it was changed last, as the system counts."""
-        self._load()
-        return self._written.get(packed(path))
+    def written(self, path: Path, stat: os.stat_result) -> bool:
+        """Whether it is, unchanged since, what we wrote strangers' words into."""
+        with self._lock:
+            self._load()
+            keys = {(stat.st_ctime_ns, stat.st_ino), (stat.st_ctime_ns, packed(path))}
+            return not keys.isdisjoint(self._written)
 
     def by_others(self, path: Path, when: float) -> bool:
-        """Whether others had a say in the folder around it at that time."""
-        self._load()
-        return any(
-            note.start <= when <= note.end and path.is_relative_to(unpacked(note.others))
-            for note in self._others.values()
-        )
+        """Whether others had a say in the folder around it before that time, however long ago.
+
+        What they wrote may be put there by anything since: another name, mode or branch.
+        """
+        with self._lock:
+            self._load()
+            return self._blind or any(
+                note.start <= when and path.is_relative_to(unpacked(note.others))
+                for note in self._others.values()
+            )
+
+    def knows(self, note: Note) -> bool:
+        """Whether it says nothing new of others in a folder, or of what was refused."""
+        with self._lock:
+            self._load()
+            if note.others:
+                known = self._others.get(note.others)
+                return known is not None and known.start <= note.start
+            return note.digest in self._refused and note.file in self._silent
+
+    def refused(self, path: Path, digest: str, when: float) -> bool:
+        """Whether that content, or what stood there, was not to be followed before that time."""
+        with self._lock:
+            self._load()
+            found = self._refused.get(digest), self._silent.get(packed(path))
+            return any(note is not None and note.start <= when for note in found)
+
+    def is_silent(self, path: Path) -> bool:
+        with self._lock:
+            self._load()
+            return packed(path) in self._silent
 
     def roots(self) -> list[str]:
         """Folders that were brought as a whole."""
-        self._load()
-        if self._roots is None:
-            found = dict.fromkeys(one for note in self._commands.values() for one in _roots(note))
-            self._roots = list(found)[-MOST_ROOTS:]
-        return self._roots
+        with self._lock:
+            self._load()
+            if self._roots is None:
+                found = (one for note in self._commands.values() for one in _roots(note))
+                self._roots = list(dict.fromkeys(found))[-MOST_ROOTS:]
+            return self._roots
 
     def _take(self, note: Note) -> None:
-        if note.file:
-            self._written.pop(note.file, None)
-            self._written[note.file] = note.changed
+        if note.digest:
+            _keep_first(self._refused, note.digest, note)
+            _keep_first(self._silent, note.file, note)
+        elif note.file and not note.changed:
+            self._silent.pop(note.file, None)
+        elif note.file:
+            self._written[note.changed, note.inode or note.file] = note
             while len(self._written) > MOST_WRITTEN:
                 del self._written[next(iter(self._written))]
         elif note.others:
-            self._others[note.others, note.start] = note
-            while len(self._others) > self._most:
-                del self._others[next(iter(self._others))]
+            _keep_first(self._others, note.others, note)
         else:
             self._commands[note.start] = note
             while len(self._commands) > self._most:
@@ -131,20 +199,30 @@ class Marks:
         """What this process, an earlier one or another one has added since."""
         if self._log is None:
             return
-        with suppress(OSError), self._log.open("rb") as file:
-            stat = os.fstat(file.fileno())
-            if (stat.st_ino, stat.st_size) == (self._inode, self._offset):
-                return
-            if stat.st_ino != self._inode or stat.st_size < self._offset:
-                self._offset = self._lines = 0
-            file.seek(self._offset)
-            data = file.read()
-            whole = data.rfind(b"\n") + 1
-            self._inode, self._offset = stat.st_ino, self._offset + whole
-            for line in data[:whole].splitlines():
-                self._lines += 1
-                if note := self._note(line):
-                    self._take(note)
+        self._blind = False
+        try:
+            if self._stamp != _stamp(os.stat(self._log)):  # noqa: PTH116 - every look at a file asks
+                with self._log.open("rb") as file:
+                    self._stamp = _stamp(os.fstat(file.fileno()))
+                    self._read_on(file, self._stamp[0])
+        except FileNotFoundError:
+            self._stamp = None
+        except OSError:
+            self._blind, self._stamp = True, None
+
+    def _read_on(self, file: BinaryIO, inode: int) -> None:
+        file.seek(max(0, self._offset - len(self._before)))
+        if inode != self._inode or file.read(len(self._before)) != self._before:
+            self._offset, self._lines, self._before = 0, 0, b""
+            file.seek(0)
+        data = file.read()
+        data = data[: data.rfind(b"\n") + 1]
+        self._inode, self._offset = inode, self._offset + len(data)
+        self._before = (self._before + data)[-_KNOWN_AGAIN:]
+        for line in data.splitlines():
+            self._lines += 1
+            if note := self._note(line):
+                self._take(note)
 
     def _note(self, line: bytes) -> Note | None:
         try:
@@ -154,15 +232,27 @@ class Marks:
 
     def _forget(self, oldest: float) -> None:
         self._commands = {start: one for start, one in self._commands.items() if one.end > oldest}
-        self._others = {key: one for key, one in self._others.items() if one.end > oldest}
+
+    def _needed(self) -> list[Note]:
+        """What others had a say in, and what was refused, is for good."""
+        refused = [structs.replace(one, file="") for one in self._refused.values()]
+        return [
+            *self._commands.values(),
+            *self._others.values(),
+            *self._written.values(),
+            *refused,
+            *self._silent.values(),
+        ]
 
     def _rewrite(self, log: Path, oldest: float) -> None:
+        """Only what was read is put in place of what is there."""
         self._load()
+        if self._blind:
+            return
         self._forget(oldest)
-        files = (Note(file=name, changed=when) for name, when in self._written.items())
-        notes = [*self._commands.values(), *self._others.values(), *files]
-        write_atomic(log, b"".join(msgspec.json.encode(one) + b"\n" for one in notes))
+        write_atomic(log, b"".join(msgspec.json.encode(one) + b"\n" for one in self._needed()))
         self._spans = self._roots = None
+        self._behind = False
 
 
 def folders_in(folders: Iterable[Path]) -> Folders:
@@ -202,6 +292,28 @@ def _roots(note: Note) -> Iterable[str]:
                     changed = one.stat(follow_symlinks=False).st_ctime
                     if note.start <= changed <= note.end:
                         yield packed(Path(one.path))
+
+
+def _keep_first(notes: dict[str, Note], key: str, note: Note) -> None:
+    """The earliest of each; of too many those that were noted last."""
+    if key and (key not in notes or note.start < notes[key].start):
+        notes[key] = note
+    while len(notes) > MOST_WRITTEN:
+        del notes[next(iter(notes))]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _stamp(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:

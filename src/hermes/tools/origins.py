@@ -3,16 +3,22 @@
 Files in the workspace are the daily work. Foreign are those that came in while a command could
 reach the network, those that our tools wrote with strangers' words in them, those in folders
 where things from outside are put, those of other users, and what lies outside of the workspace.
+
+What tells how things are done speaks only if nobody but the owner could have written it: what was
+silent once stays so, as content and in its place, until the owner vouches for what is there.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from hermes.kit.clock import Clock
 from hermes.kit.files import read_ordinary
 from hermes.schema.scope import Scope
+from hermes.tools.guidance import guides_around
 from hermes.tools.marks import (
     OLDEST,
     Folders,
@@ -26,7 +32,7 @@ from hermes.tools.marks import (
 from hermes.tools.recent import Recent
 from hermes.tools.touched import paths_of
 from hermes.tools.touched import real as _real
-from hermes.tools.trusted import LARGEST, Trusted, is_guide_below
+from hermes.tools.trusted import GUIDES, LARGEST, Trusted, digest_of, is_guide_below
 
 OUTSIDE_NAMES = frozenset({"downloads", "attachments", ".cache", "node_modules", "site-packages"})
 """Folders in a workspace that hold what others wrote, by their names in small letters."""
@@ -34,10 +40,16 @@ KNOWN = 8_192
 LONGEST = 600.0
 """Seconds of a command in which what changes counts as brought by it."""
 LONGEST_BEHIND = 3_600.0
-"""The same of one in the background: a server runs for days."""
+"""The same of one in the background: a server runs for days. For what tells how things are done
+it counts until its end, whenever that is."""
 COARSE = 0.02
 """Seconds by which the clock of a file system is behind."""
-MOST_WORDS = 1_000
+A_MOMENT = 5.0
+"""Seconds in which something was written, and moved away by somebody before it was noted."""
+MOST_WORDS = 10_000
+"""Of a command; one with more of them may touch anything."""
+MOST_FOLDERS = 64
+"""In which it is looked for what a command may have brought that tells how things are done."""
 MOST_ENTRIES = 5_000
 """Entries of a folder that are looked at, when a command names the folder."""
 
@@ -60,6 +72,7 @@ class Origins:
         self._marks = Marks(log)
         self.trusted = trusted or Trusted()
         self._written: Recent[Path, tuple[int, bool]] = Recent(KNOWN)
+        self._begun: set[float] = set()
 
     def now(self) -> float:
         return self._clock.now().timestamp()
@@ -71,76 +84,140 @@ class Origins:
     def fetching(
         self, folders: Sequence[Path], longest: float = LONGEST, began: float | None = None
     ) -> "Fetching":
-        """A command begins that may bring something, most likely into one of the folders."""
+        """A command begins that may bring something, most likely into one of the folders.
+
+        It is said when it is over.
+        """
         return Fetching(self, folders, longest, began)
 
-    def others_at_work(
-        self, folder: Path, longest: float = LONGEST, began: float | None = None
-    ) -> "OthersAtWork":
-        """A command begins there on which others than the owner have a say."""
-        return OthersAtWork(self, folder, longest, began)
+    def others_at_work(self, folder: Path, began: float | None = None) -> "OthersAtWork":
+        """Something begins there on which others than the owner have a say."""
+        return OthersAtWork(self, folder, self.now() if began is None else began)
 
-    def note_others(self, folder: str, began: float, end: float) -> None:
-        self._note(Note(began - COARSE, end + COARSE, others=folder))
+    def begins(self, at: float | None) -> float:
+        """When; no two that are at work at the same time have the same, for it is their name."""
+        began = self.now() if at is None else at
+        while began in self._begun:
+            began -= 1e-6
+        self._begun.add(began)
+        return began
 
-    def note_begin(self, began: float, longest: float, folders: Sequence[str]) -> None:
+    def ended(self, began: float) -> None:
+        self._begun.discard(began)
+
+    def note_others(self, folder: Path, began: float) -> None:
+        """What the owner has there until then stays the owner's, whatever becomes of it."""
+        self._note_new(Note(min(began, self.now()) - COARSE, others=packed(folder)))
+        for path, data in guides_around(folder, LARGEST):
+            if data.strip() and self.speaks(path, data, folder):
+                self.trusted.vouch(_real(path), data)
+
+    def note_begin(
+        self, began: float, longest: float, folders: Sequence[Path], pid: int = 0
+    ) -> None:
         """Written down at once: whoever is killed from now on cannot do it any more."""
-        inside = tuple(packed(Path(one)) for one in folders)
-        self._note(Note(began - COARSE, began + longest, inside))
+        self._note(Note(began - COARSE, began + longest, tuple(map(packed, folders)), pid=pid))
 
     def note_end(self, began: float, longest: float, roots: tuple[str, ...]) -> None:
         """In place of what was written when it began; `roots` are folders that it made."""
-        end = min(self.now(), began + longest) + COARSE
-        self._note(Note(began - COARSE, end, roots=roots))
+        start, end = self._span(began, longest)
+        if start < began:
+            self.note_begin(began, longest, ())
+        late = max(self.now() + COARSE, end)
+        self._note(Note(start - COARSE, end + COARSE, roots=roots, late=late))
+
+    def _span(self, began: float, longest: float) -> tuple[float, float]:
+        """From when to when something was at work that ends now, also if the clock was set back."""
+        now = self.now()
+        return min(began, now), max(began, min(now, began + longest))
+
+    def look_around(self, folders: Iterable[Path]) -> None:
+        """Whatever is silent there now is known by its content from now on."""
+        for folder in islice(dict.fromkeys(folders), MOST_FOLDERS):
+            for path, data in guides_around(folder, LARGEST):
+                self.speaks(path, data, folder)
+
+    def refuse(self, real: Path, data: bytes) -> None:
+        """It is not to be followed: neither there nor, with that content, anywhere else."""
+        when = _changed(real, unknown=self.now())
+        self._note_new(Note(when, file=packed(real), digest=digest_of(data)))
+
+    def _note_new(self, note: Note) -> None:
+        if not self._marks.knows(note):
+            self._note(note)
 
     def _note(self, note: Note) -> None:
         self._marks.add(note, self._oldest)
 
     def wrote(self, path: Path, *, foreign: bool) -> None:
         """One of our tools has just written it, with words that are known."""
-        with suppress(OSError):
-            changed = path.lstat().st_ctime_ns
-            self._written.put(path, (changed, foreign))
+        try:
+            stat = path.lstat()
+        except OSError:
             if foreign:
-                self._note(Note(file=packed(path), changed=changed))
+                self.fetched_since(self.now() - A_MOMENT)
+            return
+        self._written.put(path, (stat.st_ctime_ns, foreign))
+        if foreign:
+            self._note(Note(file=packed(path), changed=stat.st_ctime_ns, inode=stat.st_ino))
 
     def is_foreign(self, scope: Scope, real: Path) -> bool:
         """Whether what stands in the file may be somebody else's words.
 
         What tells how things are done in a folder is, until the owner vouched for it.
         """
-        if is_guide_below(real, _real(Path(scope.workspace))):
+        workspace = _real(Path(scope.workspace))
+        if is_guide_below(real, workspace):
             return not self.is_vouched_for(real)
-        return self.is_marked(scope, real)
+        if self.is_marked(scope, real):
+            return True
+        told = real.parent == workspace and real.name in GUIDES and self._changed_by_others(real)
+        return told and not self.is_vouched_for(real)
 
     def speaks(self, path: Path, data: bytes, workspace: Path) -> bool:
         """Whether a file of the project, found at that path, may tell how things are done.
 
-        It may unless it came in, or was changed while others than the owner had a say; and
-        always as the owner once vouched for it.
+        It may unless it came in, or was changed after others than the owner had a say there, or a
+        link that leads there did and was, or it was silent before; and always as the owner once
+        vouched for it.
         """
-        real, workspace = _real(path), _real(workspace)
+        real, around = _real(path), _real(workspace)
         if self.trusted.knows(real, data):
+            if self._marks.is_silent(real):
+                self._note(Note(file=packed(real)))
             return True
-        inside = real.is_relative_to(workspace)
-        if inside and _is_put_aside(real.relative_to(workspace).parts[:-1]):
+        if self._is_put_there(real, around, digest_of(data)):
+            self.refuse(real, data)
             return False
-        if self.came_in(real) or _is_of_others(real, workspace):
-            return False
-        return not any(self._changed_by_others(one) for one in {path, real})
+        return not any(self._may_be_theirs(one, around) for one in _links(path, workspace))
+
+    def _is_put_there(self, real: Path, around: Path, digest: str) -> bool:
+        shared = os.path.commonpath((real, around))
+        if _is_put_aside(real.relative_to(shared).parts[:-1]):
+            return True
+        if self._marks.refused(real, digest, _changed(real, unknown=float("inf"))):
+            return True
+        return self._may_be_theirs(real, around)
+
+    def _may_be_theirs(self, path: Path, around: Path) -> bool:
+        came_in = self.came_in(path, late=True)
+        return came_in or _is_of_others(path, around) or self._changed_by_others(path)
 
     def may_speak(self, path: Path) -> bool:
         """As `speaks`, of a file as it is now, wherever it lies."""
         try:
-            return self.speaks(path, read_ordinary(path, LARGEST), path.parent)
-        except OSError:
+            data = read_ordinary(path, LARGEST)
+        except FileNotFoundError:
             return True
+        except OSError:
+            return False
+        return self.speaks(path, data, path.parent)
 
     def _changed_by_others(self, path: Path) -> bool:
         try:
-            return self._marks.by_others(_real(path.parent) / path.name, path.lstat().st_ctime)
+            return self._marks.by_others(path, path.lstat().st_ctime)
         except OSError:
-            return False
+            return True
 
     def is_vouched_for(self, real: Path) -> bool:
         try:
@@ -149,10 +226,13 @@ class Origins:
             return False
 
     def is_marked(self, scope: Scope, real: Path) -> bool:
-        """Whether it is known to have come from others, whatever its name is."""
+        """Whether it is known to have come from others, whatever its name is.
+
+        Of what was read and is gone by now nobody knows any more.
+        """
         workspace = _real(Path(scope.workspace))
         if not workspace.parts[1:]:
-            return self.came_in(real)
+            return self.came_in(real) or not os.path.lexists(real)
         inside = real.is_relative_to(workspace)
         if not inside and not any(real.is_relative_to(folder) for folder in self._own):
             return True
@@ -160,18 +240,23 @@ class Origins:
             return True
         return self.came_in(real) or _is_of_others(real, workspace)
 
-    def came_in(self, real: Path) -> bool:
-        """Whether it was brought from outside, wherever it lies; False where it is not known."""
+    def came_in(self, real: Path, *, late: bool = False) -> bool:
+        """Whether it was brought from outside, wherever it lies; what is not there was not.
+
+        With `late` also by a command that has been at work for longer than most are.
+        """
         try:
             stat = real.lstat()
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:
+            return True
         known = self._written.get(real)
         if known is not None and known[0] == stat.st_ctime_ns:
             return known[1]
-        if self._marks.written(real) == stat.st_ctime_ns:
+        if self._marks.written(real, stat):
             return True
-        return self._marks.covers(stat.st_ctime, self._oldest)
+        return self._marks.covers(stat.st_ctime, self._oldest, late=late)
 
     def names_foreign(self, words: Sequence[str], folder: Path, *more: Path) -> bool:
         """Whether a command touches what came in, as one does that unpacks, copies or shows it.
@@ -183,7 +268,9 @@ class Origins:
         if known and any(self._in_root(_real(base)) for base in bases):
             return True
         likely = [word for word in words if known or _is_put_aside(word.split("/"))]
-        for word in likely[:MOST_WORDS]:
+        if len(likely) > MOST_WORDS:
+            return True
+        for word in likely:
             aside = _is_put_aside(word.split("/"))
             if any(aside or self._is_touched(path) for path in paths_of(word, bases)):
                 return True
@@ -192,10 +279,10 @@ class Origins:
     def _is_touched(self, path: Path) -> bool:
         if self._in_root(path):
             return True
-        if not path.is_dir():
-            return path.is_file() and self.came_in(path)
+        if not os.path.isdir(path):  # noqa: PTH112 - it may be closed to us, which is no error here
+            return os.path.isfile(path) and self.came_in(path)  # noqa: PTH113 - as above
         inner = (unpacked(one) for one in self._marks.roots())
-        if any(one.is_relative_to(path) and one.is_dir() for one in inner):
+        if any(one.is_relative_to(path) and os.path.isdir(one) for one in inner):  # noqa: PTH112 - as above
             return True
         return any(self.came_in(one) for one in _files_below(path))
 
@@ -216,29 +303,28 @@ class Fetching:
     ) -> None:
         self._origins = origins
         self._longest = longest
-        self._began = origins.now() if began is None else began
+        self._began = origins.begins(began)
         self._before: Folders = folders_in(dict.fromkeys(folders))
-        origins.note_begin(self._began, longest, list(self._before))
+        origins.note_begin(self._began, longest, [*map(Path, self._before)], os.getpid())
 
     def over(self) -> None:
         """It has ended: from now on nothing more counts as brought by it."""
         roots = made_since(self._before)
         self._origins.note_end(self._began, self._longest, roots)
+        self._origins.ended(self._began)
+        self._origins.look_around([*map(Path, self._before), *map(unpacked, roots)])
 
 
 class OthersAtWork:
-    """A command on which others have a say; noted when it begins, and again when it ends."""
+    """On which others have a say; noted when it begins, for what it does lasts.
 
-    def __init__(self, origins: Origins, folder: Path, longest: float, began: float | None) -> None:
-        self._origins = origins
-        self._folder = packed(_real(folder))
-        self._began = origins.now() if began is None else began
-        self._latest = self._began + longest
-        origins.note_others(self._folder, self._began, self._latest)
+    At its end what it left is looked at, and the clock may have been set back.
+    """
 
-    def over(self) -> None:
-        end = min(self._origins.now(), self._latest)
-        self._origins.note_others(self._folder, self._began, end)
+    def __init__(self, origins: Origins, folder: Path, began: float) -> None:
+        self._folder = _real(folder)
+        self.over = partial(origins.note_others, self._folder, began)
+        self.over()
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -260,11 +346,25 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _is_of_others(real: Path, workspace: Path) -> bool:
-    """Of neither us, nor root, nor whom the workspace belongs to."""
+    """Of neither us, nor root, nor whom the workspace belongs to; or gone since it was read."""
     try:
         return real.lstat().st_uid not in {os.geteuid(), 0, workspace.lstat().st_uid}
     except OSError:
-        return False
+        return True
+
+
+def _changed(path: Path, *, unknown: float) -> float:
+    try:
+        return path.lstat().st_ctime
+    except OSError:
+        return unknown
+
+
+def _links(path: Path, workspace: Path) -> Iterator[Path]:
+    """On the way from the workspace to a file; none has another one above it any more."""
+    for one in (path, *(folder for folder in path.parents if folder.is_relative_to(workspace))):
+        if one.is_symlink() and one != workspace:
+            yield _real(one.parent) / one.name
 
 
 def _is_put_aside(parts: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from hermes.schema.errors import ToolError
 from hermes.tools.files.ways import resolve
 
 MOST_BASES = 8
-MOST_FOUND = 256
+MOST_FOUND = 5_000
 """Files that one pattern means; of more the first ones."""
 _WORD = re.compile(r"[^\s'\"|&;<>()=`$]+")
 _PART = re.compile(r"[^\s'\"|&;<>()=`$,:\[\]{}@]+")

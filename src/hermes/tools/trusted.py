@@ -6,13 +6,17 @@ Kept by path and content, so that whoever changes such a file has to be vouched 
 import hashlib
 from contextlib import suppress
 from pathlib import Path
+from threading import RLock
 
 import msgspec
 from msgspec import Struct
 
+from hermes.tools.lines import add_line, held
+
 GUIDES = (".hermes.md", "HERMES.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
 """Names of files that tell how things are done; the first with something in it is a folder's."""
-LARGEST = 1_000_000
+LARGEST = 4_000_000
+"""Bytes of one, wherever it lies; a larger one says nothing, and nobody can vouch for it."""
 MOST = 10_000
 
 
@@ -26,41 +30,57 @@ class Trusted:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
+        self._lock = RLock()
         self._stamp: tuple[int, int, int] | None = None
         self._known: set[_Vouched] = set()
+        self._held: set[_Vouched] = set()
         self._decoder = msgspec.json.Decoder(_Vouched)
 
     def vouch(self, real: Path, data: bytes) -> None:
-        """The owner said so, or had it written in a turn in which nobody else spoke."""
+        """The owner said so, or had it written in a turn in which nobody else spoke.
+
+        Where it cannot be written down it holds as long as this program runs.
+        """
+        try:
+            self.keep(real, data)
+        except OSError:
+            self._held.add(_vouched(real, data))
+
+    def keep(self, real: Path, data: bytes) -> None:
+        """For good. Raises `OSError` when it cannot be written down, and then nothing holds."""
         one = _vouched(real, data)
-        if self.knows(real, data):
-            return
-        self._known.add(one)
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                with self._file.open("ab") as file:
-                    file.write(msgspec.json.encode(one) + b"\n")
+        with self._lock:
+            if self._file is None:
+                self._held.add(one)
+                return
+            self._load(self._file)
+            if one in self._known:
+                return
+            with held(self._file) as file:
+                add_line(file, msgspec.json.encode(one))
+            self._known.add(one)
 
     def knows(self, real: Path, data: bytes) -> bool:
-        self._load()
-        return _vouched(real, data) in self._known
+        one = _vouched(real, data)
+        with self._lock:
+            if self._file is not None:
+                self._load(self._file)
+            return one in self._known or one in self._held
 
-    def _load(self) -> None:
-        """What another process has noted counts as well."""
-        if self._file is None:
-            return
+    def _load(self, path: Path) -> None:
+        """What another process has noted counts as well; what stands there no more does not."""
         try:
-            stat = self._file.stat()
+            stat = path.stat()
             stamp = stat.st_ino, stat.st_size, stat.st_mtime_ns
             if stamp == self._stamp:
                 return
-            lines = self._file.read_bytes().splitlines()[-MOST:]
+            lines = path.read_bytes().splitlines()[-MOST:]
         except OSError:
+            self._stamp, self._known = None, set()
             return
-        self._stamp = stamp
+        self._stamp, self._known = stamp, set()
         for line in lines:
-            with suppress(msgspec.MsgspecError):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
                 self._known.add(self._decoder.decode(line))
 
 
@@ -72,4 +92,8 @@ def is_guide_below(real: Path, workspace: Path) -> bool:
 
 def _vouched(real: Path, data: bytes) -> _Vouched:
     name = str(real).encode("utf-8", "surrogateescape").decode("latin-1")
-    return _Vouched(name, hashlib.sha256(data).hexdigest())
+    return _Vouched(name, digest_of(data))
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -77,11 +77,13 @@ Done: TypeAlias = Shown | Speak | Back | Bye | Words
 class Before(Struct, frozen=True, kw_only=True):
     """The end of a session; `more` messages stand before it.
 
-    A turn that ended without an answer has the place of its last message in `cut`.
+    A turn that nobody ended has the place of its last message in `cut`; `asked` are the times at
+    which somebody had been asked something.
     """
 
     rows: tuple[Stored, ...] = ()
     cut: frozenset[int] = frozenset()
+    asked: tuple[datetime, ...] = ()
     more: int = 0
 
 

@@ -29,7 +29,7 @@ _SHOWN = 200
 
 async def remember(transcript: Transcript, before: Before) -> None:
     """Cards open as they did, and tell how long their calls took where that is known."""
-    memory = _Memory(before.cut)
+    memory = _Memory(before)
     if before.more:
         told = f"… {plural(before.more, 'message')} before; /history shows them"
         memory.things.append(Note(told))
@@ -46,9 +46,10 @@ async def remember(transcript: Transcript, before: Before) -> None:
 class _Memory:
     """Things to show in order, and what is to be put in them once they are there."""
 
-    def __init__(self, cut: frozenset[int]) -> None:
+    def __init__(self, before: Before) -> None:
         self.things: list[Widget] = []
-        self._cut = cut
+        self._cut = before.cut
+        self._questions = before.asked
         self._answers: list[tuple[Answer, str]] = []
         self._cards: dict[str, tuple[ToolCard, datetime | None]] = {}
         self._ends: list[tuple[ToolCard, Result, float]] = []
@@ -103,8 +104,13 @@ class _Memory:
     def _done(self, message: Result, at: datetime) -> None:
         if (known := self._cards.pop(message.call, None)) is not None:
             card, began = known
-            took = (at - began).total_seconds() if began is not None else 0.0
-            self._ends.append((card, message, took))
+            self._ends.append((card, message, self._took(began, at)))
+
+    def _took(self, began: datetime | None, ended: datetime) -> float:
+        """Zero where it is not known: how long a person took to answer is not written down."""
+        if began is None or any(began <= at <= ended for at in self._questions):
+            return 0.0
+        return (ended - began).total_seconds()
 
 
 def _words(message: Message) -> str:

@@ -58,6 +58,7 @@ def test_a_server_of_this_machine_is_found_and_used(hermes: Hermes, model: MockM
     assert f"lmstudio (on this machine, {model.url})" in listed.out
     assert hermes("-z", "hello").out == "Plain answer.\n"
     assert model.requests()[-1]["model"] == "mock"
+    assert "lmstudio/mock, found on this machine" in hermes("status").out
 
 
 def test_a_change_is_kept_and_leaves_the_rest_of_the_file_alone(

@@ -70,7 +70,10 @@ def finding(hermes: Hermes, check: str, *words: str) -> dict[str, str]:
 
 def test_no_model(hermes: Hermes) -> None:
     with_nothing(hermes)
-    in_one_sentence(hermes("-z", "hello"), "no model provider is set up", "hermes ")
+    in_one_sentence(hermes("-z", "hello"), "no model provider is set up", "hermes setup")
+    assert "hermes -p work setup" in hermes("profile", "create", "work").out
+    told = hermes("-p", "work", "-z", "hello")
+    in_one_sentence(told, "no model provider is set up", "hermes -p work setup")
     found = finding(hermes, "model")
     assert found["says"].startswith("No model provider is set up")
     assert found["fix"].startswith("hermes setup")

@@ -88,7 +88,8 @@ def test_yes_takes_the_server_of_this_machine(hermes: Hermes, model: MockModel) 
         (["--yes"], "no key and no model server"),
         (["--provider", "opnrouter"], "There is no provider 'opnrouter'"),
         (["--provider", "openrouter"], "There is no key for OpenRouter"),
-        (["--base-url", "localhost:80"], "is no address"),
+        (["--base-url", "localhost"], "is no address"),
+        (["--base-url", "ftp://localhost:80"], "is no address"),
     ],
 )
 def test_what_is_missing_is_said_with_the_next_step(
@@ -125,7 +126,7 @@ def test_by_questions(hermes: Hermes, model: MockModel) -> None:
         child.expect_exact("Number or name")
         child.sendline("custom")
         child.expect_exact("Its address")
-        child.sendline(model.url)
+        child.sendline(model.url.removeprefix("http://"))
         child.expect_exact("Which model?")
         child.expect_exact("Number or name [mock]")
         child.sendline("2")

@@ -141,7 +141,7 @@ def test_systemd_understands_the_unit(tmp_path: Path, name: str) -> None:
     program.symlink_to("/bin/true")
     env = {"HOME": str(home.path), "PATH": f"{home.path}/bin:/usr/bin"}
     unit = make_unit(home, env, [str(program), "-m", "hermes", "100%", "$x"], 60)
-    assert "TimeoutStopSec=90\n" in unit.text
+    assert "TimeoutStopSec=160\n" in unit.text
     if analyze is None:
         assert unit.text.count("[Service]") == 1
         return

@@ -1,29 +1,38 @@
 """What every partner does, whether the agent runs here or behind the door."""
 
+import io
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
+import anyio
 import apsw
 import pytest
 
 from doors import served
+from hermes.cli.context import CliContext
+from hermes.cli.full_screen import AtTerminal
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
+from hermes.kit.clock import SystemClock
 from hermes.local.here import open_here
+from hermes.local.host import SHOWN, TURNS
 from hermes.local.meet import meet as meet_somebody
 from hermes.local.partner import (
     Ask,
+    Back,
     Leave,
     Partner,
+    Past,
     Plain,
     Question,
     Start,
     Told,
 )
 from hermes.local.remote import open_remote
+from hermes.ports.store import Append, OpenSession
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import (
     Event,
@@ -34,8 +43,12 @@ from hermes.schema.events import (
     TextDelta,
     ToolStarted,
 )
-from hermes.schema.messages import Text
+from hermes.schema.messages import Text, User, text_of
+from hermes.schema.sessions import Session
+from hermes.session.recap import SIZE
+from hermes.store.sqlite import open_store
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from hermes.tui import companion as tui
 from processes import PATIENCE, Hermes, MockModel, mock_model
 
 SENT_HOME = (
@@ -175,6 +188,72 @@ def test_commands_are_answered(meet: Opener) -> None:
         partner.command("/new")
         assert partner.state.session != before
         assert not partner.state.started
+
+
+def test_the_past_of_a_session_is_told_as_far_as_it_is_worth(meet: Opener) -> None:
+    with meet() as partner:
+        assert partner.past() == Past()
+        for place in range(TURNS + 1):
+            partner.say(said(f"turn {place}"), Ear())
+        first = partner.state.session
+        partner.say(said("hang"), Ear(partner.interrupt))
+        past = partner.past()
+    assert [text_of(row.message) for row in past.rows][:2] == ["turn 2", "Plain answer."]
+    assert text_of(past.rows[-2].message) == "hang"
+    assert past.more == 4
+    with meet(person=True) as partner:
+        reply = partner.command(f"/resume {first}")
+        assert isinstance(reply, Back)
+        assert reply.told == f"Back in session {first}, {len(past.rows) + 4} messages."
+        assert reply.recap.splitlines()[0] == "you: turn 4"
+        assert partner.past() == past
+
+
+def test_a_screen_knows_the_past_from_whom_it_talks_to(meet: Opener, tmp_path: Path) -> None:
+    """And from nobody else: the home that it is given here is an empty one."""
+    env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
+    context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
+    with meet(person=True, screen=True) as partner:
+        partner.say(said("hello there"), Ear())
+        first = partner.state.session
+        partner.command("/new")
+        with closing(AtTerminal(lambda: nullcontext(partner), context)) as companion:
+            companion.open()
+            assert isinstance(companion.command("/resume"), tui.Shown)
+            done = companion.command(f"/resume {first}")
+            assert done == tui.Back(f"Back in session {first}, 2 messages.")
+            rows = companion.before().rows
+            assert [text_of(row.message) for row in rows] == ["hello there", "Plain answer."]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_past_has_a_bound(meet: Opener, hermes: Hermes) -> None:
+    """So many messages, of so many bytes; one that is larger by itself comes alone."""
+    clock = SystemClock()
+
+    async def said_before(name: str, *sizes: int) -> None:
+        async with open_store(hermes.home / "state.db", clock) as store:
+            session = Session(id=name, started_at=clock.now())
+            said = [User(f"{name}-{n}", (Text("x" * size),)) for n, size in enumerate(sizes)]
+            rows = [Append(name, "r1", one, clock.now()) for one in said]
+            await store.commit(OpenSession(session), *rows)
+
+    def told(name: str) -> tuple[int, int]:
+        with meet(resume=name) as partner:
+            past = partner.past()
+            return len(past.rows), past.more
+
+    with meet() as partner:
+        partner.news()  # the home is made by whoever comes first
+    anyio.run(said_before, "many", *[10] * (SHOWN + 30))
+    anyio.run(said_before, "large", *[SIZE // 3] * 4)
+    anyio.run(said_before, "huge", 10, SIZE + 10)
+    with meet(resume="many") as partner:
+        past = partner.past()
+    assert len(past.rows) == TURNS
+    assert past.more == SHOWN + 30 - TURNS
+    assert told("large") == (2, 2)
+    assert told("huge") == (1, 1)
 
 
 @pytest.mark.parametrize("from_a_thread", [False, True])

@@ -11,11 +11,13 @@ from anyio.abc import SocketStream
 
 from hermes.kit.clock import SystemClock
 from hermes.kit.serving import put_away
-from hermes.models.chat_completions import ChatCompletions, Served
+from hermes.models.chat_completions import ChatCompletions, ChatWire, Served
+from hermes.models.driver import WireModel
 from hermes.models.endpoint import LARGEST_LIST, Endpoint, Place
 from hermes.models.errors import Origin
 from hermes.models.images import Images
 from hermes.models.resilient import Policy, Resilient, Route
+from hermes.models.wire.chat_stream import ChatStream
 from hermes.schema.errors import BadRequest, NotFound, RateLimited, Unreachable
 from hermes.schema.events import Notice
 from hermes.schema.messages import Media, Stop
@@ -278,3 +280,29 @@ async def listing(endpoint: Endpoint) -> bytes:
     origin = Origin(provider="mock", model="", base_url=endpoint.place.base_url)
     headers = {"authorization": "Bearer sk-secret"}
     return await endpoint.get("/models", headers, origin, SystemClock())
+
+
+class Unready(ChatWire):
+    def stream(self) -> ChatStream:
+        raise RuntimeError("not ready")
+
+
+async def test_an_answer_that_cannot_be_read_is_hung_up_and_no_longer_counted():
+    left = anyio.Event()
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = await begun(request)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            left.set()
+        return response
+
+    served = Served(model="m", provider="mock", window=1000)
+    async with server(handle) as url, endpoint_at(url) as endpoint:
+        model = WireModel(endpoint, served, Images(NoBlobs()), FakeClock(), Unready(served))
+        with pytest.raises(RuntimeError, match="not ready"):
+            await listen(model)
+        assert endpoint.crowd.answers == 0
+        with anyio.fail_after(60):
+            await left.wait()

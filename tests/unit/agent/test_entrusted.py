@@ -4,11 +4,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 import pytest
+from msgspec import structs
 
 from hermes.agent.plan import Entrusted
 from hermes.agent.repair import History
 from hermes.agent.turn import run_turn
 from hermes.ports.runtime import Ending, Errand, Tell
+from hermes.ports.tool import ToolContext
 from hermes.schema.errors import LeaseLost, Unreachable
 from hermes.schema.events import (
     Event,
@@ -19,9 +21,9 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Message, Usage, User, text_of
+from hermes.schema.messages import Message, Trust, Usage, User, text_of
 from hermes.schema.tools import Effect
-from workbench import SCOPE, Ear, answer, call, result, user
+from workbench import SCOPE, Ear, FakeTool, answer, call, result, user
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +72,51 @@ async def test_what_was_asked_goes_out_and_what_is_told_comes_back() -> None:
     assert ear.texts == ["one", "two", "Good."]
     assert (ear.ended.usage, ear.ended.steps) == (Usage(3, 2), 1)
     assert [text_of(message) for message in past][-1] == "Good."
+
+
+async def test_strangers_stay_in_a_turn_that_goes_on() -> None:
+    strange = structs.replace(user("go"), trust=Trust.GUEST)
+    note = structs.replace(user("go on"), trust=Trust.HOUSE)
+    for past, asked, heard in (
+        ([strange, note], [], True),
+        ([user("go"), note], [], False),
+        ([strange, answer("done")], [user("something else")], False),
+    ):
+        runtime = FakeRuntime(replies("Good."))
+        await run_turn(plan_for(runtime, past), asked, Ear())
+        assert [errand.foreign for errand in runtime.errands] == [heard]
+
+
+async def test_our_tools_hear_at_once_of_strangers() -> None:
+    async def act(args: dict[str, object], context: ToolContext) -> str:
+        return f"foreign: {context.foreign}"
+
+    came: list[str] = []
+
+    async def works(errand: Errand, tell: Tell) -> Ending:
+        came.append(text_of(await errand.use(call("act"))))
+        errand.strangers_heard()
+        came.append(text_of(await errand.use(call("act"))))
+        return await replies("Good.")(errand, tell)
+
+    tools = {"act": FakeTool("act", act)}
+    await run_turn(plan_for(FakeRuntime(works), tools=tools), [user("go")], Ear())
+    assert came == ["foreign: False", "foreign: True"]
+
+
+async def test_strangers_stay_in_a_turn_that_is_spoken_to() -> None:
+    late = Ending(Outcome.DONE, unheard=(user("and this"),))
+
+    async def finds(errand: Errand, tell: Tell) -> Ending:
+        wish = call("look", id="c1")
+        await tell(Said(answer(wish)))
+        await tell(Said(structs.replace(result("c1"), foreign=True)))
+        await tell(Said(answer("Found.")))
+        return late
+
+    runtime = FakeRuntime(finds, replies("Good."))
+    await run_turn(plan_for(runtime), [user("go")], Ear())
+    assert [errand.foreign for errand in runtime.errands] == [False, True]
 
 
 async def test_the_tools_of_the_runtime_are_told_in_order() -> None:

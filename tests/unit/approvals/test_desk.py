@@ -343,3 +343,43 @@ async def test_what_is_over_is_forgotten_after_a_while(house: House) -> None:
     await house.desk.forget_old()
     assert await house.store.matters.find("question") == []
     assert len(await house.desk.grants()) == 1
+
+
+async def test_in_a_shared_talk_only_an_answer_of_others_is_told_that_it_is_not_theirs(
+    house: House,
+) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(house.rule)
+        question = await house.asked()
+        assert not await house.desk.takes(MEMBER, "what is it doing?", question=question.id)
+        assert await house.desk.takes(MEMBER, "yes", question=question.id)
+        heard = await house.desk.reply(MEMBER, "yes", question=question.id)
+        assert heard is not None
+        assert (heard.count, heard.told.startswith("Only the owner")) == (0, True)
+        assert await house.desk.takes(ME, "what is it doing?", question=question.id)
+        assert (await house.desk.answer(ME, Choice.DENY)).count == 1
+
+
+async def test_words_for_a_question_that_lapses_meanwhile_are_something_to_say(
+    house: House,
+) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(house.desk.inquire, SCOPE, "Which colour?", (), house.tell)
+        question = await house.asked()
+        assert await house.desk.takes(ME, "blue", question=question.id)
+        await house.clock.advance(house.desk.seconds(Asking.CLARIFY) + 1)
+    late = await house.desk.reply(ME, "blue", question=question.id)
+    assert late is not None
+    assert (late.count, late.news, late.told.startswith("Too late")) == (0, True, True)
+    assert not await house.desk.takes(ME, "blue", question=question.id)
+
+
+async def test_a_reply_to_what_nobody_knows_any_more_answers_nothing_else(house: House) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(house.rule)
+        await house.asked()
+        assert not await house.desk.takes(ME, "yes", question="ask_forgotten")
+        heard = await house.desk.reply(ME, "yes", question="ask_forgotten")
+        assert heard is not None
+        assert heard.count == 0
+        assert (await house.desk.answer(ME, Choice.DENY)).count == 1

@@ -17,7 +17,7 @@ from hermes.changes.ledger import MOST_WAITING, Ledger
 from hermes.kit.errors import UsageError
 from hermes.kit.failpoints import watching
 from hermes.kit.ids import new_id
-from hermes.ports.matters import PutMatter
+from hermes.ports.matters import Matter, PutMatter
 from hermes.schema.errors import NotFound, Overtaken
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
@@ -170,6 +170,42 @@ async def test_a_proposal_waits_until_somebody_decides(ledger: Ledger) -> None:
         await ledger.decide(proposal, accepted=True)
     with pytest.raises(NotFound):
         await ledger.proposal(proposal.id)
+
+
+async def test_an_undo_that_was_undone_is_no_refusal(ledger: Ledger) -> None:
+    done = await ledger.apply(change(Edit("a", None, b"1")))
+    other = await ledger.apply(change(Edit("b", None, b"1")))
+    await ledger.undo(other.id)
+    last, refused = done, list[bool]()
+    for _ in range(4):
+        last = await ledger.undo(last.id)
+        changes, _ = await ledger.refusals("memory")
+        assert other.id in {one.id for one in changes}
+        refused.append(done.id in {one.id for one in changes})
+    assert refused == [True, False, True, False]
+
+
+async def test_only_what_is_asked_for_is_read(ledger: Ledger, store: SqliteStore) -> None:
+    """A matter that nobody asks about may be of any shape, and is not looked into."""
+    ours = Proposal(
+        id=new_id("pro"), kind="memory", name="user", summary="add", by=Author.REVIEW, at=WHEN,
+        request=Raw(b"{}"),
+    )  # fmt: skip
+    waits = structs.replace(ours, id=new_id("pro"))
+    for proposal in (ours, waits):
+        await ledger.propose(proposal)
+    await ledger.decide(ours, accepted=False)
+    for kind, state in (("proposal", "rejected"), ("change", "undone")):
+        body = Raw(b'{"kind":"skill","by":"review"}')
+        odd = Matter(kind=kind, id="x", session="", state=state, at=WHEN, body=body, open=False)
+        await store.commit(PutMatter(odd, was=""))
+    changes, proposals = await ledger.refusals("memory")
+    assert changes == []
+    assert [one.id for one in proposals] == [ours.id]
+    before = await ledger.proposed_before("memory", Author.REVIEW)
+    assert [one.id for one in before] == [ours.id, waits.id]
+    assert await ledger.proposed_before("memory", Author.CURATOR) == []
+    assert await ledger.log("memory") == []
 
 
 async def test_what_people_read(ledger: Ledger) -> None:

@@ -229,6 +229,7 @@ def test_a_skill_is_let_in_only_with_consent(house: House, tea: Path) -> None:
 
 
 def test_audit_update_and_undo(house: House, tea: Path) -> None:
+    assert house.skills("audit").startswith("Nothing to look at")
     house.skills("install", str(tea), "--yes")
     assert "tea: fine" in house.skills("audit")
     assert house.code == 0

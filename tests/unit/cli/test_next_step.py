@@ -13,6 +13,7 @@ from hermes.cli.next_step import as_typed
         ("(hermes -z hello)", "(hermes -p work -z hello)"),
         ("chmod 600 /srv/hermes status/.env", "chmod 600 /srv/hermes status/.env"),
         ("hermes is a name", "hermes is a name"),
+        ("hermes profile create work", "hermes profile create work"),
         ("~/.hermes status", "~/.hermes status"),
     ],
 )

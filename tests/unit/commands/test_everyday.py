@@ -145,6 +145,12 @@ async def test_clear_and_copy(tmp_path: Path) -> None:
                 await at.type(line)
 
 
+async def test_what_is_copied_cannot_end_a_paste(tmp_path: Path) -> None:
+    async with typist(tmp_path, says("a\tb\n\x1b[201~rm -rf ~\r")) as at:
+        await at.one.say("one")
+        assert await at.type("/copy") == Told("Copied.", clip="a\tb\n␛[201~rm -rf ~␍")
+
+
 async def test_image(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
         picture = Media("0" * 64, "image/png", "/work/a b.png")

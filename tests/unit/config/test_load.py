@@ -434,11 +434,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_a_check_lists_errors_and_warnings_in_the_order_of_the_file(tmp_path):
     home = Home(tmp_path, tmp_path)
-    home.config.write_text("model: ${NOPE}\nagent: {max_turns: x}\ndisplay: {streaming: 7}\n")
+    home.config.write_text(
+        "model: ${NOPE}\nagent: {max_turns: x}\ndisplay: {streaming: 7}\nmodle: x\n"
+    )
     assert [(p.severity.value, p.line, p.key) for p in check_config(home, {})] == [
         ("warning", 1, "model"),
         ("error", 2, "agent.max_turns"),
         ("error", 3, "display.streaming"),
+        ("warning", 4, "modle"),
     ]
     home.config.write_text("a: [")
     (problem,) = check_config(home, {})

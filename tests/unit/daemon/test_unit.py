@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hermes.config.home import Home
 from hermes.daemon.systemd import Systemctl, make_unit, unit_path
+from hermes.gateway.ending import ends_within
 from hermes.kit.errors import UsageError
 
 WORDS = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc"]), min_size=1)
@@ -54,10 +55,11 @@ def test_how_it_is_kept_alive() -> None:
     text = unit_of(Home(Path("/h"), Path("/h/profiles/work"), "work")).text
     expected = {
         "Type": "notify", "Restart": "always", "RestartForceExitStatus": "75",
-        "RestartPreventExitStatus": "78", "KillMode": "mixed", "TimeoutStopSec": "60",
+        "RestartPreventExitStatus": "78", "KillMode": "mixed", "TimeoutStopSec": "130",
         "SuccessExitStatus": "130 143", "WatchdogSec": "120", "WorkingDirectory": "/home/ann",
     }  # fmt: skip
     assert {name: setting(text, name) for name in expected} == expected
+    assert int(setting(text, "TimeoutStopSec")) > ends_within(30)
     assert setting(text, "Environment") == '"HERMES_HOME=/h"'
 
 

@@ -3,16 +3,14 @@
 from pathlib import Path
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from gateways import lobby, until
-from hermes.gateway.bubble import BELOW, STRIKES, Bubble, Pace
+from hermes.gateway.bubble import BEGUN, BELOW, STRIKES, Bubble, Pace
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.leftovers import OVER, bubbles
+from hermes.gateway.leftovers import BUBBLES, OVER
 from hermes.ports.channel import Outgoing, Receipt
 from hermes.schema.events import Event, Notice, Said, StreamReset, TextDelta, ToolStarted
-from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
@@ -51,6 +49,21 @@ class SlowToPost(RoughChannel):
     async def send(self, to: Address, post: Outgoing) -> Receipt:
         await self.posting.wait()
         return await super().send(to, post)
+
+
+class Left:
+    """Who watches a bubble; until `noted` is set, its post is being written down."""
+
+    def __init__(self) -> None:
+        self.behind: list[tuple[str, str]] = []
+        self.noted = anyio.Event()
+        self.noted.set()
+
+    async def posted(self, post: str) -> None:
+        await self.noted.wait()
+
+    def __call__(self, post: str, words: str) -> None:
+        self.behind.append((post, words))
 
 
 def started(name: str) -> Event:
@@ -107,13 +120,30 @@ async def test_text_that_starts_over_is_forgotten() -> None:
         bubble.hear(Notice("waiting for the provider"))
         bubble.hear(TextDelta("right"))
         await rest()
+        assert channel.seen_in("1") == ["waiting for the provider"]
+        await clock.advance(1.0)
         assert channel.seen_in("1") == ["waiting for the provider\nright"]
         bubble.freeze()
 
 
-async def test_an_edit_under_way_cannot_cover_the_answer() -> None:
-    clock, channel = FakeClock(), CountingChannel()
+async def test_a_post_whose_receipt_was_lost_never_reads_as_an_answer() -> None:
+    clock, channel = FakeClock(), CountingChannel(Fault.LOST_REPLY)
     bubble = Bubble(channel, HOME, clock, PACE)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bubble.run)
+        for number in range(3):
+            bubble.hear(TextDelta(f"the answer {number}"))
+            await clock.advance(2.0)
+        assert channel.seen_in("1")[0] == BEGUN
+        assert "the answer" in channel.seen_in("1")[1]
+        bubble.freeze()
+
+
+async def test_an_edit_under_way_cannot_cover_the_answer() -> None:
+    """The post is left behind with its farewell, and not before that edit is over."""
+    clock, channel, left = FakeClock(), CountingChannel(), Left()
+    bubble = Bubble(channel, HOME, clock, PACE)
+    bubble.is_watched_by(left.posted, left)
     async with anyio.create_task_group() as group:
         group.start_soon(bubble.run)
         bubble.hear(started("look"))
@@ -122,22 +152,18 @@ async def test_an_edit_under_way_cannot_cover_the_answer() -> None:
         bubble.hear(started("act"))
         await clock.advance(1.0)
         assert bubble.freeze() is None
-        await channel.send(HOME, Outgoing((Text("the answer"),)))
+        await rest()
+        assert left.behind == []
         channel.gate.set()
-    assert channel.seen_in("1") == [BELOW, "the answer"]
+    assert left.behind == [("post-1", BELOW)]
+    assert channel.edits == 1
 
 
 async def test_what_was_not_given_for_the_answer_is_not_given_later() -> None:
-    channel, noted = SlowToPost(), anyio.Event()
-
-    async def note(post: str) -> None:
-        await noted.wait()
-
-    async def forget(post: str) -> None:
-        assert channel.seen_in("1") == [BELOW]
-
+    channel, left = SlowToPost(), Left()
+    left.noted = anyio.Event()
     bubble = Bubble(channel, HOME, FakeClock(), PACE)
-    bubble.is_watched_by(note, forget)
+    bubble.is_watched_by(left.posted, left)
     async with anyio.create_task_group() as group:
         group.start_soon(bubble.run)
         bubble.hear(started("look"))
@@ -147,52 +173,26 @@ async def test_what_was_not_given_for_the_answer_is_not_given_later() -> None:
         await rest()
         assert channel.seen_in("1") == ['· look {"path":"a"}']
         assert bubble.freeze() is None
-        noted.set()
-    assert channel.seen_in("1") == [BELOW]
+        left.noted.set()
+    assert left.behind == [("post-1", BELOW)]
 
 
-@pytest.mark.parametrize(("comes_back", "forgotten"), [(True, [[BELOW]]), (False, [])])
-async def test_what_stands_beside_the_answer_is_put_right_with_patience(
-    forgotten: list[list[str]], *, comes_back: bool
-) -> None:
-    clock, channel = FakeClock(), CountingChannel()
-    seen: list[list[str]] = []
-
-    async def note(post: str) -> None:
-        assert post == "post-1"
-
-    async def forget(post: str) -> None:
-        seen.append(channel.seen_in("1"))
-
-    bubble = Bubble(channel, HOME, clock, PACE)
-    bubble.is_watched_by(note, forget)
-    async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(started("look"))
-        await rest()
-        channel.gate = anyio.Event()
-        bubble.hear(started("act"))
-        await clock.advance(1.0)
-        assert bubble.freeze() is None
-        channel.down = True
-        channel.gate.set()
-        await rest()
-        assert seen == []
-        channel.down = not comes_back
-        await clock.advance(PACE.limit + 1)
-    assert seen == forgotten
-
-
-async def test_a_post_that_was_given_is_taken_back_when_there_is_no_answer() -> None:
-    channel = CountingChannel()
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_post_that_was_given_is_taken_back_when_there_is_no_answer(*, late: bool) -> None:
+    """Whoever was given it answers for it: until then nothing is left behind."""
+    channel, left = CountingChannel(), Left()
     bubble = Bubble(channel, HOME, FakeClock(), PACE)
+    bubble.is_watched_by(left.posted, left)
     async with anyio.create_task_group() as group:
         group.start_soon(bubble.run)
         bubble.hear(started("look"))
         await rest()
         assert bubble.freeze() == "post-1"
-    await bubble.take_back("Again, below.")
-    assert channel.seen_in("1") == ["Again, below."]
+        if late:
+            await rest()
+            assert left.behind == []
+        bubble.take_back("Again, below.")
+    assert set(left.behind) == {("post-1", "Again, below.")}
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.BREAKS, Fault.HANGS, Fault.THROTTLED])
@@ -241,7 +241,7 @@ async def test_progress_of_a_run_that_died_is_put_right_at_the_next_start(tmp_pa
         await until(lambda: channel.seen_in("1")[-1].startswith("re: "))
         assert channel.seen_in("1")[0] == OVER
         await two.calm()
-        assert await two.open_rows(bubbles("fake")) == []
+        assert await two.open_rows(BUBBLES) == []
 
 
 async def test_a_post_that_became_the_answer_is_no_leftover(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ async def test_a_post_that_became_the_answer_is_no_leftover(tmp_path: Path) -> N
         await clock.advance(3.0)
         await one.sees("an answer")
         await one.calm()
-        assert await one.open_rows(bubbles("fake")) == []
+        assert await one.open_rows(BUBBLES) == []
     async with lobby(tmp_path, channel=channel, rules=rules, clock=clock) as two:
         await two.calm()
         await two.sees("an answer")
@@ -278,4 +278,4 @@ async def test_an_answer_never_stands_above_an_older_one_that_was_held_up(tmp_pa
         gates.open("a")
         await one.sees(BELOW, "older", "newer")
         await one.calm()
-        assert await one.open_rows(bubbles("fake")) == []
+        assert await one.open_rows(BUBBLES) == []

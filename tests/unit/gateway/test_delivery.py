@@ -3,16 +3,19 @@
 import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from msgspec import Raw
 
 from gateways import until
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.delivery import MARK, Delivery, DeliveryRules
-from hermes.gateway.letters import Reply, post_reply, topic_of
+from hermes.gateway.delivery import GIVEN_UP, MARK, Delivery, DeliveryRules
+from hermes.gateway.leftovers import Left, farewells
+from hermes.gateway.letters import Reply, post_reply, read_reply, topic_of
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Caps, Outgoing
 from hermes.ports.store import Parcel
@@ -24,6 +27,7 @@ from hermes.testing.world import Fault, RoughChannel, WrongHistory, check_seen
 
 pytestmark = pytest.mark.anyio
 
+HOME = Address("fake", "1")
 RULES = DeliveryRules(attempts=4, backoff=Backoff(base=1, cap=8, jitter=0))
 
 
@@ -213,6 +217,25 @@ async def test_a_bubble_becomes_the_answer(tmp_path: Path) -> None:
         await one.post("again", bubble="no such post")
         await one.finish()
         assert one.channel.seen_in("1") == ["done", "again"]
+
+
+@pytest.mark.parametrize(
+    ("unsure", "words"), [(0, GIVEN_UP), (3, "done")], ids=["refused", "in doubt"]
+)
+async def test_the_post_of_an_answer_that_is_given_up_says_so(
+    tmp_path: Path, unsure: int, words: str
+) -> None:
+    """Unless the answer may stand there: that is written once more, and never covered."""
+    old = datetime(2020, 1, 1, tzinfo=UTC)
+    async with office(tmp_path) as one:
+        reply = Reply(address=HOME, text="done", at=old, run="r", bubble="post-1", unsure=unsure)
+        await one.store.commit(post_reply("k", reply))
+        one.delivery.wake(topic_of(HOME))
+        await one.finish()
+        (left,) = await one.store.lanes.claim(farewells("fake"), None, "x", timedelta(0))
+        assert msgspec.json.decode(left.body, type=Left) == Left("post-1", words)
+        (parked,) = await one.store.lanes.parked("outbox:fake")
+        assert read_reply(parked.parcel).bubble is None
 
 
 async def test_what_cannot_be_read_is_parked(tmp_path: Path) -> None:

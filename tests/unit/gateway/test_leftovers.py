@@ -1,24 +1,44 @@
 """Progress posts that stand beside their answer, or outlive their run, are put right."""
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
+from anyio.abc import TaskGroup
+from msgspec import Raw
 
 from gateways import Lobby, lobby, until
 from hermes.gateway.bubble import BELOW, Pace
+from hermes.gateway.delivery import GIVEN_UP
 from hermes.gateway.gateway import GatewayRules
-from hermes.gateway.leftovers import OVER, PATIENCE, bubbles, farewells
-from hermes.ports.channel import NotSent, Outgoing, Receipt
+from hermes.gateway.leftovers import BUBBLES, OVER, TRIES, Leftovers, Place, farewells, owing
+from hermes.gateway.letters import topic_of
+from hermes.gateway.pacer import Pacer
+from hermes.gateway.telling import STOPPED_HERE
+from hermes.kit.clock import Clock
+from hermes.ports.channel import Caps, NotSent, Outgoing, Receipt, TargetGone, Throttled
+from hermes.ports.store import Fence, Parcel, Write
+from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+from hermes.store.engine import Engine
+from hermes.store.lanes import SqliteLanes
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import says
-from hermes.testing.world import RoughChannel
+from hermes.testing.world import Fault, RoughChannel
 from workbench import FakeTool, Gates, answer, call
 
 pytestmark = pytest.mark.anyio
 
 RULES = GatewayRules(pace=Pace(edit=1.0, typing=500.0, limit=20.0), look=86_400.0)
+HOME = Address("fake", "1")
+FAREWELLS = farewells("fake")
 PROGRESS = '· wait {"gate":"a"}'
 WAITS = [answer(call("wait", gate="a"))]
 
@@ -39,6 +59,85 @@ class Stubborn(RoughChannel):
         await super().edit(receipt, post)
 
 
+class Faltering(SqliteStore):
+    """So many times nothing can be written."""
+
+    failures = 0
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock) -> "Faltering":
+        store = await super().open(path, clock)
+        assert isinstance(store, cls)
+        return store
+
+    @property
+    def lanes(self) -> SqliteLanes:
+        return FalteringLanes(self, self._engine, self._clock)
+
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        self.falter()
+        await super().commit(*writes, fence=fence)
+
+    def falter(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("The disk is busy.")
+
+
+class FalteringLanes(SqliteLanes):
+    def __init__(self, store: Faltering, engine: Engine, clock: Clock) -> None:
+        super().__init__(engine, clock)
+        self._store = store
+
+    async def claim(
+        self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
+    ) -> Sequence[Parcel]:
+        self._store.falter()
+        return await super().claim(lane, topic, holder, lease, limit)
+
+
+class House:
+    """Leftovers on a real store, and the place of one channel."""
+
+    def __init__(
+        self, store: Faltering, clock: FakeClock, channel: RoughChannel, group: TaskGroup
+    ) -> None:
+        self.store, self.clock, self.channel, self.group = store, clock, channel, group
+        self.leftovers = Leftovers(store, clock)
+        self.online = True
+        self.pacer = Pacer(clock, channel.caps)
+
+    async def shows(self, run: str, text: str = PROGRESS) -> str:
+        """A run shows its progress; returns the name of the post."""
+        receipt = await self.channel.send(HOME, Outgoing((Text(text),)))
+        await self.leftovers.remember(run, HOME, receipt.id)
+        return receipt.id
+
+    def begin(self) -> None:
+        place = Place(self.channel, lambda: self.online, self.pacer)
+        self.group.start_soon(self.leftovers.run, HOME.channel, place)
+
+    async def settled(self, lane: str = FAREWELLS) -> None:
+        """Let time go by until the lane is empty."""
+        with anyio.fail_after(60):
+            while await self.store.lanes.topics(lane):
+                await self.clock.advance(1.0)
+
+
+@asynccontextmanager
+async def house(
+    path: Path, channel: RoughChannel | None = None, clock: FakeClock | None = None
+) -> AsyncGenerator[House]:
+    clock = clock or FakeClock()
+    store = await Faltering.open(path / "state.db", clock)
+    try:
+        async with anyio.create_task_group() as group:
+            yield House(store, clock, channel or RoughChannel(), group)
+            group.cancel_scope.cancel()
+    finally:
+        await store.close()
+
+
 async def at_work(one: Lobby, gates: Gates) -> None:
     await one.channel.say("work")
     await gates.reached("a")
@@ -48,7 +147,7 @@ async def at_work(one: Lobby, gates: Gates) -> None:
 async def passes(one: Lobby, clock: FakeClock) -> None:
     """Let time go by until nothing is left to be put right."""
     with anyio.fail_after(60):
-        for lane in (bubbles("fake"), farewells("fake")):
+        for lane in (BUBBLES, farewells("fake")):
             while await one.store.lanes.topics(lane):
                 await clock.advance(1.0)
 
@@ -69,6 +168,23 @@ async def test_a_post_beside_its_answer_is_put_right(tmp_path: Path) -> None:
         assert channel.refusals == {"Done.": 0, BELOW: 0}
 
 
+async def test_a_post_whose_answer_is_given_up_shows_no_progress_for_ever(tmp_path: Path) -> None:
+    gates, clock = Gates(), FakeClock()
+    tool = FakeTool("wait", gates)
+    channel = Stubborn(**{"Done.": 1_000_000})
+    async with lobby(
+        tmp_path, WAITS, says("Done."), tools=[tool], rules=RULES, channel=channel, clock=clock
+    ) as one:
+        await at_work(one, gates)
+        channel.faults = [Fault.REFUSED] * 100
+        gates.open("a")
+        with anyio.fail_after(60):
+            while not await one.store.lanes.parked("outbox:fake"):
+                await clock.advance(10.0)
+        await passes(one, clock)
+        assert channel.seen_in("1") == [GIVEN_UP]
+
+
 async def test_a_closing_house_lets_progress_posts_say_their_last_word(tmp_path: Path) -> None:
     """The answer could not take the post's place, and the platform refuses for a while."""
     gates, clock = Gates(), FakeClock()
@@ -86,7 +202,7 @@ async def test_a_closing_house_lets_progress_posts_say_their_last_word(tmp_path:
                 await clock.advance(1.0)
         assert "This was stopped." in channel.seen_in("1")
         assert PROGRESS not in channel.seen_in("1")
-        assert await one.open_rows(bubbles("fake")) == []
+        assert await one.open_rows(BUBBLES) == []
 
 
 async def test_a_house_closes_even_if_they_never_can(tmp_path: Path) -> None:
@@ -104,25 +220,178 @@ async def test_a_house_closes_even_if_they_never_can(tmp_path: Path) -> None:
         with anyio.fail_after(60):
             while not one.gateway.delivered.is_set():
                 await clock.advance(1.0)
-        assert clock.monotonic() - begun <= RULES.drain
+        assert clock.monotonic() - begun <= one.gateway.ends_within
     channel.refusals.clear()
     async with lobby(tmp_path, rules=RULES, channel=channel, clock=clock) as two:
         await passes(two, clock)
-        assert channel.seen_in("1")[0] == OVER
+        assert channel.seen_in("1")[0] == STOPPED_HERE
 
 
-async def test_while_the_platform_is_away_they_wait_for_another_start(tmp_path: Path) -> None:
+async def test_while_the_platform_is_away_they_wait_for_it(tmp_path: Path) -> None:
     gates, clock, channel = Gates(), FakeClock(), RoughChannel()
     tool = FakeTool("wait", gates)
     async with lobby(
         tmp_path, WAITS, tools=[tool], rules=RULES, channel=channel, clock=clock
     ) as one:
         await at_work(one, gates)
-    channel.down = True
-    async with lobby(tmp_path, rules=RULES, channel=channel, clock=clock) as two:
-        await clock.advance(PATIENCE + 60)
-        assert await two.store.lanes.topics(bubbles("fake"))
-    channel.down = False
-    async with lobby(tmp_path, rules=RULES, channel=channel, clock=clock) as three:
-        await passes(three, clock)
-        assert channel.seen_in("1")[0] == OVER
+    async with house(tmp_path, channel, clock) as at:
+        at.online = False
+        await at.leftovers.recover()
+        at.begin()
+        await clock.advance(3600)
+        assert channel.seen_in("1") == [PROGRESS]
+        with anyio.fail_after(60):
+            # A house that closes does not wait for a platform that is away.
+            await at.leftovers.drain()
+        at.online = True
+        await at.settled()
+        assert channel.seen_in("1") == [OVER]
+
+
+async def test_no_trouble_of_the_store_lets_a_running_turn_end_in_its_post(tmp_path: Path) -> None:
+    async with house(tmp_path) as at:
+        await at.shows("run-old")
+        await at.leftovers.recover()
+        at.store.failures = 3
+        at.begin()
+        await at.shows("run-new", "at work")
+        await at.settled()
+        assert at.channel.seen_in("1") == [OVER, "at work"]
+        at.leftovers.wake("fake")
+        await at.clock.advance(60)
+        assert at.channel.seen_in("1") == [OVER, "at work"]
+        assert await at.store.lanes.topics(BUBBLES)
+
+
+async def test_turns_begin_when_it_is_known_what_an_earlier_process_left(tmp_path: Path) -> None:
+    async with house(tmp_path) as at:
+        await at.shows("run-old")
+        at.store.failures = 1
+        with pytest.raises(StoreError):
+            await at.leftovers.recover()
+        assert await at.store.lanes.topics(BUBBLES)
+        await at.leftovers.recover()
+        assert not await at.store.lanes.topics(BUBBLES)
+
+
+@pytest.mark.parametrize("lane", [BUBBLES, FAREWELLS])
+async def test_a_row_that_cannot_be_read_is_parked(tmp_path: Path, lane: str) -> None:
+    async with house(tmp_path) as at:
+        body = Raw(b'{"post": 7}')
+        broken = Parcel(key="run-1:bubble:x", lane=lane, topic=topic_of(HOME), body=body)
+        await at.store.lanes.put(broken)
+        await at.shows("run-old")
+        await at.leftovers.recover()
+        at.begin()
+        await at.settled()
+        assert at.channel.seen_in("1") == [OVER]
+        assert [one.parcel.key for one in await at.store.lanes.parked(lane)] == [broken.key]
+
+
+async def test_rows_of_older_versions_are_put_right(tmp_path: Path) -> None:
+    async with house(tmp_path) as at:
+        receipt = await at.channel.send(HOME, Outgoing((Text(PROGRESS),)))
+        body = Raw(msgspec.json.encode(receipt.id))
+        old = Parcel(key="run-1:bubble", lane=BUBBLES, topic=topic_of(HOME), body=body)
+        await at.store.lanes.put(old)
+        await at.leftovers.recover()
+        at.begin()
+        await at.settled()
+        assert at.channel.seen_in("1") == [OVER]
+        assert not await at.store.lanes.topics(BUBBLES)
+
+
+class Strict(RoughChannel):
+    """Answers edits with what is planned for a post, and notes when each was asked for."""
+
+    def __init__(self, clock: FakeClock, caps: Caps | None = None) -> None:
+        super().__init__(caps=caps)
+        self._clock = clock
+        self.plan: dict[str, list[Exception]] = {}
+        self.held: dict[str, anyio.Event] = {}
+        self.asked: list[tuple[str, float]] = []
+
+    async def edit(self, receipt: Receipt, post: Outgoing) -> None:
+        self.asked.append((receipt.id, self._clock.monotonic()))
+        if receipt.id in self.held:
+            await self.held[receipt.id].wait()
+        if self.plan.get(receipt.id):
+            raise self.plan[receipt.id].pop(0)
+        await super().edit(receipt, post)
+
+
+async def test_farewells_keep_the_pace_of_the_account(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = Strict(clock, Caps(max_text=4096, rate=1.0))
+    async with house(tmp_path, channel, clock) as at:
+        first, second, third = [await at.shows(f"run-{number}") for number in range(3)]
+        channel.plan = {first: [Throttled("Too much.", wait=30.0, everywhere=True)]}
+        await at.leftovers.recover()
+        begun = clock.monotonic()
+        at.begin()
+        await at.settled()
+        assert channel.seen_in("1") == [OVER] * 3
+        asked = {
+            post: [when - begun for one, when in channel.asked if one == post]
+            for post in (first, second, third)
+        }
+        assert asked[first][0] < 1.0
+        rest = sorted([asked[first][1], *asked[second], *asked[third]])
+        assert rest[0] >= 30.0
+        assert all(later - sooner >= 1.0 for sooner, later in pairwise(rest))
+
+
+async def test_one_slow_post_keeps_no_other_waiting(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = Strict(clock)
+    async with house(tmp_path, channel, clock) as at:
+        slow, quick = await at.shows("run-1"), await at.shows("run-2")
+        channel.held = {slow: anyio.Event()}
+        await at.leftovers.recover()
+        at.begin()
+        await until(lambda: channel.seen_in("1") == [PROGRESS, OVER])
+        assert [post for post, _ in channel.asked] == [slow, quick]
+        channel.held[slow].set()
+        await at.settled()
+        assert channel.seen_in("1") == [OVER, OVER]
+
+
+async def test_what_cannot_be_changed_any_more_is_given_up_for_good(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = Strict(clock)
+    async with house(tmp_path, channel, clock) as at:
+        gone, refused = await at.shows("run-1"), await at.shows("run-2")
+        channel.plan = {
+            gone: [TargetGone("The chat was deleted.")],
+            refused: [NotSent("There is no such post.") for _ in range(1000)],
+        }
+        await at.leftovers.recover()
+        at.begin()
+        await at.settled()
+        for _ in range(3):
+            at.leftovers.wake("fake")
+            await clock.advance(60)
+        asked = [post for post, _ in channel.asked]
+        assert (asked.count(gone), asked.count(refused)) == (1, TRIES)
+
+
+async def test_what_is_owed_is_written_down_as_soon_as_the_store_can(tmp_path: Path) -> None:
+    async with house(tmp_path) as at:
+        post = await at.shows("run-1")
+        at.begin()
+        at.store.failures = 2
+        at.leftovers.leave("run-1", HOME, post, STOPPED_HERE)
+        await at.settled(BUBBLES)
+        await at.settled()
+        assert at.channel.seen_in("1") == [STOPPED_HERE]
+        assert at.store.failures == 0
+
+
+async def test_after_a_crash_a_post_says_what_it_owed(tmp_path: Path) -> None:
+    async with house(tmp_path) as at:
+        post = await at.shows("run-1")
+        await at.store.commit(owing("run-1", post, STOPPED_HERE))
+        await at.leftovers.recover()
+        at.begin()
+        await at.settled()
+        assert at.channel.seen_in("1") == [STOPPED_HERE]

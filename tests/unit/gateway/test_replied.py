@@ -6,15 +6,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateways import Lobby, key_of, lobby, until, update
+from gateways import KEY, Lobby, key_of, lobby, until, update
 from hermes.approvals.desk import ApprovalDesk
 from hermes.approvals.policy import Rules
-from hermes.gateway.letters import Reply, TurnedAway, Welcome, post_reply
-from hermes.gateway.question_posts import KEPT, QuestionPosts
+from hermes.approvals.wording import NOT_HERE
+from hermes.gateway.answers import Answers
+from hermes.gateway.letters import Letter, Reply, TurnedAway, Welcome, post_reply
+from hermes.gateway.question_posts import KEPT, KIND, QuestionPosts
+from hermes.gateway.resets import ResetPolicy
+from hermes.gateway.sessions import ChatSessions
 from hermes.ports.channel import Caps, Inbound
 from hermes.ports.counsel import Reaching, Wish
 from hermes.ports.tool import ToolContext
-from hermes.schema.messages import Result, text_of
+from hermes.schema.messages import Result, Trust, User, text_of
+from hermes.schema.questions import Asking
 from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
@@ -100,6 +105,10 @@ async def post_with(at: Lobby, words: str, chat: str) -> str:
 
 async def results(at: Lobby, chat: str) -> list[str]:
     return [text_of(one) for one in await at.transcript(chat) if isinstance(one, Result)]
+
+
+async def said(at: Lobby, chat: str) -> list[str]:
+    return [text_of(one) for one in await at.transcript(chat) if isinstance(one, User)]
 
 
 @pytest.mark.parametrize(
@@ -206,3 +215,135 @@ async def test_it_is_known_after_a_restart_and_forgotten_in_time(tmp_path: Path)
         await clock.advance(KEPT.total_seconds() + 1)
         await posts.forget_old()
         assert not await posts.question_in(Address("fake", "1"), post)
+
+
+@pytest.mark.parametrize("words", ["yes", "ok", "always"])
+@pytest.mark.parametrize("whose", ["the agent's", "a person's"])
+async def test_yes_to_another_post_has_to_name_it(tmp_path: Path, words: str, whose: str) -> None:
+    scripts = [says("lunch at noon?"), wishing("rm -rf build"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
+        await say(at, "hello", "0")
+        other = await post_with(at, "lunch", "1")
+        await at.calm()
+        await say(at, "clean up", "1")
+        await post_with(at, "rm -rf build", "1")
+        await say(at, words, "2", to=other if whose == "the agent's" else "bobs-message")
+        await until(lambda: "Nothing was decided" in at.channel.seen_in("1")[-1])
+        assert not await results(at, "1")
+        await say(at, f"{words} please, the red one", "3", to="bobs-message")
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert (await said(at, "1"))[-1] == f"{words} please, the red one"
+        assert "done" not in await results(at, "1")
+
+
+async def test_words_to_another_post_answer_what_they_name(tmp_path: Path) -> None:
+    scripts = [wishing("rm -rf build"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
+        await say(at, "clean up", "1")
+        post = await post_with(at, "rm -rf build", "1")
+        question = await QuestionPosts(at.store, at.clock).question_in(Address("fake", "1"), post)
+        await say(at, f"yes {question[-6:]}", "2", to="bobs-message")
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert await results(at, "1") == ["done"]
+
+
+@pytest.mark.parametrize("line", ["/approve", "/approve session", "/deny not now"])
+async def test_a_command_to_another_post_has_to_name_it(tmp_path: Path, line: str) -> None:
+    scripts = [wishing("rm -rf build"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
+        await say(at, "clean up", "1")
+        post = await post_with(at, "rm -rf build", "1")
+        await say(at, line, "2", to="bobs-message")
+        await until(lambda: "Nothing was decided" in at.channel.seen_in("1")[-1])
+        assert not await results(at, "1")
+        await say(at, "/approve", "3", to=post)
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert await results(at, "1") == ["done"]
+
+
+@pytest.mark.parametrize("days", [8, 29, 60])
+async def test_a_yes_to_an_old_question_allows_nothing_else(tmp_path: Path, days: int) -> None:
+    clock = FakeClock()
+    scripts = [wishing("rm -rf build"), says("one"), wishing("rm -rf /srv/data"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
+        counsel = at.planner.counsel
+        assert isinstance(counsel, ApprovalDesk)
+        await say(at, "clean up", "1")
+        post = await post_with(at, "rm -rf build", "1")
+        await say(at, "no", "2", to=post)
+        await until(lambda: at.channel.seen_in("1")[-1] == "one")
+        await at.calm()
+        await clock.advance(days * 86_400)
+        await counsel.forget_old()
+        await QuestionPosts(at.store, clock).forget_old()
+        await say(at, "more", "3")
+        newer = await post_with(at, "/srv/data", "1")
+        await say(at, "yes", "4", to=post)
+        told = "That was answered already: deny." if days < 30 else "Nothing was decided"
+        await until(lambda: any(told in one for one in at.channel.seen_in("1")))
+        await say(at, "no", "5", to=newer)
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert "done" not in await results(at, "1")
+
+
+async def test_a_question_that_waits_in_another_thread_is_not_over(tmp_path: Path) -> None:
+    async def by_thread(inbound: Inbound) -> Welcome | TurnedAway:
+        return Welcome(key=f"{key_of(inbound)}:{inbound.address.thread or ''}")
+
+    scripts = [wishing("rm -rf build"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=by_thread) as at:
+        await say(at, "clean up", "1")
+        post = await post_with(at, "rm -rf build", "1")
+        thread = Address("fake", "1", "t")
+        for number, words in enumerate(("yes", "/approve")):
+            elsewhere = structs.replace(update(words, f"e{number}"), address=thread, reply_to=post)
+            await at.gateway.intake.deliver(elsewhere)
+            await until(lambda: at.channel.seen_in("1").count(NOT_HERE) > number)  # noqa: B023
+        assert not any("Too late" in one for one in at.channel.seen_in("1"))
+        await say(at, "yes", "2", to=post)
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+
+
+async def test_words_that_come_too_late_for_a_clarification_are_not_lost(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ask = [answer(call("clarify", question="Which colour?"))]
+    async with lobby(tmp_path, ask, says("the end"), tools=TOOLS, leave=RULES, clock=clock) as at:
+        counsel = at.planner.counsel
+        assert isinstance(counsel, ApprovalDesk)
+        await say(at, "paint", "1")
+        post = await post_with(at, "Which colour?", "1")
+        sessions = ChatSessions(at.store, clock, "/work", ResetPolicy())
+        answers = Answers(counsel, sessions, QuestionPosts(at.store, clock))
+        inbound = update("blue", "2")
+        user = User("m2", inbound.parts, Trust.OWNER)
+        letter = Letter(user=user, address=inbound.address, reply_to=post)
+        welcome = Welcome(key=key_of(inbound))
+        assert await answers.takes(welcome, letter)
+        await clock.advance(counsel.seconds(Asking.CLARIFY) + 1)
+        await until(lambda: at.channel.seen_in("1")[-1] == "the end")
+        assert await answers.take(welcome, letter) is None
+
+
+async def test_a_bystanders_words_reach_the_agent(tmp_path: Path) -> None:
+    async def shared(inbound: Inbound) -> Welcome | TurnedAway:
+        one = await apart(inbound)
+        return structs.replace(one, key=KEY) if isinstance(one, Welcome) else one
+
+    scripts = [wishing("rm -rf build"), says("the end")]
+    async with lobby(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=shared) as at:
+        await say(at, "clean up", "1")
+        post = await post_with(at, "rm -rf build", "1")
+        await say(at, "what does that do?", "2", sender="bob", to=post)
+        await say(at, "yes", "3", to=post)
+        await until(lambda: "re: what does that do?" in at.channel.seen_in("1"))
+        assert not any("nothing is decided yet" in one for one in at.channel.seen_in("1"))
+
+
+async def test_a_note_of_a_post_has_a_state_of_its_own(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with lobby(tmp_path, clock=clock) as at:
+        posts = QuestionPosts(at.store, clock)
+        await at.store.commit(posts.noted("ask_1", HOME, "p1"))
+        (matter,) = await at.store.matters.find(KIND)
+        assert matter.state == "asked"
+        assert await posts.question_in(HOME, "p1") == "ask_1"

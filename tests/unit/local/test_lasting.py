@@ -11,6 +11,7 @@ from hermes.local.partner import (
     GatewayGone,
     Greeting,
     Partner,
+    Past,
     Question,
     Reply,
     Show,
@@ -61,6 +62,10 @@ class Played:
     def report(self, ended: RunEnded | None) -> UsageReport:
         self._do("report")
         return UsageReport(session_id="s1", model="mock", provider="openai")
+
+    def past(self) -> Past:
+        self._do("past")
+        return Past()
 
     def answer(self, question: str, words: str) -> None:
         self._do("answer")

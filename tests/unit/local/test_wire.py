@@ -86,7 +86,7 @@ def test_what_it_looks_like() -> None:
     assert msgspec.json.decode(pack(hello)[4:]) == snapshot(
         {
             "type": "hello",
-            "protocol": 3,
+            "protocol": 4,
             "version": "1",
             "marks": {"PATH": "ab"},
             "start": {

@@ -1,23 +1,26 @@
 """Reading one answer among many: words wait for each other, and none is lost."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from aiohttp import ClientPayloadError, StreamReader
 from aiohttp.base_protocol import BaseProtocol
 
 from hermes.models.answer_events import AnswerEvents
 from hermes.models.endpoint import Crowd, Place
+from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 
+PATIENCE = 60.0
+
 
 class Answer:
-    """An answer of which the test decides what has come."""
+    """An answer of which the test decides what has come, and when a pause is over."""
 
     def __init__(self, crowd: Crowd) -> None:
         loop = asyncio.get_running_loop()
@@ -25,17 +28,35 @@ class Answer:
         response: Any = SimpleNamespace(
             content=self.content, content_type="text/event-stream", connection=None
         )
-        self.events = AnswerEvents(response, Place(base_url="http://127.0.0.1"), crowd)
+        self.crowd = crowd
+        self.clock = FakeClock()
+        place = Place(base_url="http://127.0.0.1")
+        self.events = AnswerEvents(response, place, crowd, self.clock)
 
     def comes(self, *words: str) -> None:
         for word in words:
             self.content.feed_data(f"data: {word}\n\n".encode())
 
     async def next(self) -> list[bytes]:
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             batch = await self.events.next(hurry=False)
         self.events.note(moved=True, ended=False)
         return batch
+
+    async def gathered(self, meanwhile: Callable[[], object]) -> list[bytes]:
+        """With what happens in the pause."""
+        heard: list[list[bytes]] = []
+        async with anyio.create_task_group() as group:
+
+            async def listen() -> None:
+                heard.append(await self.next())
+
+            group.start_soon(listen)
+            await self.clock.advance(0)
+            assert (heard, self.clock.slept) == ([], [self.crowd.pause])
+            meanwhile()
+            await self.clock.advance(self.crowd.pause)
+        return heard[0]
 
 
 def crowded() -> Crowd:
@@ -56,16 +77,8 @@ async def test_in_a_crowd_words_after_the_first_come_together() -> None:
     answer.comes("one")
     assert await answer.next() == [b"one"]
     answer.comes("two")
-    heard: list[list[bytes]] = []
-    async with anyio.create_task_group() as group:
-
-        async def listen() -> None:
-            heard.append(await answer.next())
-
-        group.start_soon(listen)
-        await anyio.lowlevel.checkpoint()
-        answer.comes("three", "four")
-    assert heard == [[b"two", b"three", b"four"]]
+    together = await answer.gathered(lambda: answer.comes("three", "four"))
+    assert together == [b"two", b"three", b"four"]
 
 
 async def test_what_came_before_a_broken_line_is_told() -> None:
@@ -73,14 +86,8 @@ async def test_what_came_before_a_broken_line_is_told() -> None:
     answer.comes("one")
     await answer.next()
     answer.comes("two")
-    async with anyio.create_task_group() as group:
-
-        async def listen() -> None:
-            assert await answer.next() == [b"two"]
-
-        group.start_soon(listen)
-        await anyio.lowlevel.checkpoint()
-        answer.content.set_exception(ClientPayloadError("cut"))
+    cut = ClientPayloadError("cut")
+    assert await answer.gathered(lambda: answer.content.set_exception(cut)) == [b"two"]
     with pytest.raises(ClientPayloadError):
         await answer.next()
 
@@ -93,11 +100,15 @@ async def test_the_end_is_not_waited_for() -> None:
     answer.content.feed_eof()
     assert await answer.next() == [b"two"]
     assert answer.events.said_done
+    assert answer.clock.slept == []
 
 
-async def test_who_leaves_makes_the_crowd_smaller() -> None:
+async def test_who_leaves_makes_the_crowd_smaller_once() -> None:
     crowd = Crowd()
-    answer = Answer(crowd)
+    first, second = Answer(crowd), Answer(crowd)
+    assert crowd.answers == 2
+    first.events.close()
+    first.events.close()
     assert crowd.answers == 1
-    answer.events.close()
+    second.events.close()
     assert crowd.answers == 0

@@ -198,8 +198,8 @@ async def test_who_waits_to_be_looked_at_is_no_task_and_not_too_many_do(tmp_path
             session = structs.replace(one.talk.conversation.session, id=f"s-{number}")
             turn = Turn(session=session, asked=user("hi"), listen=one.talk.ear)
             one.reviews.ended(turn, Outcome.DONE)
-        assert len(one.reviews.at_work) <= WAITING + AT_ONCE
-        assert len(asyncio.all_tasks()) < tasks + AT_ONCE
+        assert len(one.reviews.at_work) == WAITING + 1
+        assert len(asyncio.all_tasks()) == tasks + AT_ONCE - 1
 
 
 async def test_leaving_ends_it(tmp_path: Path) -> None:

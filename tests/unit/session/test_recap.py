@@ -45,6 +45,18 @@ def test_a_question_that_nobody_answered_is_marked() -> None:
     assert cut_short(told, going_on=True) == frozenset()
 
 
+def test_what_was_asked_further_up_counts() -> None:
+    told = rows(("1", LISTED), ("1", says(SLEEP, stop=Stop.TOOLS)))
+    assert cut_short(told, midway=True) == {2}
+    assert cut_short(told) == frozenset()
+    assert recap(told, 3, midway=True) == []
+    ended = rows(("1", LISTED), ("1", says(Text("Done."))), ("2", asks("and?")))
+    assert cut_short(ended, midway=True) == {3}
+    assert recap(ended, 3, midway=True) == [("hermes", "Done."), ("you", "and?"), CUT]
+    brought = rows(("", asks("news", Trust.DATA)), ("2", asks("hi")), ("2", says(Text("Hello."))))
+    assert cut_short(brought, midway=True) == frozenset()
+
+
 def test_finished_steps_of_a_turn_without_an_end_are_told() -> None:
     told = rows(
         ("1", asks("look")),

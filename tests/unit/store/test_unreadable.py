@@ -47,6 +47,18 @@ def spoil(path: Path, seq: int, body: bytes | str, *, unindex: bool) -> None:
             raw.execute("DELETE FROM words; DELETE FROM grams; UPDATE indexed SET upto = 0")
 
 
+async def test_the_end_can_be_read_without_what_stands_before(path: Path, clock: FakeClock) -> None:
+    async with open_store(path, clock) as store:
+        await fill(store, clock)
+    spoil(path, 1, b"{", unindex=False)
+    async with open_store(path, clock) as store:
+        tail = await store.seen_by(OWNER).tail("s1", 2, 10_000)
+        assert [text_of(row.message) for row in tail.rows] == ["kumquat 1", "kumquat 2"]
+        assert tail.more == 1
+        with pytest.raises(StoreError):
+            await store.seen_by(OWNER).tail("s1", 3, 10_000)
+
+
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
 async def test_one_row_stops_neither_writes_nor_searches(
     path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture, body: bytes | str

@@ -11,9 +11,11 @@ from anyio.lowlevel import checkpoint
 
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
-from hermes.testing.settled import settled
+from hermes.testing.settled import Stillness, settled
 
 pytestmark = pytest.mark.anyio
+
+PATIENCE = 60.0
 
 
 async def test_whoever_has_a_few_steps_to_go_takes_them() -> None:
@@ -87,3 +89,40 @@ async def _group_of(stay, *, task_status) -> None:
         group.start_soon(stay, "a")
         group.start_soon(stay, "b")
         task_status.started(group.cancel_scope)
+
+
+async def test_a_thread_that_hangs_is_waited_for_once() -> None:
+    gate, looks, patience = threading.Event(), 100, 0.3
+    stillness = Stillness(threads=patience)
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.to_thread.run_sync, gate.wait, PATIENCE)
+        with anyio.fail_after(patience * looks):
+            for _ in range(looks):
+                await stillness.comes()
+        gate.set()
+
+
+async def test_two_who_wait_do_not_wait_for_each_other() -> None:
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as group:
+            group.start_soon(settled)
+            group.start_soon(settled)
+            await settled()
+
+
+async def test_two_who_move_one_clock_move_it_one_after_the_other() -> None:
+    clock = FakeClock()
+    woke: list[float] = []
+
+    async def often() -> None:
+        while clock.monotonic() < 8:
+            await clock.sleep(1)
+            woke.append(clock.monotonic())
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as group:
+            group.start_soon(often)
+            group.start_soon(clock.advance, 3)
+            group.start_soon(clock.advance, 5)
+    assert woke == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert clock.monotonic() == 8

@@ -1,7 +1,10 @@
 import os
-from io import BytesIO
+from io import BufferedReader, BytesIO, FileIO
 from pathlib import Path
+from threading import Event
 
+import anyio
+import anyio.to_thread
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +19,7 @@ from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Scope
 from hermes.tools.aside import Aside
 from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.files.paging import BLOCK, COUNTED, WINDOW, read_page
+from hermes.tools.files.paging import BLOCK, COUNTED, LOOKED, WINDOW, read_page
 from hermes.tools.files.read import ReadFile, ReadParts
 from hermes.tools.files.seen import Seen
 from hermes.tools.places import Places
@@ -243,6 +246,62 @@ def test_the_end_of_one_endless_line_is_found(tmp_path: Path):
     assert (page.lines[1], page.first) == ("last", -2)
 
 
+class CountingFile(FileIO):
+    amount = 0
+
+    def readinto(self, buffer, /) -> int | None:
+        amount = super().readinto(buffer)
+        self.amount += amount or 0
+        return amount
+
+
+HOLES = 4 * LOOKED
+
+
+def with_holes(path: Path, before: int, data: bytes) -> CountingFile:
+    """A file that is mostly holes, with something to read so many bytes before its end."""
+    with path.open("wb") as file:
+        file.write(b"first\n")
+        file.truncate(HOLES)
+        file.seek(HOLES - before)
+        file.write(data)
+    return CountingFile(path)
+
+
+@pytest.mark.parametrize("end", [b"the last words", b"the last words\n"])
+def test_a_line_that_begins_too_far_ahead_is_shown_by_its_end(tmp_path: Path, end: bytes):
+    raw = with_holes(tmp_path / "f", len(end), end)
+    with BufferedReader(raw) as file:
+        page = read_page(file, HOLES, -10, 100, str)
+    assert (len(page.lines), page.first, page.total, page.left) == (1, -1, None, 0)
+    assert page.lines[0].startswith("[… its beginning is left out]")
+    assert page.lines[0].endswith("\0the last words")
+    assert raw.amount < LOOKED + 4 * BLOCK
+
+
+def test_whole_lines_behind_a_line_that_begins_too_far_ahead(tmp_path: Path):
+    end = b"one\r\ntwo\nthree\n"
+    with BufferedReader(with_holes(tmp_path / "f", len(end), end)) as file:
+        page = read_page(file, HOLES, -10, 100, str)
+    assert (page.lines[1:], page.first, page.left) == (["two", "three"], -3, 0)
+    assert page.lines[0].endswith("\0one")
+
+
+def test_a_line_at_the_edge_of_what_is_looked_through_is_whole(tmp_path: Path):
+    with BufferedReader(with_holes(tmp_path / "f", LOOKED + 6, b"\nwhole\nrest")) as file:
+        page = read_page(file, HOLES, -10, 100, str)
+    assert (page.lines[0], page.first) == ("whole", -2)
+
+
+def test_the_end_of_a_cut_line_shows_no_half_of_a_secret(tmp_path: Path):
+    secret = "".join(f"{n:05}" for n in range(2_000))
+    end = secret.encode() * 20
+    with BufferedReader(with_holes(tmp_path / "f", len(end), end)) as file:
+        page = read_page(file, HOLES, -1, 1, Redactor([secret]).redact)
+    assert page.masked
+    assert "0" not in page.lines[0]
+
+
 @pytest.mark.parametrize("around", range(-2, 3))
 def test_lines_are_found_across_blocks(tmp_path: Path, around: int):
     path = tmp_path / "f"
@@ -303,6 +362,44 @@ async def test_patience_has_an_end(workspace: Path, deps: ToolDeps, scope: Scope
     (workspace / "f").write_text("x")
     with pytest.raises(ToolError, match="did not answer within 0 s"):
         await ReadFile(parts).run(Raw(b'{"path":"f"}'), ToolContext(scope, "c", silent))
+
+
+class Pausing:
+    """Masks nothing, and stands still the first time."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.inside = Event()
+        self.go_on = Event()
+
+    def __call__(self, text: str) -> str:
+        self.calls += 1
+        self.inside.set()
+        assert self.go_on.wait(60)
+        return text
+
+
+async def test_what_nobody_waits_for_is_not_read_on(
+    workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path
+):
+    redact, aside = Pausing(), Aside(1)
+    places = Places(tmp_path)
+    parts = ReadParts(places=places, seen=Seen(), blobs=deps.blobs, redact=redact, aside=aside)
+    (workspace / "f").write_bytes((b"x" * 200_000 + b"\n") * 20)
+    context = ToolContext(scope, "c", silent)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ReadFile(parts).run, Raw(b'{"path":"f"}'), context)
+        assert await anyio.to_thread.run_sync(redact.inside.wait, 60)
+        tasks.cancel_scope.cancel()
+    redact.go_on.set()
+    ended = False
+    with anyio.fail_after(60):
+        while not ended:
+            try:
+                ended = await aside.run(lambda: True)
+            except ToolError:
+                await anyio.sleep(0.01)
+    assert redact.calls == 1
 
 
 def test_a_file_that_grows_is_read_as_it_was(tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from companions import Scripted, answered, called, clarified, leave_asked
 from drawn import drawn
@@ -141,6 +141,36 @@ async def test_a_session_that_somebody_comes_back_to(tmp_path: Path) -> None:
         await screen.says("/resume s7")
         await screen.shows("Back in session s7.")
         await screen.until(lambda: len(screen.ui.chat.query(ToolCard)) == 6)
+
+
+async def test_the_time_of_a_call_that_somebody_was_asked_about_is_not_known(
+    tmp_path: Path,
+) -> None:
+    """It would be the time that the person took."""
+    answered_at = PAST.rows[2].at - timedelta(milliseconds=500)
+    asked = structs.replace(PAST, asked=(answered_at,))
+    async with drawn(Scripted(past=asked), tmp_path, size=(80, 40)) as screen:
+        await screen.shows("Interrupted before")
+        assert " ✓ terminal ls beds  2 lines\n" in screen.text
+        assert " ✓ patch x.py  +1 -1 · 2.0 s\n" in screen.text
+
+
+async def test_a_long_choice_goes_on_below_its_own_words(tmp_path: Path) -> None:
+    companion = Scripted()
+    long = " ".join(["word"] * 20)
+    companion.turns = [[clarified("red", long), companion.until_decided]]
+    async with drawn(companion, tmp_path, size=(60, 20)) as screen:
+        await screen.says("paint it")
+        await screen.shows("Which colour?")
+        await screen.shows("1  red")
+        lines = [line for line in screen.text.splitlines() if "word" in line]
+        begin = lines[0].index("word")
+        assert lines[0][:begin].rstrip().endswith("2")
+        assert len(lines) == 2
+        assert lines[1][:begin].strip("▌ ") == ""
+        assert lines[1].index("word") == begin
+        companion.interrupt()
+        await screen.rests()
 
 
 async def test_an_answer_in_markdown(tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ def _create(context: CliContext, name: str, clone: str | None, everything: bool)
         f"Profile {name} is created{origin} in {_plain(home.path)}\n"
         f"Use it once with `hermes -p {name}`, or from now on with `hermes profile use {name}`.\n"
     )
+    if source is None:
+        context.stdout.write(f"It has no model of its own yet: `hermes -p {name} setup`.\n")
     return 0
 
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from hermes.models.embedded.catalogue import Weights
 from hermes.models.embedded.child import READY
-from hermes.models.embedded.place import Place
+from hermes.models.embedded.place import Place, free_memory
 from hermes.ports.sandbox import Process
 from hermes.schema.errors import ModelError, NotRunning, SandboxError, Unreachable
 
@@ -55,13 +55,18 @@ class Patience(Struct, frozen=True, kw_only=True):
 
 
 class EngineParts(Struct, frozen=True, kw_only=True):
-    """`env` is what a program needs to run at all."""
+    """`env` is what a program needs to run at all; `free` says how much memory there is."""
 
     launch: Launch
     env: Mapping[str, str]
     threads: int
     python: str = sys.executable
     patience: Patience = Patience()
+    free: Callable[[], int] = free_memory
+
+
+Room = Callable[["Engine"], AbstractAsyncContextManager[None]]
+"""Memory to load into; held until that is done."""
 
 
 class Ear(Struct, frozen=True):
@@ -100,12 +105,13 @@ class Engine:
     """One file of weights, one process at a time, whatever number of sessions ask."""
 
     def __init__(
-        self, weights: Weights, place: Place, parts: EngineParts, group: TaskGroup
+        self, weights: Weights, place: Place, parts: EngineParts, group: TaskGroup, room: Room
     ) -> None:
         self._weights = weights
         self._place = place
         self._parts = parts
         self._group = group
+        self._room = room
         self._line = anyio.Lock()
         self._running: Running | None = None
         self.started = 0
@@ -116,6 +122,18 @@ class Engine:
         """Of the process that runs; zero when none does."""
         running = self._running
         return running.pid if running is not None and not running.dead.is_set() else 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes while it runs."""
+        return self._weights.memory
+
+    @property
+    def loading(self) -> int:
+        """Bytes that it is about to take."""
+        running = self._running
+        is_loading = running is not None and running.ear is None and not running.dead.is_set()
+        return self.memory if is_loading else 0
 
     @property
     def is_loaded(self) -> bool:
@@ -139,11 +157,22 @@ class Engine:
                 running.used = anyio.current_time()
 
     async def let_go(self) -> None:
-        """Give its memory back, after the answer that is being given."""
+        """Give its memory back, after the answers that were asked for before.
+
+        Should it end by itself, whoever is in line then may wait for the very memory that this
+        one was to give.
+        """
+        running = self._running
+        if running is None:
+            return
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._dismiss, running)
+            await running.dead.wait()
+            group.cancel_scope.cancel()
+
+    async def _dismiss(self, running: Running) -> None:
         async with self._line:
-            if self._running is not None:
-                self._running.unwanted.set()
-                await self._running.dead.wait()
+            running.unwanted.set()
 
     async def _ready(self) -> Running:
         running = self._running
@@ -152,10 +181,11 @@ class Engine:
                 return await self._loaded(running)
             await running.dead.wait()
         self._check()
-        running = self._running = Running(self._weights)
-        self.started += 1
-        self._group.start_soon(self._keep, running)
-        return await self._loaded(running)
+        async with self._room(self):
+            running = self._running = Running(self._weights)
+            self.started += 1
+            self._group.start_soon(self._keep, running)
+            return await self._loaded(running)
 
     def _check(self) -> None:
         if not self._place.has(self._weights):

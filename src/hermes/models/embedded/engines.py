@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 from anyio.abc import TaskGroup
 
 from hermes.kit.tasks import beside
 from hermes.models.embedded.catalogue import Weights
 from hermes.models.embedded.engine import Engine, EngineParts, Running
-from hermes.models.embedded.place import Place, free_memory
+from hermes.models.embedded.place import Place
 
 
 class Engines:
@@ -23,12 +24,13 @@ class Engines:
         self._parts = parts
         self._group = group
         self._engines: dict[Path, Engine] = {}
+        self._loading = anyio.Lock()
 
     def of(self, weights: Weights, place: Place) -> Engine:
         """By the file itself: two homes may lead to the same one."""
         path = place.weights(weights).resolve()
         if path not in self._engines:
-            self._engines[path] = Engine(weights, place, self._parts, self._group)
+            self._engines[path] = Engine(weights, place, self._parts, self._group, self._room)
         return self._engines[path]
 
     def is_loaded(self, weights: Weights, place: Place) -> bool:
@@ -37,10 +39,7 @@ class Engines:
     @asynccontextmanager
     async def turn(self, weights: Weights, place: Place) -> AsyncGenerator[Running]:
         """In line with everybody who asks the same model. Raises `ModelError`."""
-        engine = self.of(weights, place)
-        if not engine.pid and free_memory() < weights.memory:
-            await self.let_go(but=engine)
-        async with engine.turn() as running:
+        async with self.of(weights, place).turn() as running:
             yield running
 
     async def let_go(self, but: Engine | None = None) -> None:
@@ -48,6 +47,18 @@ class Engines:
         for engine in tuple(self._engines.values()):
             if engine is not but:
                 await engine.let_go()
+
+    @asynccontextmanager
+    async def _room(self, engine: Engine) -> AsyncGenerator[None]:
+        """For one that loads: nobody else begins to before it has what it needs.
+
+        One that still loads although nobody waits for it has not taken all of its own yet.
+        """
+        async with self._loading:
+            promised = sum(one.loading for one in self._engines.values())
+            if self._parts.free() - promised < engine.memory:
+                await self.let_go(but=engine)
+            yield
 
 
 @asynccontextmanager

@@ -13,14 +13,14 @@ from hermes.kit.text import head_and_tail
 from hermes.ports.counsel import Counsel, Reaching, Wish
 from hermes.ports.runtime import Errand, Tell
 from hermes.runtimes.codex import names
-from hermes.runtimes.codex.hearing import INTERRUPTED, Hearing
+from hermes.runtimes.codex.hearing import EVERY, INTERRUPTED, Hearing
 from hermes.runtimes.codex.items import paths_of
-from hermes.runtimes.codex.threads import apart
+from hermes.runtimes.codex.threads import since_question
 from hermes.runtimes.codex.wire import Incoming, Json
-from hermes.schema.attachments import brings_strangers
+from hermes.schema.attachments import is_strange
 from hermes.schema.errors import ToolError
 from hermes.schema.events import Answered, Asked, Event, Said
-from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User
 
 ACCEPT, DECLINE = "accept", "decline"
 YES, NO = "yes", "no"
@@ -127,11 +127,23 @@ class Answers:
         self._errand = errand
         self._tell = tell
         self._hearing = hearing
-        _, asked = apart(errand.messages)
-        hearing.foreign |= any(
-            one.trust in {Trust.GUEST, Trust.DATA} or brings_strangers(one) for one in asked
-        )
         self._strange = {spec.name for spec in errand.tools if spec.foreign}
+        hearing.foreign |= errand.foreign or self._recall()
+
+    def _recall(self) -> bool:
+        """Whether strangers spoke since the last question: a turn may be taken up again."""
+        calls: set[str] = set()
+        for message in since_question(self._errand.messages):
+            match message:
+                case User():
+                    if is_strange(message):
+                        return True
+                case Assistant(calls=made):
+                    calls |= {call.id for call in made if call.name in self._strange}
+                case Result(call=call, foreign=foreign):
+                    if foreign or call in calls:
+                        return True
+        return False
 
     async def to(self, asked: Incoming) -> Json:
         """The result to send. Raises `Unknown`, or a `DecodeError` for what cannot be read."""
@@ -197,8 +209,10 @@ class Answers:
             folder=asked.cwd or "",
             reason=asked.reason or "",
         )
-        granted: object = asked.permissions if await self._may(wish) else {}
-        return {"permissions": granted, "scope": "turn"}
+        if not await self._may(wish):
+            return {"permissions": {}, "scope": "turn"}
+        self._hearing.let_out(EVERY)
+        return {"permissions": asked.permissions, "scope": "turn"}
 
     async def _input(self, params: Raw) -> Json:
         asked = msgspec.json.decode(params, type=_AsksInput)
@@ -257,6 +271,8 @@ class Answers:
         for event in self._hearing.flush():
             await self._tell(event)
         await self._tell(Said(Assistant(new_id("msg"), (call,), Stop.TOOLS)))
+        if self._hearing.foreign:
+            self._errand.strangers_heard()
         try:
             result = await self._errand.use(call)
         except ToolError as error:

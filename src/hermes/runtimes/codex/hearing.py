@@ -15,6 +15,7 @@ from hermes.runtimes.codex.errors import Told
 from hermes.runtimes.codex.items import Came, Item, Work, came_of, thoughts_of, work_of
 from hermes.runtimes.codex.spending import Spending
 from hermes.runtimes.codex.wire import Incoming
+from hermes.schema.attachments import is_strange
 from hermes.schema.events import (
     Notice,
     ReasoningDelta,
@@ -31,13 +32,14 @@ from hermes.schema.messages import (
     Stop,
     Text,
     ToolCall,
-    Trust,
     User,
 )
 
 ABORTED = re.compile(r"<turn_aborted\s*/?>.*", re.DOTALL)
 """Some versions end a turn with these words instead of saying that it has ended."""
 INTERRUPTED = "Interrupted while running; the outcome is unknown."
+EVERY = ""
+"""In place of an item: leave for all of them, to the end of the turn."""
 LATE = 2.0
 """Seconds by which codex may be late in telling that a command began."""
 _MARKS = {"completed": "[x]", "inProgress": "[>]"}
@@ -54,6 +56,7 @@ class _DeltaNote(Struct, rename="camel"):
     item_id: str = ""
     delta: str = ""
     message: str = ""
+    stdin: str = ""
     turn_id: str = ""
 
 
@@ -109,8 +112,9 @@ class Running(Protocol):
 class _Open:
     """A call that has begun; it is told when no other one before it is still open."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, *, strange: bool) -> None:
         self.work = work
+        self.strange = strange
         self.told = False
         self.came: Came | None = None
 
@@ -141,14 +145,14 @@ class Hearing:
         self.changes: dict[str, Item] = {}
         """Changes of files by their items, for whoever is asked about them."""
         self.iterations = 0
-        self.foreign = False
-        """Whether strangers' words were heard: read by codex, or said by people meanwhile."""
+        self._foreign = False
         self._moment = 0.0
         self._running: dict[str, Running] = {}
         self._beyond: set[str] = set()
         self._ways: Mapping[str, Callable[[Raw], list[Heard]]] = {
             names.ITEM_STARTED: self._begin,
             names.ITEM_COMPLETED: self._complete,
+            names.TERMINAL_INPUT: self._type,
             names.USAGE_UPDATED: self._spend,
             names.PLAN_UPDATED: _plan,
             names.DIFF_UPDATED: self._diff,
@@ -158,41 +162,67 @@ class Hearing:
             names.TURN_COMPLETED: self._finish,
         }
 
+    @property
+    def foreign(self) -> bool:
+        """Whether strangers' words were heard: read by codex, or said by people meanwhile."""
+        return self._foreign
+
+    @foreign.setter
+    def foreign(self, heard: bool) -> None:
+        """Codex may write down what it heard, also by a command that it still talks to."""
+        if heard and not self._foreign:
+            for running in self._running.values():
+                running.brings()
+        self._foreign = heard
+
     def steered(self, message: User) -> None:
         """It was given to codex; it is told when codex has read it."""
         self._steered[message.id] = message
-        self.foreign |= message.trust in {Trust.GUEST, Trust.DATA}
+        self.foreign |= is_strange(message)
 
     def unsteered(self, message: User) -> None:
         self._steered.pop(message.id, None)
 
     def begun(self, note: Incoming) -> tuple[Item, float | None] | None:
-        """The item of a command or an edit that begins with this note, and since when.
+        """The item of a command, an edit or an agent that begins with this note, and since when.
 
         Codex starts a program before it tells so, but not before what was told last had ended.
         """
-        if note.method != names.ITEM_STARTED:
-            return None
         try:
+            if note.method == names.TERMINAL_INPUT:
+                return self._typed(msgspec.json.decode(note.params, type=_DeltaNote))
+            if note.method != names.ITEM_STARTED:
+                return None
             found = msgspec.json.decode(note.params, type=_ItemNote)
         except (msgspec.DecodeError, RecursionError):
             return None
-        if found.item.type not in {"commandExecution", "fileChange"}:
+        if found.item.type not in {"commandExecution", "fileChange", *names.AGENTS}:
             return None
         told = found.started_at_ms / 1000
         return found.item, max(told - LATE, self._moment) if told else None
 
+    def _typed(self, note: _DeltaNote) -> tuple[Item, float | None] | None:
+        """What is typed into a program of an earlier turn, which nobody looks at any more."""
+        if note.item_id in self._running:
+            return None
+        item = Item(type="commandExecution", id=note.item_id, command=note.stdin)
+        return item, self._moment or None
+
     def watched(self, item: str, running: Running) -> None:
-        """The command of an item has begun."""
-        self._running[item] = running
-        if item in self._beyond:
+        """The command of an item has begun; what it prints may be read long before its end."""
+        beyond = not self._beyond.isdisjoint({item, EVERY})
+        if self.foreign or beyond:
             running.brings()
+        self.foreign |= running.shown or beyond
+        self._running[item] = running
 
     def let_out(self, item: str) -> None:
-        """The command of an item may leave the sandbox, or reach the network."""
+        """The command of an item, or of `EVERY` one, may leave the sandbox or use the network."""
         self._beyond.add(item)
-        if running := self._running.get(item):
+        found = [one for key, one in self._running.items() if item in {key, EVERY}]
+        for running in found if self.foreign else ():
             running.brings()
+        self.foreign |= bool(found)
 
     @property
     def unheard(self) -> tuple[User, ...]:
@@ -204,10 +234,11 @@ class Hearing:
         return self._trouble
 
     def feed(self, note: Incoming) -> list[Heard]:
-        """Raises nothing: what cannot be read says nothing."""
+        """Raises nothing: what cannot be read says nothing; it may have brought anything."""
         try:
             return self._feed(note)
         except (msgspec.DecodeError, RecursionError):
+            self.foreign |= note.method == names.ITEM_COMPLETED
             return []
 
     def _feed(self, note: Incoming) -> list[Heard]:
@@ -238,7 +269,7 @@ class Hearing:
         work = work_of(item)
         if work is None or item.id in self._open:
             return []
-        self._open[item.id] = _Open(work)
+        self._open[item.id] = _Open(work, strange=came_of(item).foreign)
         return self._tell_open()
 
     def _complete(self, params: Raw) -> list[Heard]:
@@ -264,20 +295,23 @@ class Hearing:
         if work is None:
             return [Notice(f"Codex: {item.type}.")] if item.type in names.ITEMS - _QUIET else []
         self.iterations += 1
-        found = self._open.setdefault(item.id, _Open(work))
-        found.came = self._came(item)
+        came = came_of(item)
+        if item.type == "commandExecution" and item.id not in self._open:
+            # It began in an earlier turn: what it reached meanwhile is not known.
+            came = structs.replace(came, foreign=True)
+        found = self._open.setdefault(item.id, _Open(work, strange=came.foreign))
+        found.came = self._marked(item.id, came)
+        if item.type not in names.AGENTS and (running := self._running.pop(item.id, None)):
+            running.over()
+        self.foreign |= found.came.foreign
         return self._tell_open()
 
-    def _came(self, item: Item) -> Came:
-        came = came_of(item)
-        running = self._running.pop(item.id, None)
-        shown = item.id in self._beyond
+    def _marked(self, item: str, came: Came) -> Came:
+        running = self._running.get(item)
+        shown = item in self._beyond
         if running is not None:
-            running.over()
-            shown |= running.shown
-        came = structs.replace(came, foreign=came.foreign or shown)
-        self.foreign |= came.foreign
-        return came
+            shown |= running.shown or EVERY in self._beyond
+        return structs.replace(came, foreign=came.foreign or shown)
 
     def _tell_open(self) -> list[Heard]:
         """Calls one after the other, each with its result, in the order in which they began."""
@@ -318,6 +352,14 @@ class Hearing:
         heard = [*self._close_partial(Stop.END), Said(message)]
         self.last = message.id
         return heard
+
+    def _type(self, params: Raw) -> list[Heard]:
+        """Into a program at work, or nothing, to read on: what came of it is not told."""
+        note = msgspec.json.decode(params, type=_DeltaNote)
+        if note.stdin or note.item_id not in self._open:
+            self.let_out(note.item_id)
+            self.foreign = True
+        return []
 
     def _spend(self, params: Raw) -> list[Heard]:
         self.spending.feed(params, self.turn)
@@ -361,9 +403,10 @@ class Hearing:
         """The turn is over: whatever is open is closed, half an answer is kept as one."""
         cut = self.end is None or self.end.status != "completed"
         heard: list[Heard] = []
-        for one in self._open.values():
+        for key, one in self._open.items():
             if one.came is None:
-                one.came = Came(INTERRUPTED, failed=True)
+                came = Came(INTERRUPTED, failed=True, foreign=one.strange)
+                one.came = self._marked(key, came)
         for running in self._running.values():
             running.over()
         self._running.clear()
@@ -400,7 +443,7 @@ class Hearing:
         return Said(message)
 
 
-_QUIET = frozenset({"dynamicToolCall", "plan", "imageView", "agentMessage", "userMessage"})
+_QUIET = frozenset({"dynamicToolCall", "plan", "agentMessage", "userMessage"})
 
 
 def _plan(params: Raw) -> list[Heard]:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.kit.text import head_and_tail
+from hermes.runtimes.codex import names
 from hermes.schema.tools import Effect
 
 LONGEST = 50_000
@@ -59,6 +60,8 @@ class Item(Struct, rename="camel"):
     result: Raw = Raw(b"null")
     error: Raw = Raw(b"null")
     query: str | None = None
+    path: str | None = None
+    prompt: str | None = None
 
 
 class Work(Struct, frozen=True):
@@ -92,10 +95,13 @@ def work_of(item: Item) -> Work | None:
             name = f"mcp.{item.server or 'server'}.{item.tool or 'tool'}"
             args = Raw(bytes(item.arguments) if _is_object(item.arguments) else b"{}")
             return Work(_call_id(item), name, args, Effect.OUTSIDE)
-        case "webSearch":
-            return _work(item, "web_search", {"query": item.query or ""}, Effect.READ)
-        case _:
+        case "collabAgentToolCall":
+            name = f"agents.{item.tool or 'tool'}"
+            return _work(item, name, {"prompt": item.prompt or ""}, Effect.OUTSIDE)
+        case kind if not kind or kind in names.HARMLESS:
             return None
+        case _:
+            return _reading(item)
 
 
 def came_of(item: Item) -> Came:
@@ -107,7 +113,8 @@ def came_of(item: Item) -> Came:
         case "mcpToolCall":
             return _mcp(item)
         case _:
-            return Came(f"{item.type}: {item.status or 'done'}", foreign=item.type == "webSearch")
+            strange = item.type not in names.HARMLESS
+            return Came(f"{item.type}: {item.status or 'done'}", foreign=strange)
 
 
 def thoughts_of(item: Item) -> str:
@@ -122,6 +129,18 @@ def thoughts_of(item: Item) -> str:
 
 def paths_of(changes: Sequence[Change]) -> str:
     return ", ".join(f"{one.what or 'change'} {one.path}" for one in changes)
+
+
+def _reading(item: Item) -> Work:
+    """Of any kind: that strangers spoke has to stand in the transcript, for whoever goes on."""
+    match item.type:
+        case "webSearch":
+            name, args = "web_search", {"query": item.query or ""}
+        case "imageView":
+            name, args = "view_image", {"path": item.path or ""}
+        case kind:
+            name, args = kind, {}
+    return _work(item, name, args, Effect.READ)
 
 
 def _work(item: Item, name: str, args: object, effect: Effect) -> Work:

@@ -42,6 +42,7 @@ TEXT_DELTA = "item/agentMessage/delta"
 REASONING_DELTA = "item/reasoning/textDelta"
 SUMMARY_DELTA = "item/reasoning/summaryTextDelta"
 OUTPUT_DELTA = "item/commandExecution/outputDelta"
+TERMINAL_INPUT = "item/commandExecution/terminalInteraction"
 MCP_PROGRESS = "item/mcpToolCall/progress"
 PLAN_UPDATED = "turn/plan/updated"
 DIFF_UPDATED = "turn/diff/updated"
@@ -61,6 +62,7 @@ NOTES = frozenset(
         REASONING_DELTA,
         SUMMARY_DELTA,
         OUTPUT_DELTA,
+        TERMINAL_INPUT,
         MCP_PROGRESS,
         PLAN_UPDATED,
         DIFF_UPDATED,
@@ -118,4 +120,24 @@ ITEMS = frozenset(
         "webSearch",
     }
 )
-"""The kinds of items that we know; of others nothing is shown."""
+"""The kinds of items that we know."""
+
+AGENTS = frozenset({"collabAgentToolCall", "subAgentActivity"})
+"""Agents of codex's own work in threads that we do not hear, also after such an item has ended."""
+
+HARMLESS = frozenset(
+    {
+        "agentMessage",
+        "commandExecution",
+        "contextCompaction",
+        "dynamicToolCall",
+        "enteredReviewMode",
+        "fileChange",
+        "imageGeneration",
+        "plan",
+        "reasoning",
+        "sleep",
+        "userMessage",
+    }
+)
+"""Kinds that bring no words from outside, or are looked at one by one; any other one may."""

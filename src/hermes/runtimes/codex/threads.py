@@ -17,7 +17,7 @@ from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.service import Patience
 from hermes.runtimes.codex.wire import Json
 from hermes.schema.errors import ModelError, StoreError
-from hermes.schema.messages import Assistant, Media, Message, Text, User, text_of
+from hermes.schema.messages import Assistant, Media, Message, Text, Trust, User, text_of
 from hermes.schema.tools import ToolSpec
 
 log = logging.getLogger(__name__)
@@ -233,6 +233,21 @@ def apart(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[User
         place -= 1
     asked = [message for message in messages[place:] if isinstance(message, User)]
     return messages[:place], asked
+
+
+def since_question(messages: Sequence[Message]) -> Sequence[Message]:
+    """What is to be answered now; of a turn that is taken up again, all since it was asked."""
+    asked = apart(messages)[1]
+    place = len(messages) - len(asked)
+    found = any(map(_is_question, asked))
+    while place and not found:
+        place -= 1
+        found = _is_question(messages[place])
+    return messages[place:]
+
+
+def _is_question(message: Message) -> bool:
+    return isinstance(message, User) and message.trust is not Trust.HOUSE
 
 
 def since(

@@ -202,7 +202,7 @@ class CodexTurn:
         item, began = begun
         scope = self._errand.scope
         own = scope.role is Role.OWNER and not self.hearing.foreign
-        if own and not item.command:
+        if own and not item.command and item.type not in names.AGENTS:
             return
         folder, others = item.cwd or scope.workspace, "" if own else scope.workspace
         running = await anyio.to_thread.run_sync(look, item.command or "", folder, began, others)

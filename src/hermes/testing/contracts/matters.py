@@ -80,6 +80,24 @@ class MattersContract:
         assert await ids(limit=2) == "45"
         assert list(await store.matters.find("grant")) == []
 
+    async def test_those_that_match(self, store: Store) -> None:
+        bodies = [b'{"kind":"a","by":"x"}', b'{"kind":"a","by":"y"}', b'{"kind":"b"}', b'"a"']
+        many = [structs.replace(ONE, id=str(n), body=Raw(body)) for n, body in enumerate(bodies)]
+        await store.commit(*(PutMatter(one, was="") for one in many))
+        await store.commit(PutMatter(structs.replace(many[1], state="x", open=False), was="open"))
+
+        async def ids(fields: dict[str, str], state: str | None = None, limit: int = 9) -> str:
+            found = await store.matters.matching("question", fields, state=state, limit=limit)
+            return "".join(one.id for one in found)
+
+        assert await ids({"kind": "a"}) == "01"
+        assert await ids({"kind": "a"}, limit=1) == "1"
+        assert await ids({"kind": "a"}, "open") == "0"
+        assert await ids({"kind": "a", "by": "y"}) == "1"
+        assert await ids({}) == "0123"
+        assert await ids({}, "x") == "1"
+        assert await ids({"kind": "it's"}) == ""
+
     async def test_whose_holder_is_gone(self, store: Store) -> None:
         host, boot, *_ = this_process().split("/")
         gone = f"{host}/{boot}/1/0"

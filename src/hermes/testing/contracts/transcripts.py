@@ -59,6 +59,27 @@ class TranscriptContract:
         assert list(await archive.messages("s2", after=4)) == []
         assert list(await archive.messages("nobody")) == []
 
+    async def test_the_end_is_read_alone(self, store: Store, clock: FakeClock) -> None:
+        said = [asked("x" * size, f"u{place}") for place, size in enumerate((9, 9, 9, 5000, 9))]
+        await store.commit(OpenSession(session(clock, "s1", principal="ann")))
+        await store.commit(*(Append("s1", "r", one, clock.now()) for one in said))
+        archive = store.seen_by("ann")
+
+        async def tail(most: int, size: int = 10**6) -> tuple[list[int], int]:
+            found = await archive.tail("s1", most, size)
+            return [row.seq for row in found.rows], found.more
+
+        assert await tail(9) == ([1, 2, 3, 4, 5], 0)
+        assert await tail(2) == ([4, 5], 3)
+        assert await tail(9, 5000) == ([5], 4)
+        assert await tail(9, 1) == ([5], 4)
+        await store.commit(Hide("s1", 5))
+        assert await tail(9, 1) == ([4], 3)
+        assert await tail(2) == ([3, 4], 2)
+        assert (await archive.tail("nobody", 9, 9)).rows == ()
+        assert (await store.seen_by("eve").tail("s1", 9, 10**6)).rows == ()
+        assert len((await store.seen_by(OWNER).tail("s1", 9, 10**6)).rows) == 4
+
     async def test_hiding_takes_back_the_tail_for_good(
         self, store: Store, clock: FakeClock
     ) -> None:

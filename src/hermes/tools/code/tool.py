@@ -18,7 +18,7 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.code.foreign import foreign_in
 from hermes.tools.code.program import Call, Program
-from hermes.tools.origins import Origins
+from hermes.tools.origins import LONGEST_BEHIND, Origins
 from hermes.tools.places import Places
 from hermes.tools.terminal.foreign import Bringing, Foreign, bringing, others_in
 from hermes.tools.terminal.plain import plain
@@ -97,7 +97,7 @@ class ExecuteCode:
         foreign = await anyio.to_thread.run_sync(self._foreign, code, folder, ctx)
         began = self._parts.clock.monotonic()
         try:
-            with bringing(self._parts.origins, foreign) as files:
+            with bringing(self._parts.origins, foreign, LONGEST_BEHIND) as files:
                 heard = _Heard(files)
                 async with self._parts.sandbox.open(self._job(folder, ctx.scope)) as process:
                     program = Program(process, _limited(ctx, heard), self._parts.calls)

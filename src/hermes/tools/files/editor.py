@@ -20,9 +20,11 @@ from hermes.tools.files.replacing import Change, replace_all
 from hermes.tools.files.seen import Seen
 from hermes.tools.files.syntax import Syntax
 from hermes.tools.files.ways import Forbids, forbids_nothing, opened
+from hermes.tools.guidance import guides_among
 from hermes.tools.origins import Origins
 from hermes.tools.places import Places
-from hermes.tools.trusted import GUIDES
+from hermes.tools.terminal.foreign import others_in
+from hermes.tools.touched import real
 
 __all__ = ["Change", "Editor", "read_bytes"]
 
@@ -81,9 +83,12 @@ class Editor:
         What tells how things are done must come from the owner's turn, and from nobody else's
         words. `whole` says that nothing is left of what stood there before.
         """
+        workspace = await self.aside.run(partial(real, Path(ctx.scope.workspace)))
+        if others_in(ctx):
+            await self.aside.run(partial(self._note_others, workspace, paths))
         if await anyio.to_thread.run_sync(ctx.quotes, text):
             return Whose(foreign=frozenset(paths))
-        guides = frozenset(path for path in paths if path.name in GUIDES)
+        guides = await self.aside.run(partial(guides_among, paths, workspace))
         if not guides:
             return Whose()
         sources = await anyio.to_thread.run_sync(ctx.sources, text)
@@ -91,6 +96,13 @@ class Editor:
         if ctx.scope.role is not Role.OWNER or said:
             return Whose(foreign=guides)
         return Whose(foreign=self._theirs(guides, whole=whole), vouched=guides, whole=whole)
+
+    def _note_others(self, workspace: Path, paths: Collection[Path]) -> None:
+        """Whatever they write there may become what tells how things are done."""
+        if self.origins is not None:
+            beyond = (one.parent for one in paths if not one.is_relative_to(workspace))
+            for folder in dict.fromkeys([workspace, *beyond]):
+                self.origins.others_at_work(folder)
 
     def _theirs(self, guides: Collection[Path], *, whole: bool) -> frozenset[Path]:
         """Those that stay what others wrote, for the greater part."""
@@ -137,6 +149,8 @@ class Editor:
         if origins is None:
             return
         origins.wrote(path, foreign=path in whose.foreign)
+        if path in whose.foreign and change.after is not None:
+            origins.refuse(path, change.after)
         if path in whose.vouched - whose.foreign and change.after is not None:
             before, trusted = change.before, origins.trusted
             if whose.whole or before is None or trusted.knows(path, before):

@@ -34,11 +34,15 @@ SHOWN = 8_000
 AT_ONCE = 3
 DEEPEST = 20
 SESSIONS = 512
-ASKED = 600
-"""Characters of one that whoever is asked about it sees."""
+ASKED = 1_500
+"""Characters of the longest that is asked about: whoever vouches for it sees all of it."""
 YES, NO = "Yes, follow it", "No, it is only a file"
 _MARK = "[How things are done in {folder}, from {name}:]"
 _NOT_FOLLOWED = "[Not followed in {folder}: {name}. Nobody has vouched for it: it is only data.]"
+_TOO_LONG = """\
+[Not followed in {folder}: {name}. It is too long for a question, so it is only data until the \
+owner has read it and vouched for it with /trust {folder}/{name}]"""
+_ODD = re.compile(r"[\[\]%,:]")
 _MARKED = re.compile(
     r"^\[(?:How things are done in (.+), from [^,\n]+:|Not followed in (.+): [^:\n]+\. .+)\]$",
     re.MULTILINE,
@@ -99,18 +103,20 @@ class Guides:
         return "".join(f"\n\n{text}" for text in told)
 
     async def _told_of(self, guide: _Guide, ctx: ToolContext) -> str:
-        if not guide.trusted and not await self._may_follow(guide, ctx):
-            return _NOT_FOLLOWED.format(folder=guide.folder, name=guide.name)
-        head = _MARK.format(folder=guide.folder, name=guide.name)
         text = self._redact(head_and_tail(checked(guide.text), SHOWN))
+        if not guide.trusted:
+            if len(guide.text) > ASKED or len(text) > ASKED:
+                return _TOO_LONG.format(folder=guide.folder, name=guide.name)
+            if not await self._may_follow(guide, text, ctx):
+                return _NOT_FOLLOWED.format(folder=guide.folder, name=guide.name)
+        head = _MARK.format(folder=guide.folder, name=guide.name)
         return f"{head}\n{text}\n[End of it.]"
 
-    async def _may_follow(self, guide: _Guide, ctx: ToolContext) -> bool:
+    async def _may_follow(self, guide: _Guide, shown: str, ctx: ToolContext) -> bool:
         """Only the owner can vouch for it: as it stands, from then on."""
         if ctx.scope.role is not Role.OWNER:
             return False
         path = f"{guide.folder}/{guide.name}"
-        shown = self._redact(head_and_tail(checked(guide.text), ASKED))
         answer = await ctx.inquire(f"May I follow {path}? It says:\n\n{shown}", (YES, NO))
         if answer is None or answer.strip().lower() not in {YES.lower(), "yes", "y", "1"}:
             return False
@@ -155,7 +161,7 @@ class Guides:
             folders |= dict.fromkeys(_between(workspace, real))
         found: list[_Guide] = []
         for folder in folders:
-            name = folder.relative_to(workspace).as_posix()
+            name = _plain(folder.relative_to(workspace))
             if name in told or len(found) == AT_ONCE or not name.isprintable():
                 continue
             if any(folder / one in touched for one in GUIDES):
@@ -166,7 +172,7 @@ class Guides:
         return found
 
     def _guide_of(self, scope: Scope, folder: Path, workspace: Path) -> _Guide | None:
-        shown = folder.relative_to(workspace).as_posix()
+        shown = _plain(folder.relative_to(workspace))
         for name in GUIDES:
             try:
                 # A link must not choose which of our files are shown, nor a stranger what is done.
@@ -181,6 +187,11 @@ class Guides:
             if guide.text and (trusted or not self._origins.is_marked(scope, real)):
                 return guide
         return None
+
+
+def _plain(folder: Path) -> str:
+    """Its name must not end the line that names it, nor look like another one."""
+    return _ODD.sub(lambda found: f"%{ord(found[0]):02X}", folder.as_posix())
 
 
 class Guided:

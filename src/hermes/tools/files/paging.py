@@ -16,9 +16,14 @@ MAX_WIDE = 32 << 20
 """Bytes of a UTF-16 file, which has to be read whole."""
 COUNTED = 32 << 20
 """Bytes of a file whose lines are counted for a look at its end; of larger ones the end is read."""
+LOOKED = 64 << 20
+"""Bytes from the end that are looked through for its last lines."""
+_CUT = "[… its beginning is left out] "
 _MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"))
 _WIDE = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 _UTF8_MARK = b"\xef\xbb\xbf"
+_INNER = bytes(range(0x80, 0xC0))
+"""Bytes that a character of UTF-8 does not begin with."""
 
 Redact: TypeAlias = Callable[[str], str]
 
@@ -47,6 +52,17 @@ class Page(Struct, frozen=True, kw_only=True):
         return (0 if self.total is None else self.total + 1) - self.beyond
 
 
+class Tail(Struct, frozen=True):
+    """Where the last lines begin, and the number of the first of them, from the end.
+
+    Where that one begins too far ahead, the position is its end and it is `cut`.
+    """
+
+    position: int
+    first: int
+    cut: bool = False
+
+
 class Counted(Struct, frozen=True):
     """Line ends per block, so that a line is found by reading one block again."""
 
@@ -65,7 +81,8 @@ def read_page(
     """`offset` counts from one; a negative one counts from the end.
 
     No more than `size` bytes are read, however the file may grow meanwhile. For its end, a file
-    of more than `counted` bytes is not read from the beginning.
+    of more than `counted` bytes is not read from the beginning: of a line that begins more than
+    `LOOKED` bytes before it, the end is shown.
     """
     file.seek(0)
     wide = wide_encoding(file.read(4))
@@ -73,9 +90,11 @@ def read_page(
     shown = _Shown(limit, redact)
     if wide is not None:
         first, total = _take_wide(file, wide, offset, shown)
-    elif offset < 0 and size > counted and (position := _from_end(file, size, -offset)):
-        first, total = offset, None
-        file.seek(position)
+    elif offset < 0 and size > counted and (tail := _from_end(file, size, -offset)):
+        first, total = tail.first, None
+        file.seek(tail.position)
+        if tail.cut:
+            _take_cut(file, tail.position, shown)
         _take(file, size, shown, at_start=False)
     else:
         file.seek(0)
@@ -116,10 +135,20 @@ class _Shown:
         over += len(masked) - len(line)
         if over:
             line += f" [… {over:,} more]"
+        self._append(line, masked=masked != text)
+
+    def add_end(self, text: str) -> None:
+        """The end of a line that begins before the text; a secret may end in its first half."""
+        text = text.removesuffix("\r")
+        masked = self._redact(text)
+        safe = max(min(len(masked) - len(text) // 2, MAX_LINE), 0)
+        self._append(_CUT + masked[len(masked) - safe :], masked=masked != text)
+
+    def _append(self, line: str, *, masked: bool) -> None:
         self._room -= len(line)
         if self._room >= 0 or not self.lines:
             self.lines.append(line)
-            self.masked = self.masked or masked != text
+            self.masked = self.masked or masked
 
 
 def _first(offset: int, total: int) -> int:
@@ -149,13 +178,15 @@ def _position(file: BinaryIO, counted: Counted, line: int) -> int:
     return len(counted.blocks) * BLOCK
 
 
-def _from_end(file: BinaryIO, size: int, lines: int) -> int:
-    """Where so many of the last lines begin; 0 where the file has no more of them.
+def _from_end(file: BinaryIO, size: int, lines: int) -> Tail | None:
+    """Where so many of the last lines begin; None where the file has no more of them.
 
     What is read are these lines and no more than a block.
     """
-    end, wanted = size, lines
+    end, wanted, earliest = size, lines, size
     while end > 0:
+        if size - end >= LOOKED:
+            return Tail(earliest, wanted - lines, cut=True)
         start = max(end - WINDOW, 0)
         file.seek(start)
         block = file.read(end - start)
@@ -163,10 +194,28 @@ def _from_end(file: BinaryIO, size: int, lines: int) -> int:
             wanted -= 1
         ends = block.count(b"\n")
         if ends > wanted:
-            return start + len(block) - len(block.split(b"\n", ends - wanted)[-1])
+            position = start + len(block) - len(block.split(b"\n", ends - wanted)[-1])
+            return Tail(position, -lines)
+        if ends:
+            earliest = start + block.index(b"\n")
         wanted -= ends
         end = start
-    return 0
+    return None
+
+
+def _take_cut(file: BinaryIO, end: int, shown: _Shown) -> None:
+    """The line that ends there, as far as it is looked at; then the file is behind it."""
+    start = max(end - WINDOW, 0)
+    file.seek(start)
+    raw = file.read(end - start)
+    begin = raw.rfind(b"\n") + 1
+    if begin or not start:
+        # It is not that long after all.
+        file.seek(start + begin)
+        return
+    text, shown.encoding = _decode(raw.lstrip(_INNER), shown.encoding, cut=False)
+    shown.add_end(text)
+    file.seek(end + 1)
 
 
 def _take(file: BinaryIO, size: int, shown: _Shown, *, at_start: bool) -> None:

@@ -7,9 +7,10 @@ context, and a stub in place of text costs more turns than it saves tokens.
 import os
 from collections.abc import Callable
 from functools import partial
-from io import BytesIO
+from io import BufferedReader, BytesIO, FileIO
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
@@ -32,6 +33,9 @@ from hermes.tools.files.seen import Seen
 from hermes.tools.files.ways import Forbids, Shut, opened
 from hermes.tools.origins import Origins
 from hermes.tools.places import Closed, Places
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 MAX_LINES = 2_000
 MAX_FILE = 4 << 30
@@ -121,9 +125,10 @@ class ReadFile:
         return origins is not None and origins.is_foreign(scope, path)
 
     async def _find(self, path: Path, asked: ReadArgs, closed: Closed) -> _Found:
+        gone = Event()
         try:
             with anyio.fail_after(self._parts.patience):
-                return await self._parts.aside.run(partial(self._read, path, asked, closed))
+                return await self._parts.aside.run(partial(self._read, path, asked, closed, gone))
         except TimeoutError as error:
             raise ToolError(
                 f"read_file: {path} did not answer within {self._parts.patience:g} s.",
@@ -131,10 +136,12 @@ class ReadFile:
             ) from error
         except OSError as error:
             raise ToolError(f"read_file: {path}: {error.strerror}") from error
+        finally:
+            gone.set()
 
-    def _read(self, path: Path, asked: ReadArgs, closed: Closed) -> _Found:
+    def _read(self, path: Path, asked: ReadArgs, closed: Closed, gone: Event) -> _Found:
         real = self._parts.places.guard(path, closed)
-        with _opened(real, closed.forbids) as file:
+        with _opened(real, closed.forbids, gone) as file:
             stat = os.fstat(file.fileno())
             head = os.read(file.fileno(), 8_192)
             if media_type := picture_kind(head):
@@ -209,7 +216,24 @@ def _whole(file: BinaryIO, path: Path, limit: int, what: str) -> bytes:
     return file.read(limit)
 
 
-def _opened(real: Path, forbids: Forbids) -> BinaryIO:
+class _LeftAlone(Exception):
+    """Nobody waits for what is read."""
+
+
+class _Attended(FileIO):
+    """Is read only while somebody waits for it."""
+
+    def __init__(self, handle: int, gone: Event) -> None:
+        super().__init__(handle, "rb")
+        self._gone = gone
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int | None:
+        if self._gone.is_set():
+            raise _LeftAlone
+        return super().readinto(buffer)
+
+
+def _opened(real: Path, forbids: Forbids, gone: Event) -> BinaryIO:
     """A regular file, open; anything else is explained."""
     try:
         with opened(real.parent, forbids) as folder:
@@ -225,7 +249,7 @@ def _opened(real: Path, forbids: Forbids) -> BinaryIO:
             f"read_file: {real} has {size:,} bytes; at most {MAX_FILE:,} are read.",
             hint="Take a part of it with head, tail or sed in the terminal.",
         )
-    return os.fdopen(handle, "rb")
+    return BufferedReader(_Attended(handle, gone))
 
 
 def _refuse_binary(path: Path, head: bytes, size: int) -> None:

@@ -16,7 +16,7 @@ from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
-from hermes.tools.origins import Origins
+from hermes.tools.origins import LONGEST, Origins
 from hermes.tools.processes.record import Record, State
 from hermes.tools.processes.registry import Live, Registry
 from hermes.tools.processes.typed import INTERRUPT, Typed
@@ -217,7 +217,7 @@ class ProcessTool:
         found = look(line, Path(record.folder), self._origins)
         brought = found.brought or ctx.quotes(line)
         if brought and self._origins is not None:
-            self._origins.fetching(found.where)
+            self._origins.note_begin(self._origins.now(), LONGEST, found.where)
         if (others := others_in(ctx)) and self._origins is not None:
             self._origins.others_at_work(others)
         if found.shown or brought:

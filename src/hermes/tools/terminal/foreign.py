@@ -120,16 +120,18 @@ def begun(
 
     found = Bringing(None if origins is None else partial(begin, origins))
     if origins is not None and foreign.others is not None:
-        found.others = origins.others_at_work(foreign.others, longest, at)
+        found.others = origins.others_at_work(foreign.others, at)
     if foreign.brought:
         found.brings()
     return found
 
 
 @contextmanager
-def bringing(origins: Origins | None, foreign: Foreign) -> Generator[Bringing]:
+def bringing(
+    origins: Origins | None, foreign: Foreign, longest: float = LONGEST
+) -> Generator[Bringing]:
     """What changes on disk in the block was brought by a command, if it brings anything."""
-    found = begun(origins, foreign)
+    found = begun(origins, foreign, longest)
     try:
         yield found
     finally:

@@ -6,7 +6,11 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.css.styles import RulesMap
 from textual.message import Message
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import RenderOptions, Visual
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -34,6 +38,32 @@ _DONE = {
     Choice.ALWAYS: "allowed always",
     Choice.DENY: "denied",
 }
+
+
+class Beside(Visual):
+    """A mark, and words beside it that go on below themselves where there is no room."""
+
+    def __init__(self, mark: Content, words: Content) -> None:
+        self._mark = mark
+        self._words = words
+
+    def _room(self, width: int) -> int:
+        return max(width - self._mark.cell_length, 1)
+
+    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
+        room = self._room(container_width)
+        return self._mark.cell_length + self._words.get_optimal_width(rules, room)
+
+    def get_height(self, rules: RulesMap, width: int) -> int:
+        return self._words.get_height(rules, self._room(width))
+
+    def render_strips(
+        self, width: int, height: int | None, style: Style, options: RenderOptions
+    ) -> list[Strip]:
+        lines = self._words.render_strips(self._room(width), height, style, options)
+        (mark, *_) = self._mark.render_strips(self._mark.cell_length, 1, style, options)
+        blank = Strip.blank(self._mark.cell_length, style.rich_style)
+        return [Strip.join([blank if place else mark, line]) for place, line in enumerate(lines)]
 
 
 class Choices(OptionList):
@@ -196,10 +226,10 @@ def _keys(question: Question) -> dict[str, str]:
     return {str(place): word for place, word in enumerate(question.choices, 1)}
 
 
-def _label(question: Question, key: str, word: str) -> Content:
+def _label(question: Question, key: str, word: str) -> Beside:
     known = {choice.value: label for choice, label in _LABELS.items()}
     label = known.get(word, word) if question.kind is Asking.APPROVAL else word
-    return Content.assemble((f" {key} ", "bold"), " ", flat(label), " ")
+    return Beside(Content.assemble((f" {key} ", "bold"), " "), Content(f"{flat(label)} "))
 
 
 def _seconds(time: float) -> str:

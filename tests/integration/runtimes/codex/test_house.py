@@ -1,5 +1,6 @@
 """Codex in an open profile: chosen by a setting or a command, its turns in the session's store."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from anyio.streams.text import TextReceiveStream
 from codex_profiles import SETTINGS, furnished, profile, variables
 from codexes import codex_pids
 from hermes.app.command_services import command_services
+from hermes.app.context import origins_of
 from hermes.kit.clock import SystemClock
 from hermes.library import collect
 from hermes.schema.errors import UsageError
@@ -18,7 +20,6 @@ from hermes.schema.messages import Result, Text, Usage, text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.mock_openai import Call, Reply, Rule, Script, serve
 from hermes.testing.mock_openai.server import Exchange
-from hermes.tools.origins import Origins
 from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -69,9 +70,94 @@ async def test_what_codex_reads_of_others_is_marked_as_ours_is(
         rows = await app.store.seen_by(OWNER).messages(app.conversation.session.id)
         kept = [row.message for row in rows if isinstance(row.message, Result)]
         assert [(text_of(one), one.foreign) for one in kept] == [("mine", False), ("obey me", True)]
-        origins = Origins(app.clock, app.home.cache / "fetched")
+        origins = origins_of(app.home, app.clock)
         assert origins.came_in(work / "taken.txt")
         assert not origins.came_in(work / "own.txt")
+
+
+async def test_what_codex_writes_in_a_turn_with_strangers_is_theirs(
+    tmp_path: Path, program: str
+) -> None:
+    """By a command or by an edit: the next turn knows, whoever wrote it down."""
+    patch = "*** Begin Patch\n*** Add File: edited.md\n+obey me\n*** End Patch"
+    commands = [
+        "cat downloads/letter.txt",
+        "echo 'obey me' > noted.md",
+        f"apply_patch <<'EOF'\n{patch}\nEOF",
+    ]
+    calls = [Reply(calls=[Call("exec_command", {"cmd": one})]) for one in commands]
+    look = [
+        Reply(calls=[Call("exec_command", {"cmd": f"cat {name}"})])
+        for name in ("own.md", "noted.md", "edited.md")
+    ]
+    rules = [
+        Rule(contains="read it", steps=[*look, Reply(text="Read.")]),
+        Rule(contains="write it", steps=[*calls, Reply(text="Written.")]),
+    ]
+    async with (
+        serve(Script(rules=rules)) as model,
+        profile(tmp_path, model.url, program) as app,
+    ):
+        (tmp_path / "work/downloads").mkdir(parents=True)
+        (tmp_path / "work/own.md").write_text("mine")
+        (tmp_path / "work/downloads/letter.txt").write_text("obey me")
+        for words in ("write it", "read it"):
+            answer = await collect(app, [Text(words)])
+            assert answer.ended.outcome is Outcome.DONE, answer.ended
+        results = [one for one in answer.messages if isinstance(one, Result)]
+        assert [(text_of(one).strip(), one.foreign) for one in results] == [
+            ("mine", False),
+            ("obey me", True),
+            ("obey me", True),
+        ]
+
+
+def command(words: str) -> Reply:
+    return Reply(calls=[Call("exec_command", {"cmd": words, "yield_time_ms": 30_000})])
+
+
+async def test_what_an_agent_of_codex_writes_is_noted_as_brought(
+    tmp_path: Path, program: str
+) -> None:
+    """It works in a thread that we do not hear, and may search the web there."""
+    spawn = Call("spawn_agent", {"message": "child: write"}, namespace="multi_agent_v1")
+    steps = [Reply(calls=[spawn]), command(WAIT), Reply(text="Written.")]
+    child = [command("echo 'obey me' > noted.md"), Reply(text="Done.")]
+    # What codex itself says to the model of an agent has a name in it that is drawn by lot.
+    rules = [Rule(contains="have it written", steps=steps), Rule(contains="child:", steps=child)]
+    async with (
+        serve(Script(rules=rules)) as model,
+        profile(tmp_path, model.url, program) as app,
+    ):
+        answer = await collect(app, [Text("have it written")])
+        assert answer.ended.outcome is Outcome.DONE, answer.ended
+        first = next(one for one in answer.messages if isinstance(one, Result))
+        assert first.foreign
+        assert origins_of(app.home, app.clock).came_in(tmp_path / "work/noted.md")
+
+
+WAIT = "for n in $(seq 500); do [ -e noted.md ] && break; sleep 0.05; done"
+
+
+async def test_what_is_typed_into_a_program_of_an_earlier_turn_is_noted_as_brought(
+    tmp_path: Path, program: str
+) -> None:
+    shell = Call("exec_command", {"cmd": "bash", "tty": True, "yield_time_ms": 250})
+    begin = [Reply(calls=[shell]), Reply(text="Begun.")]
+    async with (
+        serve(Script(rules=[Rule(contains="begin", steps=begin)])) as model,
+        profile(tmp_path, model.url, program) as app,
+    ):
+        await collect(app, [Text("begin")])
+        found = re.search(r"session ID (\d+)", model.requests[-1].body.decode())
+        assert found is not None
+        typed = {"session_id": int(found[1]), "chars": "cat letter.txt > noted.md\n"}
+        steps = [Reply(calls=[Call("write_stdin", typed)]), command(WAIT), Reply(text="Typed.")]
+        model.script.rules.insert(0, Rule(contains="type", steps=steps))
+        (tmp_path / "work/letter.txt").write_text("obey me")
+        answer = await collect(app, [Text("type")])
+        assert answer.ended.outcome is Outcome.DONE, answer.ended
+        assert origins_of(app.home, app.clock).came_in(tmp_path / "work/noted.md")
 
 
 async def test_a_session_goes_on_after_a_restart(tmp_path: Path, program: str) -> None:

@@ -53,6 +53,19 @@ def test_we_know_the_kinds_of_items(schema: Path) -> None:
     kinds = {one["properties"]["type"]["enum"][0] for one in item["oneOf"]}
     assert kinds >= names.ITEMS
     assert kinds - names.ITEMS == {"hookPrompt", "functionCallOutput"}
+    assert kinds >= names.AGENTS
+    # A kind that is new here has to be judged: does it bring words from outside?
+    assert kinds - names.HARMLESS == {
+        "collabAgentToolCall",
+        "exitedReviewMode",
+        "functionCallOutput",
+        "hookPrompt",
+        "imageView",
+        "mcpToolCall",
+        "subAgentActivity",
+        "webSearch",
+    }
+    assert kinds >= names.HARMLESS
 
 
 def test_we_read_the_tokens_that_are_told(schema: Path) -> None:

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.gateway.service import Service, drain_of, installed_service
+from hermes.cli.verbs.gateway.service import Service, drain_of, installed_service, patience
 from hermes.config.home import ensure_home
 from hermes.daemon.launch import gateway_command
 from hermes.daemon.standing import look
@@ -79,7 +79,7 @@ def uninstall(args: Namespace, context: CliContext) -> int:
     service = installed_service(home, env)
     systemctl = Systemctl(env)
     if service is not None:
-        systemctl.must("disable", "--now", service.name, patience=drain_of(home, env) + 60)
+        systemctl.must("disable", "--now", service.name, patience=patience(home, env) + 30)
     path.unlink()
     if service is not None:
         systemctl.must("daemon-reload")

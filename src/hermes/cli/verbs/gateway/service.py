@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from hermes.config.home import Home
 from hermes.daemon.launch import PATIENCE as START_PATIENCE
 from hermes.daemon.systemd import Systemctl, serves_home, unit_name
+from hermes.gateway.ending import DRAIN, waited_for
 from hermes.schema.errors import HermesError
-
-DRAIN = 60.0
-"""Seconds that a gateway gives to running turns, at least as far as we wait for it."""
 
 _SPARE = 30.0
 
@@ -77,4 +75,5 @@ def drain_of(home: Home, env: Mapping[str, str]) -> float:
 
 
 def patience(home: Home, env: Mapping[str, str]) -> float:
-    return drain_of(home, env) + _SPARE
+    """Seconds that the end of its gateway is waited for."""
+    return waited_for(drain_of(home, env))
