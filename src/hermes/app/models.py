@@ -37,6 +37,7 @@ WEIGHTS = "local-model"
 def with_weights(settings: ModelSettings, home: Home) -> ModelSettings:
     return structs.replace(settings, weights=f"file://{home.root / WEIGHTS}")
 
+
 NO_MODEL = "no model yet"
 
 

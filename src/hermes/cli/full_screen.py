@@ -5,6 +5,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from errno import EIO
+from functools import partial
 from threading import Lock
 from typing import TypeAlias, assert_never
 
@@ -13,7 +14,7 @@ from msgspec import structs
 from hermes.cli.boundary import complain, silence_stdout
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
-from hermes.cli.start import start_of
+from hermes.cli.start import gateway_lives, start_of
 from hermes.config.dotenv import env_of
 from hermes.config.load import load_config
 from hermes.kit.clock import SystemClock
@@ -49,7 +50,7 @@ def talk(args: Namespace, context: CliContext, *, headless: bool = False) -> int
     def find() -> AbstractContextManager[local.Partner]:
         from hermes.local.meet import meet
 
-        return meet(home, context.env, start)
+        return meet(home, context.env, start, partial(gateway_lives, home))
 
     with closing(AtTerminal(find, context)) as companion:
         ended = show(companion, setting)

@@ -11,7 +11,8 @@ from argparse import Namespace
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
+from functools import partial
 from typing import TypeVar
 
 from msgspec import structs
@@ -24,7 +25,7 @@ from hermes.cli.line_editor import LineEditor, News
 from hermes.cli.meanwhile import Overhearing
 from hermes.cli.screen import Screen
 from hermes.cli.signals import Heard, Terminated, raised_when_terminated, stopped_by_signals
-from hermes.cli.start import start_of
+from hermes.cli.start import gateway_lives, start_of
 from hermes.cli.style import Style
 from hermes.cli.verbs.chat import as_text
 from hermes.kit.clock import SystemClock
@@ -34,7 +35,6 @@ from hermes.local.meet import meet
 from hermes.local.partner import (
     Ask,
     Back,
-    GatewayGone,
     Interrupted,
     Leave,
     Partner,
@@ -57,7 +57,8 @@ _COPY = "\x1b]52;c;{}\x07"
 def talk(args: Namespace, context: CliContext) -> int:
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
     start = structs.replace(start_of(args), person=True, screen=style.moves)
-    with meet(context.home(), context.env, start) as partner:
+    home = context.home()
+    with meet(home, context.env, start, partial(gateway_lives, home)) as partner:
         return Chat(partner, context, style).run()
 
 
@@ -74,6 +75,9 @@ class Chat:
         """Lines that were typed meanwhile and are still to be said."""
         self._steering: dict[str, str] = {}
         """Words to the turn that it has not heard yet, by their ids."""
+        self._unsaid: list[str] = []
+        """Lines that waited when somebody gave the turn up, to be given back at its end."""
+        self._given_up = False
         self._leaving = False
         """Ctrl+C was the last thing that was said: once more, and the chat is over."""
 
@@ -96,9 +100,6 @@ class Chat:
             except News:
                 line, news = "", True
                 self._print("")
-            except GatewayGone as gone:
-                complain(gone)
-                return gone.exit_code
             except EOFError:
                 self._print("")
                 return 0
@@ -109,19 +110,13 @@ class Chat:
                 self._print(self._style("Ctrl+C once more leaves; so do Ctrl+D and /quit.", "dim"))
                 continue
             self._leaving = False
-            try:
-                if (news or line.strip()) and not self._obey(line):
-                    return 0
-            except GatewayGone as gone:
-                complain(gone)
-                return gone.exit_code
+            if (news or line.strip()) and not self._obey(line):
+                return 0
 
     def _obey(self, line: str) -> bool:
         """One line; False when it was the last one. What goes wrong in it does not end the chat.
 
         No words at all ask about what came in by itself.
-
-        Raises `GatewayGone` when there is nobody to talk to any more.
         """
         try:
             # Only what begins with a slash can be a command; whether it is one, others know.
@@ -129,8 +124,6 @@ class Chat:
                 self._ask([Text(line)] if line else [])
                 return True
             return self._follow(self._wait(lambda: self._partner.command(line)), line)
-        except GatewayGone:
-            raise
         except Interrupted:
             self._print(self._style("Interrupted.", "yellow"))
         except HermesError as error:
@@ -175,33 +168,37 @@ class Chat:
             elif isinstance(event, Said) and self._steering.pop(event.message.id, None):
                 self._print(self._style("(heard)", "dim"))
 
+        self._given_up = False
         self._overhearing = Overhearing(self._context.stdin.fileno(), self._meanwhile)
         try:
             with self._overhearing.open():
                 self._wait(lambda: self._partner.say(question, show))
         finally:
             self._overhearing = None
-            self._waiting.extendleft(reversed(self._steering.values()))
-            self._steering.clear()
             if self._leaving:
-                self._give_back()
+                self._give_up()
+            unheard, self._steering = list(self._steering.values()), {}
+            if self._given_up:
+                self._give_back([*self._unsaid, *unheard])
+            else:
+                self._waiting.extendleft(reversed(unheard))
         self._print("")
 
     def _meanwhile(self, line: str) -> None:
         """Called by the thread that overhears."""
         manner, words = meant(as_text(line), manner_of(self._partner.state.busy))
         match manner:
+            case Manner.INTERRUPT if words:
+                self._waiting.append(words)
+                self._partner.interrupt()
             case Manner.INTERRUPT:
-                if words:
-                    self._waiting.append(words)
+                self._give_up()
                 self._partner.interrupt()
             case Manner.STEER:
                 word = new_id("msg")
                 self._steering[word] = words
-                # Where the gateway is gone, whoever waits for the turn is told of it.
-                with suppress(GatewayGone):
-                    self._partner.steer(word, words)
-                    self._whisper("(passed on)")
+                self._partner.steer(word, words)
+                self._whisper("(passed on)")
             case Manner.QUEUE | Manner.COLLECT:
                 self._waiting.append(words)
                 self._whisper("(queued)")
@@ -223,12 +220,17 @@ class Chat:
             self._print(self._style("> ", "bold") + flat(line))
         return "\n".join(lines)
 
-    def _give_back(self) -> None:
-        """Whoever interrupts by hand does not want to go on with what waited, but may again."""
-        for line in self._waiting:
+    def _give_up(self) -> None:
+        """Whoever interrupts by hand does not want to go on with what waits until now."""
+        self._given_up = True
+        self._unsaid += self._waiting
+        self._waiting.clear()
+
+    def _give_back(self, lines: Sequence[str]) -> None:
+        for line in lines:
             self._editor.keep(line)
             self._print(self._style(f"(not said, Up brings it back: {flat(line)})", "dim"))
-        self._waiting.clear()
+        self._unsaid.clear()
 
     def _answer(self, asked: Asked) -> None:
         """Ask the person at the terminal; what they leave open is refused."""

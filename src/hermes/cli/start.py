@@ -5,6 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from hermes.cli.verbs.chat import as_text
+from hermes.config.home import Home
 from hermes.local.partner import Start
 from hermes.schema.errors import UsageError
 
@@ -24,6 +25,13 @@ def start_of(args: Namespace) -> Start:
         max_steps=args.max_turns,
         yolo=args.yolo,
     )
+
+
+def gateway_lives(home: Home) -> bool:
+    """Whether a process is the gateway of this home, also one that starts or ends just now."""
+    from hermes.daemon.lock import who_holds
+
+    return who_holds(home) is not None
 
 
 def picture_paths(names: list[str]) -> tuple[bytes, ...]:

@@ -28,6 +28,7 @@ from hermes.local.partner import (
 )
 from hermes.ports.model import Model
 from hermes.ports.sink import Emit
+from hermes.ports.store import Done
 from hermes.schema.errors import HermesError, SandboxError
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.sessions import SessionChange
@@ -275,6 +276,8 @@ async def open_host(app: App, start: Start, origin: Origin, find: Find) -> Host:
     `find` gets the model that is asked for. Raises `NotFound` when there is no such session.
     """
     conversation = app.talk(origin)
+    if start.unheard:
+        await app.store.commit(*(Done(word) for word in start.unheard))
     return Host(app, conversation, start, await _restored(conversation, start, find))
 
 

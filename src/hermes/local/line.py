@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
-from hermes.local.partner import GatewayGone
+from hermes.local.partner import GatewayGone, Unheard
 from hermes.local.place import peer_of, reach
 from hermes.local.wire import LIMIT, Answer, First, Frames, Interrupt, Request, answer_reader, pack
 
@@ -35,7 +35,7 @@ class Line:
             with self._sending:
                 self._connection.sendall(data)
         except OSError as error:
-            raise _gone() from error
+            raise _gone(Unheard) from error
         self._pass_on_interrupt()
 
     def interrupt(self) -> None:
@@ -46,6 +46,9 @@ class Line:
         while (frame := self._frames.take()) is None:
             try:
                 data = self._connection.recv(_PIECE)
+            except ConnectionResetError as error:
+                # So the kernel says that nobody has read what was sent last.
+                raise _gone(Unheard) from error
             except OSError as error:
                 raise _gone() from error
             if not data:
@@ -84,8 +87,8 @@ def connected(folder: Path) -> Generator[Line | None]:
         yield Line(connection) if peer_of(connection) == os.getuid() else None
 
 
-def _gone() -> GatewayGone:
-    return GatewayGone(
+def _gone(kind: type[GatewayGone] = GatewayGone) -> GatewayGone:
+    return kind(
         "The gateway hung up.",
         hint="What was said so far is kept: `hermes sessions list`. "
         "Is it running? `hermes gateway status`",

@@ -1,29 +1,102 @@
 """Find somebody to talk to: the agent of a running gateway, else one of our own."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
 
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.local.partner import SOCKET, Partner, Start
+from hermes.local.partner import SOCKET, GatewayGone, Partner, Start
+
+if TYPE_CHECKING:
+    from hermes.local.lasting import Met, Wait
+
+GRACE = 3.0
+"""Seconds in which a gateway that was ended may be started again."""
+LONGEST = 30.0
+"""Seconds in which one that starts, or has not quite ended, opens its door."""
+_FIRST, _MOST = 0.05, 0.5
+"""Seconds between two looks: at first, and in the end."""
+
+
+def _no_process() -> bool:
+    return False
 
 
 @contextmanager
-def meet(home: Home, env: Env, start: Start) -> Generator[Partner]:
-    """What is asked and answered is the same in both cases; only how long it takes is not."""
-    reasons: list[str] = []
-    if start.anywhere and (home.path / SOCKET).exists():
+def meet(
+    home: Home, env: Env, start: Start, lives: Callable[[], bool] = _no_process
+) -> Generator[Partner]:
+    """What is asked and answered is the same in both cases; only how long it takes is not.
+
+    A person's chat goes on when the gateway does not. `lives` says whether there is a process
+    that is the gateway of this home, whatever it is doing.
+    """
+    finder = _Finder(home, env, lives)
+    with ExitStack() as opened:
+        reasons: list[str] = []
+        partner = finder.at_the_door(opened, start, reasons)
+        if partner is None:
+            yield finder.here(opened, start, reasons)
+        elif not start.person:
+            yield partner
+        else:
+            from hermes.local.lasting import Lasting, Met  # noqa: PLC0415 - as below
+
+            met = Met(opened.pop_all(), partner)
+            yield opened.enter_context(closing(Lasting(met, start, finder.again)))
+
+
+class _Finder:
+    def __init__(self, home: Home, env: Env, lives: Callable[[], bool]) -> None:
+        self._home = home
+        self._env = env
+        self._lives = lives
+
+    def at_the_door(self, opened: ExitStack, start: Start, reasons: list[str]) -> Partner | None:
+        """None when nobody is there; when somebody is who would not do the same, say why."""
+        if not start.anywhere or not (self._home.path / SOCKET).exists():
+            return None
         from hermes.local.remote import open_remote  # noqa: PLC0415 - of no use without a gateway
 
-        with open_remote(home.path, env, start, reasons.append) as partner:
-            if partner is not None:
-                yield partner
-                return
-    from hermes.local.here import open_here  # noqa: PLC0415 - heavy, and often not needed
+        try:
+            found = open_remote(self._home.path, self._env, start, reasons.append)
+            return opened.enter_context(found)
+        except GatewayGone:
+            # It took us in and ended: nothing was asked of it yet.
+            return None
 
-    notes = tuple(_told(reason) for reason in reasons) if start.person else ()
-    with open_here(home, env, start, notes) as partner:
-        yield partner
+    def here(self, opened: ExitStack, start: Start, reasons: list[str]) -> Partner:
+        from hermes.local.here import open_here  # noqa: PLC0415 - heavy, and often not needed
+
+        notes = tuple(_told(reason) for reason in reasons) if start.person else ()
+        return opened.enter_context(open_here(self._home, self._env, start, notes))
+
+    def again(self, start: Start, wait: "Wait", *, alone: bool) -> "Met":
+        """After the gateway was lost: the one that comes back, else one of our own."""
+        from hermes.local.lasting import ALONE, BACK, Met  # noqa: PLC0415 - as above
+
+        with ExitStack() as opened:
+            reasons: list[str] = []
+            partner = None if alone else self._awaited(opened, start, wait, reasons)
+            told = ALONE if partner is None else BACK
+            if partner is None:
+                partner = self.here(opened, start, reasons)
+            return Met(opened.pop_all(), partner, (told, *partner.greeting.notes))
+
+    def _awaited(
+        self, opened: ExitStack, start: Start, wait: "Wait", reasons: list[str]
+    ) -> Partner | None:
+        """Waits while a process is there that may open its door, or may follow soon."""
+        waited, alone, pause = 0.0, 0.0, _FIRST
+        while True:
+            partner = self.at_the_door(opened, start, reasons)
+            alone = 0.0 if self._lives() else alone + pause
+            waited += pause
+            found = partner is not None or bool(reasons)
+            if found or waited > LONGEST or alone > GRACE or not wait(pause):
+                return partner
+            pause = min(2 * pause, _MOST)
 
 
 def _told(reason: str) -> str:

@@ -22,7 +22,8 @@ class Start(Struct, frozen=True, kw_only=True):
 
     `resume` names a session to go on with, `latest` means the last one. `person` says that
     somebody looks on, wants to be greeted and can be asked, `screen` that it is a terminal
-    which can be emptied and has a clipboard. With `yolo` nothing is asked.
+    which can be emptied and has a clipboard. With `yolo` nothing is asked. `unheard` are ids of
+    words to a turn that was cut off, which whoever comes has kept, and says anew.
     """
 
     cwd: str
@@ -37,6 +38,7 @@ class Start(Struct, frozen=True, kw_only=True):
     person: bool = False
     screen: bool = False
     yolo: bool = False
+    unheard: tuple[str, ...] = ()
 
     @property
     def anywhere(self) -> bool:
@@ -181,6 +183,10 @@ class GatewayGone(HermesError):
     """The process that ran the agent ended or hung up."""
 
     code = "gateway"
+
+
+class Unheard(GatewayGone):
+    """It was gone before it could hear what it was asked: that may be asked of another."""
 
 
 class Partner(Protocol):

@@ -20,6 +20,7 @@ from hermes.local.partner import (
     Show,
     Start,
     State,
+    Unheard,
     UsageReport,
 )
 from hermes.local.wire import (
@@ -98,7 +99,10 @@ class Remote:
     def _send(self, request: Request) -> None:
         """One thing at a time: what was asked before is answered first."""
         if self._looking:
-            self._looked()
+            try:
+                self._looked()
+            except GatewayGone as gone:
+                raise Unheard(str(gone), hint=gone.hint) from gone
         self._line.send(request)
 
     def past(self) -> Past:

@@ -10,8 +10,6 @@ from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
 from hermes.schema.sessions import Stored
 
-GONE = "gateway"
-"""The code of the error after which there is nobody to talk to any more."""
 CANCELLED = "cancelled"
 """The code of the error for what somebody did not want any more."""
 

@@ -8,7 +8,6 @@ from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text
 from hermes.tui.companion import (
     CANCELLED,
-    GONE,
     Back,
     Bye,
     Companion,
@@ -95,10 +94,11 @@ class Talk:
             return
         manner, words = meant(line, manner or self.usual)
         match manner:
-            case Manner.INTERRUPT:
-                if words:
-                    self._hasten(words)
+            case Manner.INTERRUPT if words:
+                self._hasten(words)
                 self._companion.interrupt()
+            case Manner.INTERRUPT:
+                self.interrupt()
             case Manner.STEER if self._turning:
                 self._steering[new_id("msg")] = words
             case Manner.STEER | Manner.QUEUE | Manner.COLLECT:
@@ -197,9 +197,7 @@ class Talk:
             await self._tell(error, line if _is_command(line) else "")
 
     async def _tell(self, error: HermesError, typed: str = "") -> None:
-        if error.code == GONE:
-            self._stage.leave(error)
-        elif error.code == CANCELLED:
+        if error.code == CANCELLED:
             await self._stage.show_note("Interrupted.", "warning")
         else:
             hint = f"\n{error.hint}" if error.hint else ""

@@ -75,17 +75,19 @@ def test_lines_wait_or_steer_as_they_say(hermes: Hermes, model: MockModel) -> No
     assert model.requests("STEERED")
 
 
-def test_who_gives_up_has_back_what_waited(hermes: Hermes, model: MockModel) -> None:
+@pytest.mark.parametrize("way", ["\x03", "/stop\r"])
+def test_who_gives_up_has_back_what_waited(hermes: Hermes, model: MockModel, way: str) -> None:
+    before = len(model.requests("UNSAID"))
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("hang")
         child.expect_exact("first")
         child.sendline("/queue UNSAID")
         child.expect_exact("(queued)")
-        child.send("\x03")
+        child.send(way)
         child.expect_exact("(not said, Up brings it back: UNSAID)")
         child.expect_exact(PROMPT)
         child.send("\x1b[A\r")
         child.expect_exact("Plain answer.")
         assert leave(child) == 0
-    assert model.requests("UNSAID")
+    assert len(model.requests("UNSAID")) == before + 1

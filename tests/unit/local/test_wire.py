@@ -102,6 +102,7 @@ def test_what_it_looks_like() -> None:
                 "person": False,
                 "screen": False,
                 "yolo": False,
+                "unheard": [],
             },
         }
     )

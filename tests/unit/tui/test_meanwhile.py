@@ -120,6 +120,24 @@ async def test_whoever_gives_up_has_back_what_was_not_heard(tmp_path: Path) -> N
 
 
 @pytest.mark.anyio
+async def test_the_command_gives_back_what_waits_as_the_key_does(tmp_path: Path) -> None:
+    companion = busy()
+    companion.hears = False
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("one")
+        await screen.shows("Well")
+        await screen.types("not heard", "ctrl+g")
+        await screen.shows("↳ not heard")
+        await screen.types("for later", "ctrl+n")
+        await screen.shows("… for later")
+        await screen.says("/stop")
+        await screen.rests()
+        assert companion.heard == ["one"]
+        assert companion.commands == []
+        assert screen.ui.chat.prompt.text == "not heard\nfor later"
+
+
+@pytest.mark.anyio
 async def test_what_is_collected_gets_one_turn(tmp_path: Path) -> None:
     companion = Scripted()
     companion.turns = [[TextDelta("Well"), companion.until_decided], answered("Both.")]

@@ -9,7 +9,6 @@ from textual.events import Key, Paste
 
 from companions import PATIENCE, Scripted, answered, called, clarified, leave_asked
 from drawn import drawn
-from hermes.local.partner import GatewayGone
 from hermes.schema.errors import HermesError
 from hermes.schema.events import (
     Answered,
@@ -164,16 +163,6 @@ async def test_other_ways_to_leave(tmp_path: Path, keys: tuple[str, ...]) -> Non
         await screen.until(lambda: screen.ui.return_value is not None)
     assert screen.ui.return_value == 0
     assert "> hello\nPlain answer." in screen.ui.text
-
-
-async def test_it_ends_when_there_is_nobody_to_talk_to(tmp_path: Path) -> None:
-    companion = Scripted()
-    companion.failure = GatewayGone("The gateway hung up.")
-    async with drawn(companion, tmp_path) as screen:
-        await screen.says("hello")
-        await screen.until(lambda: screen.ui.return_value is not None)
-    assert screen.ui.return_value == GatewayGone.exit_code
-    assert screen.ui.trouble is companion.failure
 
 
 async def test_other_failures_are_told_and_the_talk_goes_on(tmp_path: Path) -> None:

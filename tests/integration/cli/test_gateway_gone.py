@@ -1,0 +1,137 @@
+"""A chat goes on when the gateway it speaks through is stopped, restarted or killed."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from hermes.config.home import Home
+from hermes.daemon.lock import who_holds
+from hermes.testing.mock_openai import Fault, Reply, Rule, Script
+from processes import HERMES, PATIENCE, Hermes, MockModel, ended, mock_model, wait_for_death
+
+PROMPT = "\x1b[1;36m> \x1b[0m"
+ALONE = "The gateway is gone; this chat goes on by itself."
+BACK = "The gateway was away and is back; this chat goes on with it."
+SCRIPT = Script(
+    rules=[
+        Rule("STEERED", [Reply("Steered answer.")]),
+        Rule("instead", [Reply("Another answer.")]),
+        Rule("typed before", [Reply("It was kept.")]),
+        Rule("hang", [Reply("first words", fault=Fault("hang", after=1), chunk=6)]),
+    ],
+    default=Reply("Plain answer."),
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel) -> Iterator[Hermes]:
+    """With a gateway; it is ended afterwards, whichever it is by then."""
+    hermes = Hermes(tmp_path, model.url)
+    hermes.home.mkdir()
+    started = hermes("gateway", "start")
+    assert started.code == 0, started.err
+    yield hermes
+    kill_gateway(hermes)
+
+
+def kill_gateway(hermes: Hermes) -> None:
+    record = who_holds(Home(hermes.home, hermes.home))
+    if record is not None:
+        os.kill(record.pid, signal.SIGKILL)
+        wait_for_death(record.pid)
+
+
+def leave(child: pexpect.spawn) -> int | None:
+    child.expect_exact(PROMPT)
+    child.send("\x04")
+    child.expect(pexpect.EOF)
+    child.close()
+    return child.exitstatus
+
+
+def test_a_plain_chat_outlives_a_gateway_that_is_stopped_and_one_that_is_restarted(
+    hermes: Hermes, model: MockModel
+) -> None:
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        child.sendline("first")
+        child.expect_exact("Plain answer.")
+        child.expect_exact(PROMPT)
+        # What has been begun is not disturbed, and is there when the gateway is back.
+        child.send("typed be")
+        child.expect_exact("typed be")
+        assert hermes("gateway", "restart").code == 0
+        child.sendline("fore")
+        child.expect_exact(BACK)
+        child.expect_exact("It was kept.")
+        child.expect_exact(PROMPT)
+        assert hermes("gateway", "stop").code == 0
+        child.expect_exact(ALONE)
+        child.expect_exact(PROMPT)
+        child.sendline("this instead")
+        child.expect_exact("Another answer.")
+        assert leave(child) == 0
+    (asked,) = model.requests("this instead")
+    said = [str(one["content"]) for one in asked["messages"] if one["role"] == "user"]
+    assert [any(word in one for one in said) for word in ("first", "typed before")] == [True, True]
+
+
+def test_a_crash_ends_neither_the_chat_of_the_turn_nor_an_idle_terminal_ui(
+    hermes: Hermes, model: MockModel
+) -> None:
+    with full_screen(hermes) as idle, hermes.terminal() as child:
+        idle.send("first\r")
+        idle.expect_exact("Plain answer.")
+        child.expect_exact(PROMPT)
+        child.sendline("hang")
+        child.expect_exact("first")
+        child.sendline("/queue this instead")
+        child.expect_exact("(queued)")
+        child.sendline("/steer STEERED words")
+        child.expect_exact("(passed on)")
+        kill_gateway(hermes)
+        child.expect_exact(ALONE)
+        child.expect_exact("The gateway ended in the middle of this turn.")
+        child.expect_exact("Steered answer.")
+        child.expect_exact("this instead")
+        child.expect_exact("Another answer.")
+        assert leave(child) == 0
+        idle.expect_exact("this chat goes on by itself.")
+        idle.send("this instead\r")
+        idle.expect_exact("Another answer.")
+        idle.send("\x04")
+        assert ended(idle) == 0
+    asked = model.requests("STEERED")
+    assert [json.dumps(one["messages"]).count("STEERED") for one in asked] == [1] * len(asked)
+
+
+@contextmanager
+def full_screen(hermes: Hermes) -> Iterator[pexpect.spawn]:
+    child = pexpect.spawn(
+        HERMES,
+        [],
+        cwd=str(hermes.work),
+        env=hermes.env,
+        encoding="utf-8",
+        codec_errors="replace",
+        dimensions=(24, 80),
+        timeout=PATIENCE,
+    )
+    child.delaybeforesend = None
+    try:
+        child.expect_exact("sk anything")
+        yield child
+    finally:
+        child.close(force=True)
