@@ -12,7 +12,7 @@ from hermes.kit.sse import SseReader
 from hermes.models.anthropic_messages import AnthropicWire
 from hermes.models.chat_completions import ChatWire
 from hermes.models.driver import Served, WireModel
-from hermes.models.endpoint import Place
+from hermes.models.endpoint import Crowd, Place
 from hermes.models.gemini_native import GeminiWire
 from hermes.models.images import Images
 from hermes.models.openai_responses import ResponsesWire
@@ -78,12 +78,13 @@ class _Replay:
     """An endpoint that gives every frame as a read of its own."""
 
     place = Place(base_url="http://replay/v1")
+    crowd = Crowd()
 
     def __init__(self, frames: list[bytes]) -> None:
         self._frames = iter(frames)
 
     async def post(self, *_: object) -> SimpleNamespace:
-        content = SimpleNamespace(readany=self._readany, at_eof=lambda: True)
+        content = SimpleNamespace(readany=self._readany, at_eof=lambda: True, is_eof=lambda: False)
         return SimpleNamespace(
             status=200,
             content_type="text/event-stream",
