@@ -19,6 +19,8 @@ from bench.report import Number
 
 TOKENS = 300
 PACE = 0.01
+ROUNDS = 3
+"""The third slowest of 300 tokens says more of the neighbours; the usual round does not."""
 _TOKEN = re.compile(rb"<(\d+)>")
 
 
@@ -51,10 +53,11 @@ async def _measure() -> Number:
             home = Path(folder) / "home"
             home.mkdir()
             with serving(home, url) as (_, port):
-                await _heard(http, f"http://127.0.0.1:{port}/v1", model)
-                through = await _heard(http, f"http://127.0.0.1:{port}/v1", model)
+                api = f"http://127.0.0.1:{port}/v1"
+                await _heard(http, api, model)
+                through = [await _heard(http, api, model) for _ in range(ROUNDS)]
             directly = await _heard(http, url, model)
-    p99 = statistics.quantiles(through, n=100)[98]
+    p99 = statistics.median(statistics.quantiles(one, n=100)[98] for one in through)
     added = (p99 - statistics.median(directly)) * 1000
     return Number(name="API, idle: a token's way through, p99", value=added, unit="ms", bar=1)
 
