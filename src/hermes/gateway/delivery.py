@@ -309,8 +309,13 @@ class Delivery:
     async def _post(self, pending: _Pending, place: int, text: str) -> str:
         """Returns the platform's name for the post."""
         bubble = pending.reply.bubble
-        if place == 0 and bubble and await self._became(pending, text):
-            return bubble
+        if place == 0 and bubble and not pending.reply.apart:
+            if await self._became(pending, text):
+                return bubble
+            # Known before it is sent: if nobody knows whether it arrived, no later edit of the
+            # bubble may say it a second time.
+            pending.reply = structs.replace(pending.reply, apart=True)
+            await self._insist(amended(pending.parcel.key, pending.reply))
         reply = pending.reply
         marked = reply.doubt or (place == 0 and reply.recovered)
         post = Outgoing(

@@ -68,9 +68,9 @@ class Reply(Struct, frozen=True, kw_only=True, tag="reply"):
 
     `sent` posts are out; of the attempts so far `known` have a known outcome, `free` were made
     while nobody could be reached, and `unsure` may have arrived; `doubt` says that the next post
-    is one of those. `bubble` is a post that turns into the first part of this. What was `brought`
-    from elsewhere is told to the session at the address once it has arrived. `question` is the id
-    of what it asks.
+    is one of those. `bubble` is a post that turns into the first part of this, unless the two have
+    come `apart`. What was `brought` from elsewhere is told to the session at the address once it
+    has arrived. `question` is the id of what it asks.
     """
 
     address: Address
@@ -79,6 +79,7 @@ class Reply(Struct, frozen=True, kw_only=True, tag="reply"):
     run: str = ""
     reply_to: str | None = None
     bubble: str | None = None
+    apart: bool = False
     recovered: bool = False
     sent: int = 0
     known: int = 0

@@ -17,7 +17,7 @@ from hermes.gateway.delivery import GIVEN_UP, MARK, Delivery, DeliveryRules
 from hermes.gateway.leftovers import Left, farewells
 from hermes.gateway.letters import Reply, post_reply, read_reply, topic_of
 from hermes.kit.retry import Backoff
-from hermes.ports.channel import Caps, Outgoing
+from hermes.ports.channel import Caps, NotSent, Outgoing, Receipt
 from hermes.ports.store import Parcel
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
@@ -217,6 +217,26 @@ async def test_a_bubble_becomes_the_answer(tmp_path: Path) -> None:
         await one.post("again", bubble="no such post")
         await one.finish()
         assert one.channel.seen_in("1") == ["done", "again"]
+
+
+class RefusesOneEdit(RoughChannel):
+    refused = False
+
+    async def edit(self, receipt: Receipt, post: Outgoing) -> None:
+        if not self.refused:
+            self.refused = True
+            raise NotSent("The platform said no.")
+        await super().edit(receipt, post)
+
+
+async def test_a_bubble_that_was_left_is_never_the_answer_too(tmp_path: Path) -> None:
+    """The post that went out instead may have arrived."""
+    channel = RefusesOneEdit(Fault.NONE, Fault.LOST_REPLY)
+    async with office(tmp_path, channel=channel) as one:
+        receipt = await channel.send(Address("fake", "1"), Outgoing((Text("working"),)))
+        await one.post("done", bubble=receipt.id)
+        await one.finish()
+        assert channel.seen_in("1") == ["working", "done", MARK + "done"]
 
 
 @pytest.mark.parametrize(
