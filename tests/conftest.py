@@ -18,7 +18,7 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("quick", settings.get_profile("house"), max_examples=25)
+settings.register_profile("quick", settings.get_profile("house"), max_examples=10)
 settings.register_profile("soak", settings.get_profile("house"), derandomize=False)
 settings.load_profile("house")
 

@@ -5,12 +5,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+from textual.events import Key
 from textual.pilot import Pilot
 
 from hermes.kit.clock import Clock
 from hermes.testing.clock import FakeClock
 from hermes.tui.app import Setting, Ui
 from hermes.tui.companion import Companion
+from hermes.tui.taste import USUAL, Taste
 
 PATIENCE = 60
 
@@ -31,7 +33,11 @@ class Drawn:
         return "\n".join(self.lines).strip("\n") + "\n"
 
     async def types(self, text: str, *keys: str) -> None:
-        await self.pilot.press(*(_KEYS.get(one, one) for one in text), *keys)
+        """The text at one go, as a quick hand types it; each further key when all is quiet."""
+        for one in text:
+            self.ui.post_message(Key(_KEYS.get(one, one), one))
+        await self.pilot.pause()
+        await self.pilot.press(*keys)
 
     async def says(self, text: str) -> None:
         await self.types(text, "enter")
@@ -65,8 +71,11 @@ async def drawn(
     clock: Clock | None = None,
     look: str = "dark",
     starting: bool = False,
+    taste: Taste = USUAL,
 ) -> AsyncGenerator[Drawn]:
-    setting = Setting(history=folder / "cli_history", clock=clock or FakeClock(), look=look)
+    setting = Setting(
+        history=folder / "cli_history", clock=clock or FakeClock(), look=look, taste=taste
+    )
     ui = Ui(companion, setting)
     async with ui.run_test(size=size) as pilot:
         one = Drawn(ui, pilot)

@@ -1,6 +1,5 @@
 """The wall of namespaces keeps the promises of every sandbox."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,9 @@ from hermes.testing.contracts.sandbox import SandboxContract
 
 class TestBubblewrap(SandboxContract):
     @pytest.fixture
-    def sandbox(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WalledSandbox]:
+    def sandbox(self, door: Door, tmp_path_factory: pytest.TempPathFactory) -> WalledSandbox:
         found = find_bubblewrap("/usr/bin:/bin")
         assert found is not None
         tmp = tmp_path_factory.mktemp("private")
         view = View(tmp=str(tmp), hidden=hidden_from(Path.home(), root=True), shown=OPEN_OF_RUN)
-        with Door(grace=0.2) as door:
-            yield WalledSandbox(door, Bubblewrap(found, view))
+        return WalledSandbox(door, Bubblewrap(found, view))

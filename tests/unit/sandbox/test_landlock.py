@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,10 @@ from hermes.testing.contracts.sandbox import SandboxContract
 
 class TestLandlock(SandboxContract):
     @pytest.fixture
-    def sandbox(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WalledSandbox]:
+    def sandbox(self, door: Door, tmp_path_factory: pytest.TempPathFactory) -> WalledSandbox:
         tmp = tmp_path_factory.mktemp("private")
         view = View(tmp=str(tmp), hidden=hidden_from(Path.home(), root=True), shown=OPEN_OF_RUN)
-        with Door(grace=0.2) as door:
-            yield WalledSandbox(door, Landlock(view))
+        return WalledSandbox(door, Landlock(view))
 
 
 def test_nothing_allowed_contains_anything_hidden(tmp_path: Path):

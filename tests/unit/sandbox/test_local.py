@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import pytest
 
 from hermes.sandbox.door import Door
@@ -9,6 +7,5 @@ from hermes.testing.contracts.sandbox import SandboxContract
 
 class TestLocalSandbox(SandboxContract):
     @pytest.fixture
-    def sandbox(self) -> Iterator[LocalSandbox]:
-        with Door(grace=0.2) as door:
-            yield LocalSandbox(door)
+    def sandbox(self, door: Door) -> LocalSandbox:
+        return LocalSandbox(door)

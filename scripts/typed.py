@@ -1,0 +1,117 @@
+"""Check the types of what has changed since they were last in order, and of what that reaches.
+
+What there is to say of a file depends on its text, and on what the files that it imports, and
+those that they import, declare. Of both a digest is kept in `.venv`, so that a change within a
+function has one file checked again, and a change of what others see has all of them.
+`make types` checks the whole without asking what has changed.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from json import dumps, loads
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "src"
+KEPT = ROOT / ".venv" / ".typed"
+AROUND = ("pyproject.toml", "requirements/dev.txt", "scripts/typed.py")
+"""What else decides: how strictly is checked, by which checker, and beside which packages."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Outside(ast.NodeTransformer):
+    """Takes out of functions what nobody outside of them can see."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._without_body(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._without_body(node)
+
+    def _without_body(self, node: Function) -> ast.AST:
+        described = ast.get_docstring(node, clean=False) is not None
+        short = len(node.body) - described <= 1
+        if short or node.returns is None or _declares(node):
+            return node
+        yields = any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node))
+        node.body = [ast.Expr(ast.Constant(yields))]
+        return node
+
+
+def _declares(function: Function) -> bool:
+    """Whether an attribute or a global name may have its type from within."""
+    own = [one.arg for one in (*function.args.posonlyargs, *function.args.args)][:1]
+    for one in ast.walk(function):
+        match one:
+            case ast.Global():
+                return True
+            case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()) if name in own:
+                return True
+            case _:
+                pass
+    return False
+
+
+def _digest(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _file(module: str) -> Path:
+    path = SOURCES.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def digests(texts: Mapping[str, str], imported: Callable[[str], set[str]]) -> dict[str, str]:
+    """Of each module: all that what there is to say of it depends on."""
+    around = [(ROOT / name).read_text("utf-8") for name in AROUND]
+    outside = {
+        module: _digest(ast.dump(Outside().visit(ast.parse(text))))
+        for module, text in texts.items()
+    }
+    found: dict[str, str] = {}
+    for module, text in texts.items():
+        seen = [f"{one} {outside[one]}" for one in sorted(imported(module))]
+        found[module] = _digest(sys.version, *around, text, *seen)
+    return found
+
+
+def _now() -> dict[str, str]:
+    graph = grimp.build_graph("hermes", cache_dir=None)
+    texts = {module: _file(module).read_text("utf-8") for module in graph.modules}
+    found = digests(texts, graph.find_upstream_modules)
+    return {str(_file(module)): digest for module, digest in found.items()}
+
+
+def _kept() -> dict[str, str]:
+    try:
+        return loads(KEPT.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def main() -> int:
+    now, before = _now(), _kept()
+    changed = sorted(path for path, digest in now.items() if before.get(path) != digest)
+    if not changed:
+        sys.stdout.write(f"types: {len(now)} files, none changed since they were in order\n")
+        return 0
+    checker = Path(sys.executable).with_name("basedpyright")
+    these = changed if len(changed) < len(now) else []
+    done = subprocess.run(  # noqa: S603
+        [checker, *these], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    sys.stdout.write(f"types: {len(changed)} of {len(now)} files\n{done.stdout}")
+    if done.returncode in (0, 1):
+        wrong = {path for path in changed if path in done.stdout}
+        KEPT.write_text(dumps({path: now[path] for path in now if path not in wrong}))
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""`make check` asks for the types of every file that a change can have reached."""
+
+import ast
+import runpy
+from pathlib import Path
+
+import pytest
+
+TYPED = runpy.run_path(str(Path(__file__).parents[3] / "scripts" / "typed.py"))
+
+BEFORE = '''
+import os
+
+LIMIT: int = 3
+
+class Box:
+    """A box."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.lid = None
+
+    def open(self, far: bool = False) -> str:
+        word = "open"
+        return word
+
+    def all(self) -> list[int]:
+        found = [1]
+        return found
+'''
+
+
+def outside(text: str) -> str:
+    return ast.dump(TYPED["Outside"]().visit(ast.parse(text)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('word = "open"', "word = os.fspath('open')"),
+        ("found = [1]\n        return found", "return [2, 3] if self.lid else []; pass"),
+        (
+            '        word = "open"\n',
+            '        """Opens."""\n        word = "open"\n        del far\n',
+        ),
+    ],
+)
+def test_what_is_done_within_a_function_reaches_nobody(old: str, new: str) -> None:
+    assert outside(BEFORE.replace(old, new)) == outside(BEFORE) != outside("")
+    assert BEFORE.replace(old, new) != BEFORE
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LIMIT: int = 3", "LIMIT: float = 3"),
+        ("size: int", "size: float"),
+        ("far: bool = False", "far: bool"),
+        ("-> str:", "-> str | None:"),
+        ("self.lid = None", "self.lid = 'shut'"),
+        ('word = "open"', "self.word = 'open'"),
+        ('word = "open"', "global LIMIT; word = 'open'"),
+        ("found = [1]", "yield 1"),
+        ("def all", "async def all"),
+        ("def all", "@property\n    def all"),
+        ("-> list[int]:", ":"),
+        ("found = [1]\n        return found", "..."),
+    ],
+)
+def test_what_others_see_of_a_file_reaches_them(old: str, new: str) -> None:
+    assert outside(BEFORE.replace(old, new)) != outside(BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("changed", "old", "new", "reached"),
+    [
+        ("box", "-> str:", "-> bytes:", {"box", "room", "house"}),
+        ("box", 'word = "open"', 'word = "shut"', {"box"}),
+        ("room", "ROOM = 1", "ROOM = 2", {"room", "house"}),
+        ("garden", "GARDEN = 1", "GARDEN = 2", {"garden"}),
+    ],
+)
+def test_a_change_reaches_whoever_imports_it_from_far(
+    changed: str, old: str, new: str, reached: set[str]
+) -> None:
+    texts = {"box": BEFORE, "room": "ROOM = 1", "house": "", "garden": "GARDEN = 1"}
+    imported = {"box": set(), "room": {"box"}, "house": {"room", "box"}, "garden": set()}
+    before = TYPED["digests"](texts, imported.__getitem__)
+    texts[changed] = texts[changed].replace(old, new)
+    after = TYPED["digests"](texts, imported.__getitem__)
+    assert {one for one in texts if before[one] != after[one]} == reached
