@@ -59,13 +59,15 @@ def companion() -> Scripted:
     return one
 
 
-def keep(screen: Drawn, name: str) -> None:
-    svg = screen.ui.export_screenshot(title="hermes")
-    (PLACE / f"{name}.svg").write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n")
-
-
-async def take(look: str, folder: Path) -> None:
+async def take(look: str, folder: Path, place: Path) -> None:
+    """`folder` is for what the program itself writes."""
     partner = companion()
+
+    def keep(screen: Drawn, name: str) -> None:
+        svg = screen.ui.export_screenshot(title="hermes")
+        text = "\n".join(line.rstrip() for line in svg.splitlines())
+        (place / f"{name}.svg").write_text(text + "\n")
+
     async with drawn(partner, folder, size=SIZE, look=look) as screen:
         await screen.says("The greeting looks wrong. Can you fix it?")
         await screen.rests()
@@ -96,12 +98,12 @@ async def take(look: str, folder: Path) -> None:
         keep(screen, "commands")
 
 
-async def main() -> None:
-    PLACE.mkdir(parents=True, exist_ok=True)
+async def take_all(place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as folder:
         for look in ("dark", "light"):
-            await take(look, Path(folder))
+            await take(look, Path(folder), place)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(take_all(PLACE))

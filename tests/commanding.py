@@ -18,6 +18,7 @@ from hermes.commands.surface import Ability, Busy, Person, Seat, Surface
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
+from hermes.models.listed import check_listed, unchecked
 from hermes.ports.checkpoints import Checkpoint, Restored
 from hermes.ports.model import Model
 from hermes.schema.errors import UsageError
@@ -40,6 +41,12 @@ class OneModel:
     def __init__(self) -> None:
         self.chosen: list[tuple[str, str | None]] = []
         self.kept: list[str] = []
+        self.listed: list[str] = []
+        """What is known to be there; nothing where nobody can say."""
+
+    async def doubt(self, name: str, provider: str | None) -> str:
+        check_listed(provider or "scripted", name, self.listed)
+        return "" if self.listed else unchecked(name, "nobody knows")
 
     async def choose(self, name: str, provider: str | None) -> Model:
         self.chosen.append((name, provider))

@@ -200,7 +200,10 @@ class Scripted:
                 self.now = structs.replace(self.now, session="s7")
                 return Back("Back in session s7.")
             case "/retry":
-                return Speak((Text("the same again"),))
+                return Speak((Text("the same again"),), undone=1)
+            case "/undo" | "/rollback":
+                number = line.partition(" ")[2]
+                return Shown(f"Did {line}.", undone=int(number or 1))
             case "/path":
                 return Words()
             case _:

@@ -1,11 +1,13 @@
 """An approval desk on a real store, with what a run told and somebody who answers."""
 
 import anyio
+from msgspec import Raw, structs
 
 from hermes.approvals.desk import Answerer, ApprovalDesk, Limits
 from hermes.approvals.policy import Rules
 from hermes.approvals.smart import Judge
 from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.store import Parcel
 from hermes.schema.events import Asked, Event
 from hermes.schema.questions import Choice, Question
 from hermes.schema.scope import Role, Scope
@@ -17,6 +19,9 @@ WISH = Wish(  # noqa: S604 - a word of our own
     tool="terminal", action="rm -rf build", reaching=Reaching.OPEN, shell=True, folder="/w",
     reason="to build anew",
 )  # fmt: skip
+TURN = structs.replace(SCOPE, key="agent:main:test:dm:1", call="call_1")
+"""One that is taken up again after the next start, while the inbox holds what it began with."""
+ALLOWED = Ruling(allowed=True, why="A person allowed it, this once.")
 ME = Answerer(session="s1")
 MEMBER = Answerer(session="s1", principal="m", role=Role.MEMBER)
 
@@ -35,6 +40,11 @@ class House:
         settings = Rules(**({"home": "/h"} | rules))  # pyright: ignore[reportArgumentType]
         self.desk = ApprovalDesk(self.store, self.clock, settings, Limits(), judge)
         return self.desk
+
+    async def begun(self, key: str = TURN.key) -> None:
+        """The inbox holds what a turn was begun with."""
+        letter = Parcel(key=f"letter for {key}", lane="inbox", topic=key, body=Raw(b"{}"))
+        await self.store.lanes.put(letter)
 
     async def tell(self, event: Event) -> None:
         self.told.append(event)

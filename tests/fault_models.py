@@ -147,7 +147,7 @@ MODELS: Sequence[World] = [
         faults=[Said("hello", "'nosuch' is not known", "config set terminal.backend auto", 0)],
         differs={
             Surface.DOCTOR: Said("", "'nosuch' is not known", "config set terminal.backend auto"),
-            Surface.CHECK: Said("", "there is no sandbox 'nosuch'", "There are: auto", 0),
+            Surface.CHECK: Said("", "there is no sandbox 'nosuch'", "There are auto", 0),
         },
         cannot={
             Surface.CHAT: OWNER_HEARS, Surface.API: OWNER_HEARS, Surface.GATEWAY: OWNER_HEARS,

@@ -25,7 +25,8 @@ import anyio
 
 from api_house import House, Told, settings
 from drawn import drawn
-from fault_worlds import SECRET, SILENCE, Moment, Said, Surface, Switch, World
+from fault_models import SCRIPT
+from fault_worlds import SECRET, SILENCE, Moment, Said, Surface, Switch, World, messages
 from hermes import Agent
 from hermes.api.server import ApiServer
 from hermes.app.archive import open_archive
@@ -54,20 +55,21 @@ from hermes.testing.history import PROGRESS
 from hermes.testing.homes import CHANNEL, Furniture, furnish
 from hermes.testing.household import at_work
 from hermes.testing.platform.server import PlatformServer, serve
-from hermes.testing.platform_channel import LONGEST
+from hermes.tui.widgets.transcript import Told as OnScreen
 from processes import PATIENCE, Hermes
 
 ACCOUNT = "main"
 LOOK = 0.02
-FIRST_WORDS = {"", "some wor\n", "some words\n"}
+FIRST_WORDS = ("some wor", "some words")
 """What some models say before they fail."""
+GREETING = "Type a request, or /help. Ctrl+C interrupts, Ctrl+D leaves."
 
 
 class Heard(NamedTuple):
-    """`code` is how a command ended, where it was one."""
+    """`told` are the messages, `code` is how a command ended, where it was one."""
 
     said: Said
-    shown: str
+    told: Sequence[str]
     code: int | None = None
 
 
@@ -155,7 +157,7 @@ def prompt(place: Place) -> Iterator[Heard]:
         with world.trouble(place.path) as trouble:
             trouble.on()
             shown, code = told_by(lambda: answer(args, "hello", context), context)
-        yield Heard(said, shown, code)
+        yield Heard(said, messages(shown, SCRIPT.default.text), code)
         return
     with world.trouble(place.path) as trouble, place.partner() as partner:
         trouble.on()
@@ -164,9 +166,8 @@ def prompt(place: Place) -> Iterator[Heard]:
             args = place.arguments("-z", said.name)
             ask = partial(answer_with, partner, Question((Text(said.name),)), args, context)
             shown, code = told_by(ask, context)
-            words = context.stdout.getvalue()
-            assert words in FIRST_WORDS
-            yield Heard(said, shown.removeprefix(words), code)
+            assert context.stdout.getvalue().strip() in {"", *FIRST_WORDS}
+            yield Heard(said, messages(shown, *FIRST_WORDS), code)
             _begin_anew(partner)
 
 
@@ -183,7 +184,7 @@ def plain_chat(place: Place) -> Iterator[Heard]:
         with world.trouble(place.path) as trouble:
             trouble.on()
             shown, code = told_by(lambda: interactive.talk(place.arguments(), context), context)
-        yield Heard(said, shown, code)
+        yield Heard(said, messages(shown), code)
         return
     with (
         keyboard() as stdin,
@@ -195,13 +196,15 @@ def plain_chat(place: Place) -> Iterator[Heard]:
         trouble.on()
         if world.moment is Moment.GREETING:
             chat._greet()
-            yield Heard(world.faults[0], context.stdout.getvalue())
+            told = messages(context.stdout.getvalue(), GREETING)
+            assert told.pop(0).startswith("hermes · ")
+            yield Heard(world.faults[0], told)
             return
         for said in world.faults:
             context.stdout.seek(0)
             context.stdout.truncate()
             shown, _ = told_by(partial(chat._obey, said.name), context)
-            yield Heard(said, shown)
+            yield Heard(said, messages(shown, *FIRST_WORDS))
             _begin_anew(partner)
 
 
@@ -225,7 +228,7 @@ def terminal_ui(place: Place) -> Iterator[Heard]:
         with world.trouble(place.path) as trouble:
             trouble.on()
             shown, code = told_by(talk, context)
-        yield Heard(said, shown, code)
+        yield Heard(said, messages(shown), code)
         return
     with world.trouble(place.path) as trouble, place.partner() as partner:
         yield from anyio.run(_drawn, place, partner, trouble)
@@ -237,15 +240,19 @@ async def _drawn(place: Place, partner: Partner, trouble: Switch) -> list[Heard]
     async with drawn(companion, place.root, size=(200, 50)) as screen:
         talk, transcript = screen.ui.chat.talk, screen.ui.chat.transcript
         if world.moment is Moment.GREETING:
-            return [Heard(world.faults[0], transcript.plain())]
+            told = messages(transcript.plain())
+            assert told.pop(0).startswith("hermes · ")
+            return [Heard(world.faults[0], told)]
         trouble.on()
         for said in world.faults:
-            before = transcript.plain()
+            before = len(transcript.children)
             talk.add(said.name)
             await talk.go_on()
-            shown = transcript.plain()
-            assert f"> {said.name}" in shown
-            found.append(Heard(said, shown.removeprefix(before)))
+            asked, *told = (
+                one.plain for one in transcript.children[before:] if isinstance(one, OnScreen)
+            )
+            assert asked == f"> {said.name}"
+            found.append(Heard(said, [one for one in told if one not in {"", *FIRST_WORDS}]))
             talk.add("/new")
             await talk.go_on()
     return found
@@ -260,15 +267,15 @@ async def _collected(place: Place, trouble: Switch) -> list[Heard]:
     world = place.world
     if world.moment is Moment.OPENING:
         trouble.on()
-        return [Heard(world.faults[0], await _refused(place))]
+        return [Heard(world.faults[0], [await _refused(place)])]
     async with place.app() as app:
         trouble.on()
         if world.moment is Moment.GREETING:
-            return [Heard(world.faults[0], "\n".join(app.warnings))]
+            return [Heard(world.faults[0], app.warnings)]
         found: list[Heard] = []
         for said in world.faults:
             app.conversation.start_new()
-            found.append(Heard(said, await _answered(app, said.name)))
+            found.append(Heard(said, [await _answered(app, said.name)]))
     return found
 
 
@@ -304,7 +311,7 @@ async def _called(place: Place, trouble: Switch) -> list[Heard]:
             for said in place.world.faults:
                 messages = [{"role": "user", "content": said.name}]
                 told = await one.chat({"model": "hermes-agent", "messages": messages})
-                found.append(Heard(said, _refusal(told)))
+                found.append(Heard(said, [_refusal(told)]))
     return found
 
 
@@ -317,7 +324,42 @@ def _refusal(told: Told) -> str:
 
 
 def gateway_chat(place: Place) -> Iterator[Heard]:
-    yield from anyio.run(_chatted, place)
+    with place.world.trouble(place.path) as trouble:
+        if trouble == Switch():
+            yield from anyio.run(_chatted, place)
+        else:
+            yield anyio.run(_troubled, place, trouble)
+
+
+async def _troubled(place: Place, trouble: Switch) -> Heard:
+    """What cannot be stored is not acknowledged: it is answered once, when that is over."""
+    (said,) = place.world.at(Surface.CHAT)
+    async with serve() as server:
+        let_in(place, server.url)
+        async with at_work(place.path) as tenant:
+            supervisor = tenant.gateway.supervisor
+            # Whoever waits for half a minute each time is not asked twice.
+            tries = 0 if place.world.long else 2
+
+            async def is_listening() -> bool:
+                return supervisor.online(CHANNEL)
+
+            async def is_told() -> bool:
+                again = supervisor.snapshot()[CHANNEL].failures >= tries
+                return bool(posts(server, "chat")) and again
+
+            async def is_answered() -> bool:
+                return posts(server, "chat")[-1:] == [SCRIPT.default.text]
+
+            await until(is_listening)
+            trouble.on()
+            server.say(ACCOUNT, "chat", "ann", said.name)
+            await until(is_told)
+            told = posts(server, "chat")
+            trouble.off()
+            await until(is_answered)
+            assert posts(server, "chat") == [*told, SCRIPT.default.text]
+    return Heard(said, told)
 
 
 async def _chatted(place: Place) -> list[Heard]:
@@ -337,7 +379,7 @@ async def _chatted(place: Place) -> list[Heard]:
                 return not [*await lanes.topics("inbox"), *await lanes.topics(lane)]
 
             await until(is_calm)
-    return [Heard(said, "".join(posts(server, chat))) for chat, said in chats.items()]
+    return [Heard(said, posts(server, chat)) for chat, said in chats.items()]
 
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
@@ -370,9 +412,8 @@ def let_in(place: Place, platform: str) -> None:
 
 
 def posts(server: PlatformServer, chat: str) -> list[str]:
-    """What stands there for good; a text that was cut for its length is whole again."""
+    """What stands there for good."""
     shown = [post.text for post in server.truth.seen(ACCOUNT, chat)]
-    assert all(len(text) <= LONGEST for text in shown)
     return [text for text in shown if not text.startswith(PROGRESS)]
 
 
@@ -387,7 +428,7 @@ def gateway_run(place: Place) -> Iterator[Heard]:
         trouble.on()
         options = RunOptions(force=True)
         shown, code = told_by(lambda: run_gateway(place.home, place.env, options), context)
-    yield Heard(said, shown, code)
+    yield Heard(said, messages(shown), code)
 
 
 def _taken(place: Place, said: Said) -> Iterator[Heard]:
@@ -400,7 +441,7 @@ def _taken(place: Place, said: Said) -> Iterator[Heard]:
             running.hears("is logged in")
             ran = running.told(15)
     told = [line for line in ran.out.splitlines() if said.name in line]
-    yield Heard(said, "\n".join(told), ran.code)
+    yield Heard(said, told, ran.code)
 
 
 @contextmanager
@@ -430,7 +471,7 @@ def doctors(place: Place) -> Iterator[Heard]:
     (found,) = [row for row in rows if row["grade"] != "ok"]
     assert found["grade"] == "error", found
     assert code == 1
-    yield Heard(said, f"{found['says']} {found['fix']}")
+    yield Heard(said, [f"{found['says']}\n{found['fix']}"])
 
 
 def config_check(place: Place) -> Iterator[Heard]:
@@ -440,7 +481,7 @@ def config_check(place: Place) -> Iterator[Heard]:
     context = place.context()
     (said,) = place.world.at(Surface.CHECK)
     shown, code = told_by(lambda: config.run(args, context), context)
-    yield Heard(said, shown, code)
+    yield Heard(said, messages(shown), code)
 
 
 _OLD = "import sys; sys.version_info = (3, 9, 2); sys.argv = ['hermes', *{words}]; {then}"
@@ -466,7 +507,7 @@ def on_old_python(place: Place, surface: Surface) -> Iterator[Heard]:
         [sys.executable, "-c", _OLD.format(words=list(words), then=then)],
         env={**place.env}, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
-    yield Heard(place.world.faults[0], done.stdout + done.stderr, done.returncode)
+    yield Heard(place.world.faults[0], messages(done.stdout + done.stderr), done.returncode)
 
 
 SURFACES: Mapping[Surface, Callable[[Place], Iterator[Heard]]] = {

@@ -17,7 +17,6 @@ from fault_worlds import (
     FILES_ONLY,
     IN_HOMES,
     IN_STORES,
-    KEPT_BACK,
     NO_FLAGS,
     NO_GATEWAY,
     NO_PORT,
@@ -200,16 +199,17 @@ HOMES: Sequence[World] = [
     World(
         name="a full disk in a turn", trouble=_full, kept=False,
         faults=[Said("hello", "The disk is full", "df -h")],
+        differs={Surface.CHAT: Said("hello", "My disk is full", "df -h")},
         cannot={
-            Surface.CHAT: KEPT_BACK, Surface.GATEWAY: STARTS,
-            Surface.DOCTOR: NO_SESSION, Surface.CHECK: OTHER_FILES,
+            Surface.GATEWAY: STARTS, Surface.DOCTOR: NO_SESSION, Surface.CHECK: OTHER_FILES,
         },
     ),
     World(
         name="a locked file in a turn", trouble=_locked, long=True, kept=False,
         faults=[Said("hello", "Another process keeps", "hermes gateway stop")],
+        differs={Surface.CHAT: Said("hello", "keeps my database locked", "hermes doctor")},
         cannot={
-            Surface.CHAT: KEPT_BACK, Surface.GATEWAY: STARTS,
+            Surface.GATEWAY: STARTS,
             Surface.DOCTOR: "It only reads, and readers do not wait for writers.",
             Surface.CHECK: OTHER_FILES,
         },

@@ -113,10 +113,10 @@ class Hermes:
 
     @contextmanager
     def terminal(self, *words: str, **env: str) -> Iterator[pexpect.spawn]:
-        """A plain chat in a terminal of its own, 80 columns wide."""
+        """A chat line by line, with colours, in a terminal of its own, 80 columns wide."""
         child = pexpect.spawn(
             HERMES,
-            ["--plain", *words],
+            ["--cli", *words],
             cwd=str(self.work),
             env=self.env | env,
             encoding="utf-8",

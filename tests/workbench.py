@@ -73,9 +73,16 @@ class FakeTool:
         effect: Effect = Effect.READ,
         timeout: float = 30.0,
         refunded: bool = False,
+        asks: bool = False,
     ) -> None:
         self.spec = ToolSpec(
-            name, f"{name}, a fake", {"type": "object"}, effect, timeout, refunded=refunded
+            name,
+            f"{name}, a fake",
+            {"type": "object"},
+            effect,
+            timeout,
+            refunded=refunded,
+            asks=asks,
         )
         self._body = body
         self.asked: list[dict[str, Any]] = []

@@ -32,6 +32,10 @@ run({
     return (await collected(await client.models.list())).map((one) => one.id);
   },
 
+  async model() {
+    return (await client.models.retrieve("hermes-agent")).id;
+  },
+
   async plain() {
     return client.chat.completions.create({ model, messages: said("hello") });
   },
@@ -140,6 +144,11 @@ run({
 
   async failing() {
     return client.chat.completions.create({ model, messages: said("fail, please") });
+  },
+
+  async failing_with_retries() {
+    const patient = new OpenAI({ ...options, apiKey: KEY, maxRetries: 2 });
+    return patient.chat.completions.create({ model, messages: said("fail, however often") });
   },
 
   async failing_stream() {

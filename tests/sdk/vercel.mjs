@@ -1,7 +1,7 @@
 // The Vercel AI SDK, by its provider for whatever speaks as OpenAI does, against our server.
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, stepCountIs, streamText, tool } from "ai";
+import { generateObject, generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 import { ADDRESS, KEY, PICTURE, run } from "./cases.mjs";
 
@@ -82,6 +82,11 @@ run({
       { role: "user", content: "hello again" },
     ];
     return (await generateText({ model, maxRetries, messages })).text;
+  },
+
+  async object() {
+    const schema = z.object({ city: z.string() });
+    return (await generateObject({ model, maxRetries, schema, prompt: "as json" })).object;
   },
 
   async wrong_key() {

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 
 import anyio
@@ -18,12 +18,13 @@ from hermes.agent.sources import quotes_strangers, sources_for
 from hermes.agent.strangers import Strangers
 from hermes.kit.ids import new_id
 from hermes.kit.text import head_and_tail, one_line
-from hermes.ports.counsel import Ruling, Wish, nobody_answers, nobody_to_ask
+from hermes.ports.counsel import PutOff, Ruling, Wish, nobody_answers, nobody_to_ask
 from hermes.ports.sink import Emit
 from hermes.ports.tool import Output, Sources, Tool, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.events import ToolProgress, ToolStarted
 from hermes.schema.messages import Media, Message, Result, Text, ToolCall
+from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,10 @@ Tell = Callable[[Ended], Awaitable[None]]
 
 
 class Calls:
-    """One answer's calls. However they end, each of them is told exactly once, in order."""
+    """One answer's calls. However they end, each of them is told exactly once, in order.
+
+    Only where one is put off, it and those behind it are left for the next start.
+    """
 
     def __init__(
         self,
@@ -161,6 +165,8 @@ class Calls:
                 return await tool.run(call.args, self._context(call, limit))
         except ToolError as error:
             return Output.text(error.sentence, failed=True)
+        except PutOff:
+            raise
         except anyio.get_cancelled_exc_class():
             if cancelled_from_outside():
                 raise
@@ -173,7 +179,19 @@ class Calls:
         return Output.text(f"{call.name} failed with an internal error.{unknown}", failed=True)
 
     def _context(self, call: ToolCall, limit: anyio.CancelScope) -> ToolContext:
-        side = _Side(self._plan, self._strangers, self._emit, call, limit, self._leaves)
+        spec = self._plan.tools[call.name].spec
+        # Whatever runs a turn elsewhere does not make its calls again.
+        again = isinstance(self._plan, Plan)
+        side = _Side(
+            self._plan,
+            self._strangers,
+            self._emit,
+            call,
+            limit,
+            self._leaves,
+            asks_again=again,
+            inquires_again=again and (spec.asks or spec.effect is Effect.READ),
+        )
         return side.context()
 
 
@@ -196,9 +214,17 @@ class _Leaves:
     def given(self, call: str) -> None:
         self._given.add(call)
 
+    def is_untouched(self, call: str) -> bool:
+        """Whether it was given no leave yet: tools ask before they act."""
+        return call not in self._given
+
 
 class _Side(Struct, frozen=True):
-    """What one call may turn to while it runs."""
+    """What one call may turn to while it runs.
+
+    Whether it can be begun anew where its process ends while it `asks` for leave, or `inquires`,
+    which some do after they have acted.
+    """
 
     plan: Plan | Entrusted
     strangers: Strangers
@@ -206,6 +232,8 @@ class _Side(Struct, frozen=True):
     call: ToolCall
     limit: anyio.CancelScope
     leaves: _Leaves
+    asks_again: bool = False
+    inquires_again: bool = False
 
     def context(self) -> ToolContext:
         return ToolContext(
@@ -240,7 +268,7 @@ class _Side(Struct, frozen=True):
         if counsel is None:
             return await nobody_to_ask(wish)
         with self.leaves.asked(self.call.id), _stopped(self.limit):
-            ruling = await counsel.rule(self.plan.scope, wish, self.emit)
+            ruling = await counsel.rule(self._asking(again=self.asks_again), wish, self.emit)
         if ruling.allowed:
             self.leaves.given(self.call.id)
         return ruling
@@ -249,8 +277,14 @@ class _Side(Struct, frozen=True):
         counsel = self.plan.counsel
         if counsel is None:
             return await nobody_answers(text, choices)
-        with _stopped(self.limit):
-            return await counsel.inquire(self.plan.scope, text, choices, self.emit)
+        scope = self._asking(again=self.inquires_again)
+        waits = self.leaves.asked(self.call.id) if self.inquires_again else nullcontext()
+        with waits, _stopped(self.limit):
+            return await counsel.inquire(scope, text, choices, self.emit)
+
+    def _asking(self, *, again: bool) -> Scope:
+        fresh = again and self.leaves.is_untouched(self.call.id)
+        return structs.replace(self.plan.scope, call=self.call.id) if fresh else self.plan.scope
 
     def sources(self, text: str) -> Sources:
         return sources_for(text, self._said, self.plan.tools, self.strangers.used_by_tools)

@@ -47,7 +47,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     `handed` are tools that whoever asks runs: a call of one of them ends the turn. Without a
     `counsel` there is nobody to ask. Tools that are `unlisted` can be called, but requests do not
-    tell of them. `compress` is asked before each step, and `allowed`, too.
+    tell of them. `compress` is asked before each step, and `allowed`, too. `resumes`: calls at the
+    end of the history are still to be made.
     """
 
     scope: Scope
@@ -67,6 +68,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     compress: Compress | None = None
     renew: Renew | None = None
     allowed: Allowed | None = None
+    resumes: bool = False
 
 
 class Entrusted(Struct, frozen=True, kw_only=True):

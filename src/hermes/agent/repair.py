@@ -6,6 +6,7 @@ sent to the provider, and with them its prompt cache, stay the same.
 
 import re
 from collections.abc import Iterator, Sequence
+from sys import getsizeof
 from typing import TypeAlias, overload
 
 from msgspec import Raw
@@ -57,6 +58,7 @@ class History(Sequence[Message]):
         """About how many characters it holds."""
         self._valid: list[Message] = []
         self._done = 0
+        self._bytes, self._weighed = 0, 0
 
     @overload
     def __getitem__(self, place: int) -> Message: ...
@@ -85,6 +87,14 @@ class History(Sequence[Message]):
         self.call_ids = set()
         self._valid = []
         self._done = 0
+        self._bytes, self._weighed = 0, 0
+
+    @property
+    def held(self) -> int:
+        """How many bytes of memory its words take; each message is weighed once."""
+        self._bytes += sum(map(_weight, self._said[self._weighed :]))
+        self._weighed = len(self._said)
+        return self._bytes
 
     def valid(self) -> list[Message]:
         for message in _paired(self._said[self._done :], self.call_ids):
@@ -114,6 +124,24 @@ def _size(message: Message) -> int:
     )
 
 
+def _weight(message: Message) -> int:
+    """In bytes: a character takes up to four, and what only people are shown is held as well."""
+    words: list[str | bytes] = []
+    for part in message.parts:
+        match part:
+            case Text(text):
+                words.append(text)
+            case Reasoning(text, signature):
+                words += [text, signature or ""]
+            case ToolCall(args=args, broken=broken):
+                words += [bytes(args), broken]
+            case Media():
+                pass
+    if isinstance(message, Result):
+        words.append(message.shown)
+    return sum(map(getsizeof, words))
+
+
 def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:
     """Ids and tool names of the calls that never got a result, in order."""
     waiting: dict[str, str] = {}
@@ -124,6 +152,18 @@ def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:
             for call in message.calls:
                 waiting[call.id] = call.name
     return list(waiting.items())
+
+
+def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """Those of the last answer that are still to be made, in order."""
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        if isinstance(message, Assistant):
+            waiting = {call for call, _ in unanswered_calls(messages[place:])}
+            return [call for call in message.calls if call.id in waiting]
+        if isinstance(message, User):
+            return []
+    return []
 
 
 def says_something(message: User) -> bool:

@@ -17,9 +17,10 @@ from hermes.agent.compression.sizes import Gauge, tokens_of_text, tokens_of_tool
 from hermes.agent.entrusted import EntrustedTurn
 from hermes.agent.guard import LoopGuard
 from hermes.agent.plan import Entrusted, Need, Plan
-from hermes.agent.repair import History, says_something, with_own_call_ids
+from hermes.agent.repair import History, open_calls, says_something, with_own_call_ids
 from hermes.agent.strangers import Strangers
 from hermes.agent.stream import AnswerStream
+from hermes.ports.counsel import PutOff
 from hermes.ports.model import Request
 from hermes.ports.runtime import Ending
 from hermes.ports.sink import Emit
@@ -54,6 +55,8 @@ async def run_turn(plan: Plan | Entrusted, asked: Sequence[User], emit: Emit) ->
         ending = await turn.run(asked)
     except HermesError as error:
         ending = Ending(Outcome.FAILED, error.sentence, error.code)
+    except PutOff:
+        ending = Ending(Outcome.CANCELLED, "Interrupted.", "put_off")
     except anyio.get_cancelled_exc_class():
         if cancelled_from_outside():
             ending = Ending(Outcome.CANCELLED, "Interrupted.", "cancelled")
@@ -71,7 +74,9 @@ class _Turn:
         self._emit = emit
         past = plan.history
         self._history = past if isinstance(past, History) else History(past)
-        self._history.valid()
+        self._open = open_calls(self._history) if plan.resumes else []
+        if not self._open:
+            self._history.valid()
         self._guard: LoopGuard | None = None
         self._strangers = Strangers(plan.tools)
         # A steady order keeps the beginning of each request the same for the provider's cache.
@@ -90,9 +95,13 @@ class _Turn:
         begun = RunStarted(self._plan.scope.run, self._plan.scope.session)
         await self.tell(begun, *map(Said, asked))
         if not asked:
-            self._strangers.recall(self._history.valid())
+            self._strangers.recall(self._history)
         for message in asked:
             self._note(message)
+        if self._open:
+            await self._run_calls(self._open)
+            if (ending := await self._after_calls()) is not None:
+                return ending
         bad_answers = 0
         while self.steps - self._refunded < self._plan.steps:
             answer = await self._ask(self._specs)

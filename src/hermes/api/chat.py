@@ -1,12 +1,11 @@
 """`POST /v1/chat/completions`: one turn of the agent, whole or as it grows."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from functools import partial
 
-import anyio
 import msgspec
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from hermes.api.chat_wire import ChatCompletion, ChatRequest
 from hermes.api.choosing import Offer, offer
@@ -22,9 +21,10 @@ from hermes.api.completion import (
 from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.entry import Ask, Slot
 from hermes.api.errors import ApiError, invalid
+from hermes.api.forms import demand_form, form_of, in_form
 from hermes.api.naming import model_names, route_for
 from hermes.api.prompts import Draft, Prompt, handed_tools
-from hermes.api.replies import HEADER, Claim, Replies, in_progress
+from hermes.api.replies import ANSWERS, HEADER, REPLAYED, Claim, Once, Replies
 from hermes.api.settings import ModelRoute
 from hermes.api.side_calls import alone, has_own_model, is_side_call, ledger
 from hermes.api.sse import EventStream
@@ -40,6 +40,7 @@ from hermes.schema.errors import Overtaken, SessionBusy
 from hermes.schema.events import (
     Event,
     Outcome,
+    ReasoningDelta,
     RunEnded,
     RunStarted,
     Said,
@@ -83,14 +84,7 @@ def routes(desk: Desk) -> list[Route]:
             body=ChatRequest,
             answer=ChatCompletion,
             streams=True,
-            answers={
-                409: "Another turn of this session goes on.",
-                410: "The turn of this Idempotency-Key was cut off by the end of the gateway.",
-                422: "The Idempotency-Key was used for another request.",
-                429: "Too many turns go on.",
-                502: "The agent gave no answer.",
-                503: "The gateway is about to end, or its settings or its disk are in trouble.",
-            },
+            answers=ANSWERS,
         )
     ]
 
@@ -99,32 +93,27 @@ class Chat:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._talks = Talks(desk.settings.key)
-        self._replies = Replies(desk.clock)
+        self._replies = Replies(desk)
         self._decoder = msgspec.json.Decoder(ChatRequest)
+        self._kept = msgspec.json.Decoder(Finished)
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         app = self._desk.app(request)
         body = await self._desk.bytes_of(request)
         job = self._job(app, request, decode(body, self._decoder))
-        key = request.headers.get(HEADER)
-        if not key:
-            # It may be ten megabytes, and the turn an hour.
-            del body
-            return await self._run(request, job, None)
-        marks = f"{request.path}\0{job.named}\0{job.key}\0".encode()
-        claim = self._replies.claim(app, key, marks + body)
-        known = await self._replies.begin(app, claim)
-        if isinstance(known, Finished):
-            return await self._again(request, job, known)
-        try:
-            return await self._run(request, job, known)
-        finally:
-            self._replies.end(claim)
+        claim = self._replies.claim(app, request, body, job.named, job.key)
+        # It may be ten megabytes, and the turn an hour.
+        del body
+        run, again = partial(self._run, request, job), partial(self._again, request, job)
+        if claim is None:
+            return await run(None)
+        return await self._replies.answer(app, claim, run, again)
 
     def _job(self, app: App, request: web.Request, body: ChatRequest) -> _Job:
         if body.n not in {None, 1}:
             raise invalid("Only one answer is given: n must be 1.", param="n")
         offered = offer(handed_tools(body.tools), body.tool_choice, body.parallel_tool_calls)
+        offered = in_form(offered, form_of(body.response_format))
         settings = self._desk.settings
         apart = body.stream_options is not None and bool(body.stream_options.include_usage)
         named = header_name(request.headers.get(SESSION_ID), SESSION_ID)
@@ -155,7 +144,7 @@ class Chat:
                 try:
                     if claim is None:
                         return await self._answered(request, turn, slot)
-                    async with turn.claimed(claim):
+                    async with turn.once.held():
                         return await self._answered(request, turn, slot)
                 except (Overtaken, SessionBusy):
                     # A place that was only supposed to be free is not; the next one may be.
@@ -173,6 +162,8 @@ class Chat:
         self, request: web.Request, turn: "_Turn", slot: Slot
     ) -> web.StreamResponse:
         job = turn.job
+        if job.offer.calling.form is not None:
+            await demand_form(job.app, turn.place.session, job.route)
         turn.place = await settle(job.app, turn.place, job.route)
         if job.streams:
             response = await self._stream(request, turn, slot)
@@ -184,7 +175,7 @@ class Chat:
     async def _whole(self, turn: "_Turn", slot: Slot) -> web.Response:
         await self._desk.entry.enter(turn.job.app, turn.ask(), turn.hear, slot)
         result = turn.result()
-        if failure := failure_of(result):
+        if failure := failure_of(result, acted=turn.once.acted):
             raise failure
         return answer(as_object(result), headers=turn.headers | headers_of(result))
 
@@ -197,8 +188,9 @@ class Chat:
         await stream.close()
         return stream.response
 
-    async def _again(self, request: web.Request, job: _Job, known: Finished) -> web.StreamResponse:
-        headers = {SESSION_ID: known.label.session, "X-Hermes-Replayed": "true"}
+    async def _again(self, request: web.Request, job: _Job, kept: Raw) -> web.StreamResponse:
+        known = self._kept.decode(kept)
+        headers = {SESSION_ID: known.label.session, **REPLAYED}
         if not job.streams:
             return answer(as_object(known), headers=headers | headers_of(known))
         stream = EventStream(request, self._desk.limits, headers)
@@ -228,9 +220,7 @@ class _Turn:
         self.job = job
         self.prompt = prompt
         self.place = place
-        self.claim = claim
-        self._clock = clock
-        self._kept = False
+        self.once = Once(job.app, clock, claim, place.session.id)
         self._said: list[Message] = []
         self.ended: RunEnded | None = None
         self.run = new_id("run")
@@ -254,42 +244,28 @@ class _Turn:
             calling=self.job.offer.calling,
             run=self.run,
             closing=self._closing,
-            alone=alone(self.prompt, self.job.aside) if self.job.aside else None,
+            alone=alone(self.prompt, self.job.aside, self.job.offer.calling)
+            if self.job.aside
+            else None,
         )
-
-    @asynccontextmanager
-    async def claimed(self, claim: Claim) -> AsyncGenerator[None]:
-        """The key is taken on disk for the length of the block; kept only with an answer."""
-        store, session = self.job.app.store, self.place.session.id
-        try:
-            await store.commit(claim.begun(session, self._clock.now()))
-        except Overtaken as error:
-            raise in_progress() from error
-        try:
-            yield
-        finally:
-            if not self._kept:
-                with anyio.CancelScope(shield=True):
-                    await store.commit(claim.free(session, self._clock.now()))
 
     async def hear(self, event: Event) -> None:
         if isinstance(event, Said):
             self._said.append(event.message)
         elif isinstance(event, RunEnded):
             self.ended = event
+        elif isinstance(event, ToolStarted):
+            self.once.acted = True
 
     def result(self) -> Finished:
         ended = self.ended or RunEnded(self.run, Outcome.FAILED, "The turn had no end.", "internal")
         return finished(self.label, self.job.offer.handed, ended, self._said)
 
     def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        if self.claim is None:
+        if not self.once.has_key:
             return ()
         result = finished(self.label, self.job.offer.handed, ended, said)
-        self._kept = result.is_kept
-        if not self._kept:
-            return ()
-        return [self.claim.done(self.place.session.id, result, self._clock.now())]
+        return self.once.closing(result) if result.is_kept else ()
 
 
 class _Telling:
@@ -310,6 +286,8 @@ class _Telling:
         match event:
             case RunStarted():
                 self._stream.send(self._chunks.role(), at_once=False)
+            case ReasoningDelta(text=text):
+                self._stream.send(self._chunks.thought(text))
             case StreamReset():
                 self._words.reset()
             case Said(message=Assistant() as message):
@@ -324,7 +302,7 @@ class _Telling:
 
     def end(self, failure: ApiError | None) -> None:
         result = self._turn.result()
-        trouble = failure or failure_of(result)
+        trouble = failure or failure_of(result, acted=self._turn.once.acted)
         if trouble is None and self._words.broken:
             trouble = ApiError(502, "answer_restarted", RESTARTED)
         if trouble is not None:

@@ -46,6 +46,17 @@ class StreamOptions(Struct, frozen=True):
     include_usage: bool | None = None
 
 
+class JsonSchema(Struct, frozen=True, kw_only=True):
+    name: Name
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct, frozen=True, kw_only=True):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
 class ChatRequest(Struct, frozen=True, kw_only=True):
     """What is not named here (a temperature, say) is the agent's own choice and is let pass.
 
@@ -59,6 +70,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     tools: Annotated[list[ChatTool], Meta(max_length=128)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
     n: int | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -101,6 +113,7 @@ class HandedCall(Struct, frozen=True, kw_only=True):
 
 class Spoken(Struct, frozen=True, kw_only=True):
     content: str | None
+    reasoning_content: str | UnsetType = UNSET
     tool_calls: list[HandedCall] | UnsetType = UNSET
     role: str = "assistant"
     refusal: str | None = None
@@ -137,6 +150,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
 class Delta(Struct, frozen=True, kw_only=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
     tool_calls: list[HandedCall] | UnsetType = UNSET
 
 

@@ -18,8 +18,8 @@ from hermes.api.chat_wire import (
     Spoken,
     Standing,
 )
-from hermes.api.errors import ApiError
-from hermes.api.words import spoken_text
+from hermes.api.errors import ApiError, retrying
+from hermes.api.words import spoken_text, spoken_thought
 from hermes.kit.sse import frame
 from hermes.kit.text import one_line
 from hermes.schema.events import Outcome, RunEnded, ToolStarted
@@ -51,6 +51,7 @@ class Finished(Struct, frozen=True, kw_only=True):
     finish: str
     usage: ChatUsage
     standing: Standing
+    thought: str = ""
 
     @property
     def is_kept(self) -> bool:
@@ -70,15 +71,17 @@ def finished(
         finish=_finish(ended),
         usage=ChatUsage.of(ended.usage),
         standing=_standing(label.session, ended, has_text=bool(text)),
+        thought=spoken_thought(said),
     )
 
 
-def failure_of(one: Finished) -> ApiError | None:
+def failure_of(one: Finished, *, acted: bool) -> ApiError | None:
     """What to say instead of an answer, when there is none."""
     if one.text or not one.standing.failed:
         return None
     told = one.standing.error or "The agent gave no answer."
-    return ApiError(502, "agent_incomplete", told, headers=headers_of(one))
+    headers = headers_of(one) | retrying(one.standing.error_code or "", acted=acted)
+    return ApiError(502, "agent_incomplete", told, headers=headers)
 
 
 def headers_of(one: Finished) -> dict[str, str]:
@@ -94,7 +97,11 @@ def headers_of(one: Finished) -> dict[str, str]:
 
 def as_object(one: Finished) -> ChatCompletion:
     calls = one.calls or msgspec.UNSET
-    spoken = Spoken(content=one.text or (None if one.calls else ""), tool_calls=calls)
+    spoken = Spoken(
+        content=one.text or (None if one.calls else ""),
+        reasoning_content=one.thought or msgspec.UNSET,
+        tool_calls=calls,
+    )
     return ChatCompletion(
         id=one.label.id,
         created=one.label.created,
@@ -118,6 +125,9 @@ class Chunks:
 
     def content(self, text: str) -> bytes:
         return self._head + msgspec.json.encode(text) + self._tail
+
+    def thought(self, text: str) -> bytes:
+        return self._frame(Delta(reasoning_content=text))
 
     def started(self, event: ToolStarted) -> bytes:
         call = event.call
@@ -144,6 +154,8 @@ class Chunks:
     def whole(self, one: Finished, *, usage_apart: bool) -> Iterator[bytes]:
         """All at once, for who asks again."""
         yield self.role()
+        if one.thought:
+            yield self.thought(one.thought)
         if one.text:
             yield self.content(one.text)
         yield from self.end(one, usage_apart=usage_apart)

@@ -4,6 +4,7 @@ A module has `routes(desk) -> list[Route]` and a line in `server.py`. Each route
 there under `/p/{profile}`; its path is written as aiohttp and OpenAPI both do: `/a/{id}`.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -22,6 +23,7 @@ from hermes.api.settings import ApiSettings
 from hermes.app.build import App
 from hermes.config.home import DEFAULT
 from hermes.kit.clock import Clock
+from hermes.schema.errors import HermesError
 
 if TYPE_CHECKING:
     from hermes.api.office import Office
@@ -96,6 +98,35 @@ class Desk:
         if self._group is None:
             raise RuntimeError("the server is not open")
         self._group.start_soon(_watched, work, name)
+
+    async def apart(self, work: Callable[[], Awaitable[T]], name: str) -> T:
+        """Do it apart from the request: it goes on when whoever asked is gone."""
+        came: list[T] = []
+        failed: list[Exception] = []
+        ended = asyncio.Event()
+        waiting = True
+
+        async def run() -> None:
+            try:
+                came.append(await work())
+            except Exception as error:
+                failed.append(error)
+                if not waiting and not isinstance(error, ApiError | HermesError):
+                    raise
+            finally:
+                ended.set()
+
+        self.spawn(run, name)
+        try:
+            await ended.wait()
+        finally:
+            waiting = False
+        if failed:
+            raise failed[0]
+        if not came:
+            # The server ends, and its connections with it.
+            raise asyncio.CancelledError
+        return came[0]
 
     def office(self, app: App) -> "Office | None":
         """Where what comes later is attended to."""

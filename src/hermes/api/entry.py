@@ -44,6 +44,7 @@ class Ask(Struct, frozen=True, kw_only=True):
 
     session: Session
     asked: User | None
+    role: Role = Role.OWNER
     new: bool = False
     results: tuple[Result, ...] = ()
     instructions: str = ""
@@ -151,7 +152,7 @@ def _turn(ask: Ask, listen: Emit, *, later: bool) -> Turn:
         asked=ask.asked,
         listen=listen,
         run=ask.run,
-        role=Role.OWNER,
+        role=ask.role,
         closing=ask.closing,
         new=ask.new,
         steer=ask.steer,

@@ -11,9 +11,11 @@ from hermes.schema.errors import (
     HermesError,
     ModelError,
     NotFound,
+    Overloaded,
     RateLimited,
     SessionBusy,
     StoreError,
+    Unreachable,
     UsageError,
 )
 
@@ -73,11 +75,18 @@ class ApiError(Exception):
         )
 
 
+FINAL = {"x-should-retry": "false"}
+_PASSING = frozenset({RateLimited.code, Overloaded.code, Unreachable.code})
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 def invalid(message: str, *, param: str | None = None, code: str = "invalid_request") -> ApiError:
     return ApiError(400, code, message, param=param)
+
+
+def retrying(code: str, *, acted: bool = False) -> dict[str, str]:
+    """Headers that keep clients from trying again what is done, or what will fail again."""
+    return {} if code in _PASSING and not acted else FINAL
 
 
 def missing(what: str, code: str = "not_found") -> ApiError:
@@ -101,7 +110,8 @@ def from_hermes(error: HermesError) -> ApiError:
         wait = max(1, round(error.wait or 1))
     if isinstance(error, SessionBusy):
         wait = 1
-    return ApiError(status, error.code, error.sentence, wait=wait)
+    final = FINAL if isinstance(error, ConfigError) else {}
+    return ApiError(status, error.code, error.sentence, wait=wait, headers=final)
 
 
 _STATUSES: tuple[tuple[type[HermesError], int], ...] = (

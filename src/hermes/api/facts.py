@@ -3,12 +3,12 @@
 import anyio
 import anyio.to_thread
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes import __version__
 from hermes.api.desk import Desk, Handler, Route, answer
 from hermes.api.entry import SOURCE
-from hermes.api.naming import model_names
+from hermes.api.naming import model_names, route_for
 from hermes.app.build import App
 from hermes.config.sections.words import Table
 from hermes.tools.toolsets import known_toolsets, tools_of
@@ -77,7 +77,9 @@ FEATURES = {
     "image_input": True,
     "image_url_input": True,
     "file_input": True,
+    "run_roles": True,
     "tool_choice": True,
+    "response_format": True,
     "signed_callbacks": True,
     "session_continuity_header": True,
     "session_key_header": True,
@@ -107,6 +109,14 @@ def routes(desk: Desk) -> list[Route]:
     async def models(request: web.Request) -> web.Response:
         return answer(_models(desk, desk.app(request)))
 
+    async def model(request: web.Request) -> web.Response:
+        app, named = desk.app(request), request.match_info["model_id"]
+        route_for(desk.settings, app, named)
+        cards = {card.id: card for card in _models(desk, app).data}
+        # The agent has names besides the one that is listed.
+        own = next(iter(cards.values()))
+        return answer(cards.get(named) or structs.replace(own, id=named))
+
     async def toolsets(request: web.Request) -> web.Response:
         return answer(_toolsets(desk.app(request)))
 
@@ -124,6 +134,7 @@ def routes(desk: Desk) -> list[Route]:
     able_told = "What this server is able to do."
     return [
         _get("/v1/models", models, models_told, ModelList),
+        _get("/v1/models/{model_id}", model, "One of these names.", ModelCard),
         _get("/v1/toolsets", toolsets, toolsets_told, Toolsets),
         _get("/v1/skills", skills, skills_told, Skills),
         _get("/v1/capabilities", capabilities, able_told, Capabilities),

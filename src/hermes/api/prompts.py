@@ -149,6 +149,8 @@ def _part(part: dict[str, Any], place: str) -> Text | Attachment:
         raise invalid("A part must have a type.", param=place)
     if kind in _TEXTS and isinstance(text := part.get("text"), str):
         return Text(text)
+    if kind == "refusal" and isinstance(text := part.get("refusal"), str):
+        return Text(text)
     if kind in _PICTURES:
         return read_picture(part.get("image_url"), place)
     if kind in _FILES:

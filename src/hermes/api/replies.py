@@ -1,17 +1,22 @@
 """Answers under the key that their asker gave: asked again, they are told again, not done again.
 
-A key is written down before its turn begins. One whose turn did not live to its end is answered
-with that, and never runs again: what the turn did until then is done.
+A key is written down before its turn begins. The turn goes on without its client, and its answer
+is kept for whoever asks again. When there is no answer, the key is free again only if the turn did
+nothing: what a tool did is done, and must not be done again.
 """
 
 import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 import anyio
 import msgspec
+from aiohttp import web
 from msgspec import Raw, Struct
 
-from hermes.api.completion import Finished
+from hermes.api.desk import Desk
 from hermes.api.errors import ApiError, invalid
 from hermes.app.build import App
 from hermes.kit.clock import Clock
@@ -21,17 +26,28 @@ from hermes.ports.store import Store, Write
 from hermes.schema.errors import Overtaken
 
 HEADER = "Idempotency-Key"
+REPLAYED = {"X-Hermes-Replayed": "true"}
+ANSWERS = {
+    409: "Another turn of this session goes on.",
+    410: "The turn of this Idempotency-Key has no answer, and is not run again.",
+    422: "The Idempotency-Key was used for another request.",
+    429: "Too many turns go on.",
+    502: "The agent gave no answer.",
+    503: "The gateway is about to end, or its settings or its disk are in trouble.",
+}
+"""What a turn may be refused with."""
 KIND = "api_reply"
 KEPT = timedelta(hours=24)
 SWEEP = 3600.0
 BEGUN, DONE, FREE, LOST = "begun", "done", "free", "lost"
+_NOTHING = Raw(b"null")
 
 
 class Kept(Struct, frozen=True):
     """`print` is of the request: a key stands for one request only."""
 
     print: str
-    finished: Finished | None = None
+    finished: Raw = _NOTHING
 
 
 class Claim(Struct, frozen=True):
@@ -46,17 +62,15 @@ class Claim(Struct, frozen=True):
         """To be committed before anything is done; refused when somebody else was faster."""
         return PutMatter(self._matter(session, BEGUN, now), was=self.was)
 
-    def done(self, session: str, finished: Finished, now: datetime) -> Write:
+    def done(self, session: str, finished: Raw, now: datetime) -> Write:
         """To be written together with the turn's last word."""
         return PutMatter(self._matter(session, DONE, now, finished))
 
-    def free(self, session: str, now: datetime) -> Write:
-        """It came to nothing that is worth keeping: whoever asks again is answered anew."""
-        return PutMatter(self._matter(session, FREE, now))
+    def undone(self, session: str, now: datetime, *, acted: bool) -> Write:
+        """It came to nothing that is worth keeping."""
+        return PutMatter(self._matter(session, LOST if acted else FREE, now))
 
-    def _matter(
-        self, session: str, state: str, now: datetime, finished: Finished | None = None
-    ) -> Matter:
+    def _matter(self, session: str, state: str, now: datetime, finished: Raw = _NOTHING) -> Matter:
         return Matter(
             kind=KIND,
             id=self.topic,
@@ -69,26 +83,93 @@ class Claim(Struct, frozen=True):
         )
 
 
+class Once:
+    """One turn and its key, if it has one; `acted` once a tool of it has begun."""
+
+    def __init__(self, app: App, clock: Clock, claim: Claim | None, session: str) -> None:
+        self._store = app.store
+        self._clock = clock
+        self._claim = claim
+        self._session = session
+        self._kept = False
+        self.acted = False
+
+    @property
+    def has_key(self) -> bool:
+        return self._claim is not None
+
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[None]:
+        """The key is taken on disk for the length of the block; kept only with an answer."""
+        if self._claim is None:
+            yield
+            return
+        store, clock = self._store, self._clock
+        try:
+            await store.commit(self._claim.begun(self._session, clock.now()))
+        except Overtaken as error:
+            raise in_progress() from error
+        try:
+            yield
+        finally:
+            if not self._kept:
+                with anyio.CancelScope(shield=True):
+                    left = self._claim.undone(self._session, clock.now(), acted=self.acted)
+                    await store.commit(left)
+
+    def closing(self, finished: object) -> Sequence[Write]:
+        """What is written with the turn's last word, for an answer that is worth keeping."""
+        if self._claim is None:
+            return ()
+        self._kept = True
+        told = Raw(msgspec.json.encode(finished))
+        return [self._claim.done(self._session, told, self._clock.now())]
+
+
+Run: TypeAlias = Callable[[Claim | None], Awaitable[web.StreamResponse]]
+Again: TypeAlias = Callable[[Raw], Awaitable[web.StreamResponse]]
+
+
 class Replies:
     """Duplicates that come at the same time wait for the first."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._clock = desk.clock
         self._holder = new_holder()
         self._going_on: dict[str, tuple[str, anyio.Event]] = {}
         self._swept: dict[str, float] = {}
         self._decoder = msgspec.json.Decoder(Kept)
 
-    def claim(self, app: App, key: str, request: bytes) -> Claim:
-        """`request` is all that makes the request what it is."""
-        if len(key) > 256 or not key.isprintable():
-            told = "The key may have 256 printable characters."
+    def claim(self, app: App, request: web.Request, body: bytes, *marks: str) -> Claim | None:
+        """None without a key. With the body, `marks` are what makes the request what it is."""
+        key = request.headers.get(HEADER)
+        if not key:
+            return None
+        if len(key) > 256 or not key.isprintable() or not key.strip():
+            told = "An idempotency key has 1 to 256 printable characters."
             raise invalid(told, param=HEADER, code="invalid_idempotency_key")
         topic = hashlib.sha256(f"{app.home.profile}\0{key}".encode()).hexdigest()
-        return Claim(topic, hashlib.sha256(request).hexdigest(), self._holder)
+        print_ = hashlib.sha256("".join(f"{one}\0" for one in (request.path, *marks)).encode())
+        print_.update(body)
+        return Claim(topic, print_.hexdigest(), self._holder)
 
-    async def begin(self, app: App, claim: Claim) -> Finished | Claim:
-        """The answer if there is one; else whoever asked must give it, and then call `end`."""
+    async def answer(self, app: App, claim: Claim, run: Run, again: Again) -> web.StreamResponse:
+        """What is known is told `again`; else it is `run`, also when its client leaves."""
+        known = await self._begin(app, claim)
+        if isinstance(known, Raw):
+            return await again(known)
+
+        async def work() -> web.StreamResponse:
+            try:
+                return await run(known)
+            finally:
+                self._end(claim)
+
+        return await self._desk.apart(work, "a turn under a key")
+
+    async def _begin(self, app: App, claim: Claim) -> Raw | Claim:
+        """The answer if there is one; else whoever asked must give it, and then `_end`."""
         while going_on := self._going_on.get(claim.topic):
             print_, ended = going_on
             _check(print_, claim)
@@ -97,17 +178,17 @@ class Replies:
         try:
             found = await self._known(app, claim)
         except BaseException:
-            self.end(claim)
+            self._end(claim)
             raise
-        if isinstance(found, Finished):
-            self.end(claim)
+        if isinstance(found, Raw):
+            self._end(claim)
         return found
 
-    def end(self, claim: Claim) -> None:
+    def _end(self, claim: Claim) -> None:
         _, ended = self._going_on.pop(claim.topic)
         ended.set()
 
-    async def _known(self, app: App, claim: Claim) -> Finished | Claim:
+    async def _known(self, app: App, claim: Claim) -> Raw | Claim:
         await self._sweep(app)
         matter = await app.store.matters.get(KIND, claim.topic)
         if matter is None:
@@ -117,8 +198,8 @@ class Replies:
             return again
         kept = self._decoder.decode(matter.body)
         _check(kept.print, claim)
-        if kept.finished is not None:
-            return kept.finished
+        if bytes(kept.finished) != bytes(_NOTHING):
+            return kept.finished.copy()
         if matter.open:
             if matter.holder != self._holder and not is_surely_dead(matter.holder):
                 raise in_progress()
@@ -160,8 +241,9 @@ def in_progress() -> ApiError:
 def interrupted(session: str) -> ApiError:
     """Final: no client tries it again by itself, as it would after a 409 or a 5xx."""
     told = (
-        "The gateway ended while the request with this key was being answered. What was done until "
-        f"then stays done and is in session {session}. To ask again, take a new key."
+        "The request with this key was begun, and has no answer: its turn failed or was cut off. "
+        f"What was done until then stays done and is in session {session}. "
+        "To ask again, take a new key."
     )
     headers = {"X-Hermes-Session-Id": session}
     return ApiError(410, "turn_interrupted", told, param=HEADER, headers=headers)

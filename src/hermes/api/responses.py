@@ -1,9 +1,9 @@
 """Responses: one turn in the shape of OpenAI's Responses API, kept so that a next one goes on."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-import anyio
 import msgspec
 from aiohttp import web
 from msgspec import Raw, Struct, structs
@@ -12,31 +12,33 @@ from hermes.api.chat_wire import ChatTool, ToolFunction
 from hermes.api.choosing import Offer, offer
 from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.entry import Ask, Slot
-from hermes.api.errors import ApiError, invalid, missing
+from hermes.api.errors import ApiError, invalid, missing, retrying
+from hermes.api.forms import demand_form, in_form, text_form
 from hermes.api.naming import model_names, route_for
 from hermes.api.prompts import handed_tools
-from hermes.api.replies import in_progress, interrupted
-from hermes.api.responses_story import Story, said_something
+from hermes.api.replies import ANSWERS, REPLAYED, Claim, Once, Replies
+from hermes.api.responses_items import InputList, input_items, resolved
+from hermes.api.responses_story import PREFIX, Story, said_something
 from hermes.api.responses_wire import (
     NamedConversation,
     ResponseDeleted,
     ResponseObject,
     ResponseRequest,
     ResponseTool,
+    TextFormat,
+    TextOptions,
 )
-from hermes.api.runs_desk import lost_key
-from hermes.api.runs_talk import Question, Talk, Wanted, idempotency, key_reused
+from hermes.api.runs_talk import Question, Talk, Wanted
 from hermes.api.settings import ModelRoute
 from hermes.api.sse import EventStream
 from hermes.api.streaming import stream_turn
 from hermes.api.talks import SESSION_KEY, header_name, settle
 from hermes.app.build import App
-from hermes.kit.holder import is_surely_dead, new_holder
 from hermes.kit.text import one_line
-from hermes.ports.journal import KeepResponse, KeptResponse, NoteRun, RunRecord, RunStatus
+from hermes.ports.journal import KeepResponse, KeptResponse
 from hermes.ports.store import Write
 from hermes.schema.errors import NotFound
-from hermes.schema.events import Event, Outcome, RunEnded
+from hermes.schema.events import Event, Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Message
 from hermes.schema.scope import OWNER
 
@@ -55,14 +57,7 @@ def routes(desk: Desk) -> list[Route]:
             body=ResponseRequest,
             answer=ResponseObject,
             streams=True,
-            answers={
-                409: "Another turn of this session goes on.",
-                410: "The turn of this Idempotency-Key was cut off by the end of the gateway.",
-                422: "The Idempotency-Key was used for another request.",
-                429: "Too many turns go on.",
-                502: "The agent gave no answer.",
-                503: "The gateway is about to end, or its settings or its disk are in trouble.",
-            },
+            answers=ANSWERS,
             summary="One turn of the agent, which a later one may go on from.",
         ),
         Route(
@@ -79,6 +74,20 @@ def routes(desk: Desk) -> list[Route]:
             answer=ResponseDeleted,
             summary="Forget a response; its session stays.",
         ),
+        Route(
+            method="GET",
+            path=f"{one}/input_items",
+            handler=door.input_items,
+            answer=InputList,
+            summary="What a response was asked with (?limit=, ?order=, ?after=).",
+        ),
+        Route(
+            method="POST",
+            path=f"{one}/cancel",
+            handler=door.cancel,
+            answer=ResponseObject,
+            summary="Refused: a response ends with its connection.",
+        ),
     ]
 
 
@@ -90,34 +99,26 @@ class _Job(Struct, frozen=True, kw_only=True):
     question: Question
     route: ModelRoute | None
     offer: Offer
-    key: str
-    fingerprint: str
     named: str
 
 
 class _Door:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._holder = new_holder()
-        self._going_on: dict[tuple[str, str], anyio.Event] = {}
+        self._replies = Replies(desk)
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         app = self._desk.app(request)
         data = await self._desk.bytes_of(request)
-        job = self._job(app, request, decode(data, _REQUEST), data)
-        if not job.key:
-            return await self._run(request, job)
-        mark = (app.home.profile, job.key)
-        while going_on := self._going_on.get(mark):
-            await going_on.wait()
-        self._going_on[mark] = anyio.Event()
-        try:
-            known = await self._known(job)
-            if known is not None:
-                return await self._again(request, job, known)
-            return await self._run(request, job)
-        finally:
-            self._going_on.pop(mark).set()
+        body = decode(data, _REQUEST)
+        body = structs.replace(body, input=await resolved(app, body.input))
+        job = self._job(app, request, body)
+        claim = self._replies.claim(app, request, data)
+        del data
+        run, again = partial(self._run, request, job), partial(self._again, request, job)
+        if claim is None:
+            return await run(None)
+        return await self._replies.answer(app, claim, run, again)
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         kept = await self._kept(request)
@@ -128,6 +129,15 @@ class _Door:
         await self._desk.app(request).store.responses.delete(kept.id, OWNER)
         return answer(ResponseDeleted(id=kept.id))
 
+    async def input_items(self, request: web.Request) -> web.StreamResponse:
+        kept = await self._kept(request)
+        return answer(await input_items(self._desk.app(request), request, kept))
+
+    async def cancel(self, request: web.Request) -> web.StreamResponse:
+        kept = await self._kept(request)
+        told = f"Response {kept.id} has ended. What can be stopped from outside is a run."
+        raise invalid(told, code="response_not_active")
+
     async def _kept(self, request: web.Request) -> KeptResponse:
         name = request.match_info["response_id"]
         try:
@@ -136,12 +146,14 @@ class _Door:
             told = f"There is no response {one_line(name, 100)!r}."
             raise missing(told, "response_not_found") from error
 
-    def _job(self, app: App, request: web.Request, body: ResponseRequest, data: bytes) -> _Job:
+    def _job(self, app: App, request: web.Request, body: ResponseRequest) -> _Job:
         if body.previous_response_id and body.conversation:
             told = "Name a conversation or a response to go on from, not both."
             raise invalid(told, param="conversation")
+        if body.background:
+            told = "Nothing is answered in the background here. Begin a run: POST /v1/runs."
+            raise invalid(told, param="background")
         tools = handed_tools([_tool(tool) for tool in body.tools or ()])
-        key, fingerprint = idempotency(request.headers.get("Idempotency-Key"), data, "responses")
         named = header_name(request.headers.get(SESSION_KEY), SESSION_KEY)
         wanted = _wanted(body, request.headers.get("X-Hermes-Session-Id", ""))
         return _Job(
@@ -150,30 +162,15 @@ class _Door:
             question=Question(structs.replace(wanted, key=named)),
             named=named,
             route=route_for(self._desk.settings, app, body.model),
-            offer=offer(tools, body.tool_choice, body.parallel_tool_calls),
-            key=key,
-            fingerprint=fingerprint,
+            offer=in_form(
+                offer(tools, body.tool_choice, body.parallel_tool_calls),
+                text_form(body.text and body.text.format),
+            ),
         )
 
-    async def _known(self, job: _Job) -> ResponseObject | None:
-        """What an earlier request with this key came to; None when this one must run."""
-        record = await job.app.store.journal.by_key(job.key, OWNER)
-        if record is None:
-            return None
-        if record.fingerprint != job.fingerprint:
-            raise key_reused()
-        if record.result is not None:
-            return _OBJECT.decode(record.result)
-        if not record.status.ended:
-            if record.holder != self._holder and not is_surely_dead(record.holder):
-                raise in_progress()
-            await job.app.store.commit(lost_key(record, job.app.clock))
-        raise interrupted(record.session)
-
-    async def _again(
-        self, request: web.Request, job: _Job, known: ResponseObject
-    ) -> web.StreamResponse:
-        headers = {"X-Hermes-Session-Id": known.session_id, "X-Hermes-Replayed": "true"}
+    async def _again(self, request: web.Request, job: _Job, kept: Raw) -> web.StreamResponse:
+        known = _OBJECT.decode(kept)
+        headers = {"X-Hermes-Session-Id": known.session_id, **REPLAYED}
         if not job.body.stream:
             return answer(known, headers=headers)
         stream = EventStream(request, self._desk.limits, headers)
@@ -183,47 +180,47 @@ class _Door:
         await stream.close()
         return stream.response
 
-    async def _run(self, request: web.Request, job: _Job) -> web.StreamResponse:
+    async def _run(
+        self, request: web.Request, job: _Job, claim: Claim | None
+    ) -> web.StreamResponse:
         with self._desk.entry.take() as slot:
             talk = await job.question.place(job.app)
+            if job.offer.calling.form is not None:
+                await demand_form(job.app, talk.place.session, job.route)
             talk = structs.replace(talk, place=await settle(job.app, talk.place, job.route))
-            turn = _Turn(job, talk, model_names(self._desk.settings, job.app)[0])
-            if job.key:
-                await job.app.store.journal.open(turn.record(self._holder))
-            try:
+            once = Once(job.app, self._desk.clock, claim, talk.place.session.id)
+            turn = _Turn(job, talk, once, model_names(self._desk.settings, job.app)[0])
+            async with once.held():
                 if job.body.stream:
                     return await self._stream(request, turn, slot)
                 return await self._whole(turn, slot)
-            finally:
-                if job.key and not turn.is_kept:
-                    with anyio.CancelScope(shield=True):
-                        await job.app.store.journal.withdraw(turn.id)
 
     async def _whole(self, turn: "_Turn", slot: Slot) -> web.Response:
         async def listen(event: Event) -> None:
-            for _ in turn.story.hear(event):
+            for _ in turn.hear(event):
                 pass
 
         await self._desk.entry.enter(turn.job.app, turn.ask(), listen, slot)
         response = turn.story.response
         if response.error is not None and not said_something(response):
-            raise ApiError(502, "agent_incomplete", response.error.message, headers=turn.headers)
+            headers = turn.headers | retrying(response.error.code, acted=turn.once.acted)
+            raise ApiError(502, "agent_incomplete", response.error.message, headers=headers)
         return answer(response, headers=turn.headers)
 
     async def _stream(self, request: web.Request, turn: "_Turn", slot: Slot) -> web.StreamResponse:
         stream = EventStream(request, self._desk.limits, turn.headers)
         entry, app = self._desk.entry, turn.job.app
-        return await stream_turn(entry, stream, app, turn.ask(), slot, turn.story.hear)
+        return await stream_turn(entry, stream, app, turn.ask(), slot, turn.hear)
 
 
 class _Turn:
     """One turn of a response, and what is kept of it."""
 
-    def __init__(self, job: _Job, talk: Talk, own_name: str) -> None:
+    def __init__(self, job: _Job, talk: Talk, once: Once, own_name: str) -> None:
         body = job.body
         self.job = job
-        self.id = f"resp_{secrets.token_hex(16)}"
-        self.is_kept = False
+        self.id = f"{PREFIX}{secrets.token_hex(16)}"
+        self.once = once
         self._talk = talk
         self._now = job.app.clock.now()
         carried = talk.previous.instructions if talk.previous else ""
@@ -245,15 +242,19 @@ class _Turn:
                 truncation=body.truncation or "disabled",
                 metadata=body.metadata or {},
                 tools=body.tools or [],
+                text=body.text or TextOptions(format=TextFormat()),
                 tool_choice=body.tool_choice or "auto",
                 parallel_tool_calls=body.parallel_tool_calls is not False,
-            )
+            ),
+            {spec.name for spec in job.offer.handed},
+            streams=bool(body.stream),
         )
 
     def ask(self) -> Ask:
         prompt, place = self._talk.prompt, self._talk.place
         return Ask(
             session=place.session,
+            run=self.id,
             asked=prompt.asked,
             new=place.new,
             results=prompt.results,
@@ -264,21 +265,13 @@ class _Turn:
             closing=self._closing,
         )
 
-    def record(self, holder: str) -> RunRecord:
-        """Holds the key, so that asking twice is the same as asking once."""
-        return RunRecord(
-            run=self.id,
-            session=self._talk.place.session.id,
-            principal=OWNER,
-            created=self._now,
-            updated=self._now,
-            holder=holder,
-            key=self.job.key,
-            fingerprint=self.job.fingerprint,
-        )
+    def hear(self, event: Event) -> Iterator[bytes]:
+        if isinstance(event, ToolStarted):
+            self.once.acted = True
+        return self.story.hear(event)
 
     def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        body = Raw(msgspec.json.encode(self.story.finish(ended, said)))
+        response = self.story.finish(ended, said)
         writes: list[Write] = []
         if self.job.body.store is not False:
             kept = KeptResponse(
@@ -286,16 +279,14 @@ class _Turn:
                 principal=OWNER,
                 session=self._talk.place.session.id,
                 created=self._now,
-                body=body,
+                body=Raw(msgspec.json.encode(response)),
                 conversation=self._conversation,
                 instructions=self._instructions,
             )
             writes.append(KeepResponse(kept))
         # What failed may be tried again with the same key.
-        if self.job.key and ended.outcome in {Outcome.DONE, Outcome.EXHAUSTED}:
-            self.is_kept = True
-            now = self.job.app.clock.now()
-            writes.append(NoteRun(run=self.id, at=now, status=RunStatus.COMPLETED, result=body))
+        if ended.outcome in {Outcome.DONE, Outcome.EXHAUSTED}:
+            writes += self.once.closing(response)
         return writes
 
 

@@ -24,6 +24,17 @@ class NamedConversation(Struct, frozen=True):
     id: Identity
 
 
+class TextFormat(Struct, frozen=True, kw_only=True):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: Name | UnsetType = UNSET
+    schema: dict[str, Any] | UnsetType = UNSET
+    strict: bool | UnsetType | None = UNSET
+
+
+class TextOptions(Struct, frozen=True, kw_only=True):
+    format: TextFormat | None = None
+
+
 class ResponseRequest(Struct, frozen=True, kw_only=True):
     """What is not named here (a temperature, say) is the agent's own choice and is let pass."""
 
@@ -39,6 +50,8 @@ class ResponseRequest(Struct, frozen=True, kw_only=True):
     tools: Annotated[list[ResponseTool], Meta(max_length=128)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    background: bool | None = None
     metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
 
 
@@ -64,19 +77,35 @@ class CallItem(Struct, frozen=True, kw_only=True, tag_field="type", tag="functio
     status: Status = "completed"
 
 
-class ResultText(Struct, frozen=True, kw_only=True):
-    text: str
-    type: str = "input_text"
+class OwnCallItem(Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_call"):
+    """A tool that ran here, with what came of it: nobody else is to run it."""
 
-
-class ResultItem(Struct, frozen=True, kw_only=True, tag_field="type", tag="function_call_output"):
     id: str
-    call_id: str
-    output: list[ResultText]
+    name: str
+    arguments: str
+    status: Status = "in_progress"
+    output: str | None = None
+    error: str | None = None
+    server_label: str = "hermes"
+    approval_request_id: str | None = None
+
+
+class SummaryText(Struct, frozen=True, kw_only=True):
+    text: str
+    type: str = "summary_text"
+
+
+class ThoughtItem(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning"):
+    id: str
+    summary: list[SummaryText] = []
     status: Status = "completed"
 
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.summary)
 
-Item: TypeAlias = MessageItem | CallItem | ResultItem
+
+Item: TypeAlias = MessageItem | CallItem | OwnCallItem | ThoughtItem
 
 
 class ResponseUsage(Struct, frozen=True, kw_only=True):
@@ -125,6 +154,8 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool = True
     tool_choice: str | dict[str, Any] = "auto"
     tools: list[ResponseTool] = []
+    text: TextOptions = TextOptions(format=TextFormat())
+    background: bool = False
     temperature: float | None = None
     top_p: float | None = None
     object: str = "response"
@@ -140,7 +171,8 @@ class ResponseEvent(Struct, frozen=True, kw_only=True):
     item: Any = UNSET
     item_id: str | UnsetType = UNSET
     content_index: int | UnsetType = UNSET
-    part: OutputText | UnsetType = UNSET
+    summary_index: int | UnsetType = UNSET
+    part: OutputText | SummaryText | UnsetType = UNSET
     delta: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
     arguments: str | UnsetType = UNSET

@@ -33,16 +33,19 @@ from hermes.approvals.desk import Answerer
 from hermes.kit.text import one_line
 from hermes.ports.journal import RunRecord, RunStatus
 from hermes.schema.errors import NotFound
+from hermes.schema.messages import Trust
 from hermes.schema.questions import Choice
-from hermes.schema.scope import OWNER
+from hermes.schema.scope import OWNER, Role
 
 CLOSED = b": stream closed\n\n"
 
 
-class RunRequest(Struct, frozen=True, kw_only=True):
+class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`session_id` names a session to go on in; a history is for one that is new.
 
     Without `later` nothing is promised that would come after the run: nobody would hear of it.
+    Whoever lends the run to somebody else says in which `role`, and whether the words are
+    `brought`: nobody's own, but data. Neither gives anybody more than the key does.
     """
 
     input: Input
@@ -52,6 +55,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     session_id: Identity | None = None
     model: Identity | None = None
     later: bool = True
+    role: Role = Role.OWNER
+    brought: bool = False
     callback_url: str | None = None
     callback_secret: str | None = None
 
@@ -315,9 +320,13 @@ def _wanted(body: RunRequest, header: str) -> Wanted:
 def _ask(body: RunRequest, talk: Talk) -> Ask:
     carried = talk.previous.instructions if talk.previous else ""
     said = carried if body.instructions is None else body.instructions
+    asked = talk.prompt.asked
+    if asked is not None and (body.brought or body.role is not Role.OWNER):
+        asked = structs.replace(asked, trust=Trust.DATA if body.brought else Trust.GUEST)
     return Ask(
         session=talk.place.session,
-        asked=talk.prompt.asked,
+        asked=asked,
+        role=body.role,
         new=talk.place.new,
         results=talk.prompt.results,
         instructions="\n\n".join(filter(None, [said, talk.prompt.instructions])),

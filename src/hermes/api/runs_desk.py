@@ -19,17 +19,17 @@ from hermes.app.build import App
 from hermes.gateway.letters import INBOX
 from hermes.kit.clock import Clock
 from hermes.kit.holder import is_surely_dead, new_holder
-from hermes.ports.journal import NoteRun, RunEvent, RunRecord, RunStatus
+from hermes.ports.journal import RunEvent, RunRecord, RunStatus
 from hermes.ports.store import Done, Parcel, Post, Store, Write
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
-from hermes.schema.messages import Message, User
+from hermes.schema.messages import Message, Trust, User
 from hermes.schema.scope import OWNER
 
 log = logging.getLogger(__name__)
 
 PREFIX = "run_"
-"""How the id of a run begins; other records only hold the key of a request."""
+"""How the id of a run begins."""
 LOOK = 0.5
 """Seconds between two looks at a run that another process runs."""
 MOST_STEERING = 20
@@ -46,6 +46,8 @@ class LiveRun:
         self.accepted = anyio.Event()
         self.steered: set[str] = set()
         """Keys of the words that were sent to steer it."""
+        self.trust = Trust.OWNER
+        """Of whoever speaks to it."""
         self.begun = False
         self.refusal: Exception | None = None
         self.callback: Callback | None = None
@@ -94,6 +96,7 @@ class Runs:
         """
         live = LiveRun(app.store, app.clock, msgspec.structs.replace(record, holder=self._holder))
         live.callback, live.office = callback, self._desk.office(app)
+        live.trust = ask.asked.trust if ask.asked else Trust.OWNER
         if callback is not None or (live.office and await live.office.calls_back(record.session)):
             ask = _called_back(ask, live, app.clock)
         self._live[record.run] = live
@@ -142,6 +145,7 @@ class Runs:
             raise ApiError(429, "too_much_steering", told, wait=1)
         if key:
             live.steered.add(key)
+        word = msgspec.structs.replace(word, trust=live.trust)
         body = Raw(msgspec.json.encode(word))
         parcel = Parcel(key=word.id, lane=INBOX, topic=record.session, body=body)
         with anyio.CancelScope(shield=True):
@@ -291,20 +295,11 @@ async def end_abandoned(store: Store, clock: Clock) -> int:
     """At a start: what a process left behind that is gone gets an end that can be read."""
     left = await store.journal.abandoned()
     for record in left:
-        if record.run.startswith(PREFIX):
-            await end_run(store, clock, record)
-        else:
-            # It only holds the key of a request, which must not run again.
-            await store.commit(lost_key(record, clock))
+        await end_run(store, clock, record)
     count = len(left) + await lose_abandoned(store, clock.now())
     if count:
         log.warning("%d turns were interrupted by the end of their process", count)
     return count
-
-
-def lost_key(record: RunRecord, clock: Clock) -> NoteRun:
-    """The key of a request whose process died before it was answered has its last answer."""
-    return NoteRun(run=record.run, at=clock.now(), status=RunStatus.FAILED)
 
 
 def _elsewhere(record: RunRecord) -> ApiError:

@@ -29,16 +29,26 @@ SEAM = "\n\n"
 _PRINTABLE = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
 
 
-class InputItem(Struct, frozen=True, kw_only=True):
-    """A message, a call of a tool, or what came of one; `type` says which."""
+Kind: TypeAlias = Literal[
+    "message", "function_call", "function_call_output", "mcp_call", "reasoning", "item_reference"
+]
 
-    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
-    role: Literal["system", "developer", "user", "assistant", "tool"] = "user"
+
+class InputItem(Struct, frozen=True, kw_only=True):
+    """A message, a call of a tool, or what came of one; `type` says which.
+
+    Clients send back what they were given, with null for what is not there.
+    """
+
+    type: Kind | None = "message"
+    role: Literal["system", "developer", "user", "assistant", "tool"] | None = "user"
     content: str | Parts | None = None
-    call_id: str = ""
-    name: str = ""
-    arguments: str = "{}"
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
     output: str | Parts | None = None
+    error: str | dict[str, Any] | None = None
 
 
 Input: TypeAlias = str | Annotated[list[str | InputItem], Meta(max_length=10_000)]
@@ -173,7 +183,11 @@ def _said_already(items: Sequence[InputItem], said: Sequence[Message]) -> int:
             waiting.insert(0, text_of(message))
     words: list[str] = []
     for number, item in enumerate(items[:-1], 1):
-        if item.type != "message" or item.role != "user" or not isinstance(item.content, str):
+        if (
+            item.type not in {"message", None}
+            or item.role not in {"user", None}
+            or not isinstance(item.content, str)
+        ):
             return 0
         words.append(item.content)
         if SEAM.join(words) == SEAM.join(waiting):
@@ -192,7 +206,7 @@ def _item(item: str | InputItem) -> InputItem:
 
 
 def _draft(items: list[InputItem], history: list[InputItem], *, needed: bool) -> Draft | None:
-    messages = [_message(item) for item in (*history, *items) if item.type != "reasoning"]
+    messages = [message for item in (*history, *items) for message in _messages(item)]
     if not items and not needed:
         return None
     try:
@@ -202,19 +216,29 @@ def _draft(items: list[InputItem], history: list[InputItem], *, needed: bool) ->
         raise invalid(str(error), param=param, code=error.code) from error
 
 
-def _message(item: InputItem) -> ChatMessage:
+def _messages(item: InputItem) -> list[ChatMessage]:
+    name = item.call_id or (item.id if item.type == "mcp_call" else "") or ""
+    call = AskedCall(name, CallFunction(item.name or "", item.arguments or "{}"))
     match item.type:
+        case "reasoning":
+            return []
+        case "item_reference":
+            raise invalid("An item can only be named where responses are made.", param="input")
         case "function_call":
-            call = AskedCall(item.call_id, CallFunction(item.name, item.arguments))
-            return ChatMessage(role="assistant", tool_calls=[call])
+            return [ChatMessage(role="assistant", tool_calls=[call])]
         case "function_call_output":
-            return ChatMessage(role="tool", tool_call_id=item.call_id, content=item.output)
-        case _:
-            return ChatMessage(role=item.role, content=item.content, tool_call_id=item.call_id)
+            return [ChatMessage(role="tool", tool_call_id=name, content=item.output)]
+        case "mcp_call":
+            came = item.output if item.error is None else str(item.error)
+            result = ChatMessage(role="tool", tool_call_id=name, content=came)
+            return [ChatMessage(role="assistant", tool_calls=[call]), result]
+        case "message" | None:
+            role = item.role or "user"
+            return [ChatMessage(role=role, content=item.content, tool_call_id=name)]
 
 
 def _result(item: InputItem) -> Result:
-    return Result(new_id("msg"), item.call_id, (Text(_text(item.output)),))
+    return Result(new_id("msg"), item.call_id or "", (Text(_text(item.output)),))
 
 
 def _text(output: str | list[dict[str, Any]] | None) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.api.run_events import RunLog
-from hermes.api.words import Stream, spoken_text
+from hermes.api.words import Stream, spoken_text, thought_of
 from hermes.kit.clock import Clock
 from hermes.kit.text import one_line
 from hermes.ports.journal import RunRecord, RunStatus
@@ -31,7 +31,6 @@ from hermes.schema.events import (
 from hermes.schema.messages import (
     Assistant,
     Message,
-    Reasoning,
     Result,
     ToolCall,
     Usage,
@@ -278,19 +277,29 @@ class Teller:
         if message.id in self._heard:
             return
         self._heard.add(message.id)
-        thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-        if thought:
+        if thought := thought_of(message):
             yield "reasoning.available", {"text": thought}
         if rest := self._stream.said(message):
             yield "message.delta", {"delta": rest}
+        yield from self._renewed()
         if message.text:
             yield "message.completed", {"text": message.text}
+
+    def _renewed(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """The model broke off and answers differently: of all words so far, these stay."""
+        if anew := self._stream.renewed():
+            yield "message.restarted", {"text": anew[0]}
+            if anew[1]:
+                yield "message.delta", {"delta": anew[1]}
 
     async def _delta(self, event: Delta) -> None:
         match event:
             case TextDelta(text=text):
                 if more := self._stream.delta(text):
                     await self._tell("message.delta", delta=more)
+                elif self._stream.broken:
+                    for name, fields in self._renewed():
+                        await self._tell(name, **fields)
             case ReasoningDelta(text=text):
                 await self._tell("reasoning.delta", delta=text)
             case StreamReset():

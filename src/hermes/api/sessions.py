@@ -10,6 +10,7 @@ from hermes.api.callbacks import Callback, callback_of, checked, registered
 from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.errors import ApiError, invalid
 from hermes.api.naming import route_for
+from hermes.api.replies import ANSWERS
 from hermes.api.runs_talk import fresh_session, known_session
 from hermes.api.seal import seal_of
 from hermes.api.sessions_chat import SessionChat
@@ -52,7 +53,6 @@ def routes(desk: Desk) -> list[Route]:
     all_of_them, one = "/api/sessions", "/api/sessions/{session_id}"
     taken = {409: "The id or the title is taken."}
     busy = {409: "The session is in the middle of a turn."}
-    turn = busy | {429: "Too many turns go on.", 502: "The agent gave no answer.", 503: "Ending."}
     plain = [
         ("GET", all_of_them, door.list, "Sessions, the last active first (limit, offset, source)."),
         ("GET", one, door.get, "One session."),
@@ -116,7 +116,7 @@ def routes(desk: Desk) -> list[Route]:
             summary="One turn in a session.",
             body=ChatTurn,
             answer=SessionCompletion,
-            answers=turn,
+            answers=ANSWERS,
         ),
         Route(
             method="POST",
@@ -125,7 +125,7 @@ def routes(desk: Desk) -> list[Route]:
             summary="One turn in a session, as it grows.",
             body=ChatTurn,
             streams=True,
-            answers=turn,
+            answers=ANSWERS,
         ),
     ]
 

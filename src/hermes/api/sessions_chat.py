@@ -1,25 +1,23 @@
 """One turn in a session that is named by its address: whole, or as it grows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import assert_never
 
 import msgspec
 from aiohttp import web
-from msgspec import structs
+from msgspec import Raw, structs
 
 from hermes.api.chat_wire import ChatMessage
-from hermes.api.desk import Desk, answer
-from hermes.api.entry import Ask, Slot
+from hermes.api.completion import Finished, Label, failure_of, finished
+from hermes.api.desk import Desk, answer, decode
+from hermes.api.entry import Ask
 from hermes.api.errors import ApiError, invalid
+from hermes.api.naming import model_names
 from hermes.api.prompts import Draft
+from hermes.api.replies import REPLAYED, Claim, Once, Replies
 from hermes.api.runs_talk import known_session
-from hermes.api.sessions_wire import (
-    ChatEvent,
-    ChatTurn,
-    SessionCompletion,
-    SpokenMessage,
-    TurnUsage,
-)
+from hermes.api.sessions_wire import ChatEvent, ChatTurn, SessionCompletion
 from hermes.api.sse import EventStream
 from hermes.api.streaming import stream_turn
 from hermes.api.words import Stream
@@ -27,6 +25,7 @@ from hermes.app.build import App
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
+from hermes.ports.store import Write
 from hermes.schema.events import (
     Answered,
     Asked,
@@ -42,48 +41,76 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Result, Usage
+from hermes.schema.messages import Assistant, Message, Result
 
 PREVIEW = 200
 _TURN = msgspec.json.Decoder(ChatTurn)
+_KEPT = msgspec.json.Decoder(Finished)
 
 
 class SessionChat:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._replies = Replies(desk)
 
     async def whole(self, request: web.Request) -> web.StreamResponse:
-        app = self._desk.app(request)
-        body = await self._desk.read(request, _TURN)
-        with self._desk.entry.take() as slot:
-            ask = await _ask(app, request, body)
-            telling = Telling(ask, app.clock)
-
-            async def listen(event: Event) -> None:
-                for _ in telling.hear(event):
-                    pass
-
-            await self._desk.entry.enter(app, ask, listen, slot)
-        done = telling.completion()
-        headers = {"X-Hermes-Session-Id": ask.session.id, "X-Hermes-Run-Id": ask.run}
-        if done.error and not done.message.content:
-            raise ApiError(502, "agent_incomplete", done.error, headers=headers)
-        return answer(done, headers=headers)
+        return await self._answered(request, streams=False)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
+        return await self._answered(request, streams=True)
+
+    async def _answered(self, request: web.Request, *, streams: bool) -> web.StreamResponse:
         app = self._desk.app(request)
-        body = await self._desk.read(request, _TURN)
+        data = await self._desk.bytes_of(request)
+        body = decode(data, _TURN)
+        claim = self._replies.claim(app, request, data)
+        del data
+        run = partial(self._run, request, app, body, streams)
+        if claim is None:
+            return await run(None)
+        return await self._replies.answer(app, claim, run, partial(self._again, request, streams))
+
+    async def _run(
+        self, request: web.Request, app: App, body: ChatTurn, streams: bool, claim: Claim | None
+    ) -> web.StreamResponse:
         with self._desk.entry.take() as slot:
             ask = await _ask(app, request, body)
-            return await self._streamed(app, request, ask, slot)
+            once = Once(app, self._desk.clock, claim, ask.session.id)
+            telling = Telling(self._label(app, ask), once, app.clock)
+            ask = structs.replace(ask, closing=telling.closing)
+            entry = self._desk.entry
+            async with once.held():
+                if streams:
+                    stream = EventStream(request, self._desk.limits, telling.headers)
+                    return await stream_turn(entry, stream, app, ask, slot, telling.hear)
 
-    async def _streamed(
-        self, app: App, request: web.Request, ask: Ask, slot: Slot
-    ) -> web.StreamResponse:
-        headers = {"X-Hermes-Session-Id": ask.session.id, "X-Hermes-Run-Id": ask.run}
+                async def listen(event: Event) -> None:
+                    for _ in telling.hear(event):
+                        pass
+
+                await entry.enter(app, ask, listen, slot)
+                done = telling.done()
+                if failure := failure_of(done, acted=once.acted):
+                    failure.headers |= telling.headers
+                    raise failure
+                return answer(SessionCompletion.of(done), headers=telling.headers)
+
+    async def _again(self, request: web.Request, streams: bool, kept: Raw) -> web.StreamResponse:
+        known = _KEPT.decode(kept)
+        telling = Telling(known.label, None, self._desk.clock)
+        headers = telling.headers | REPLAYED
+        if not streams:
+            return answer(SessionCompletion.of(known), headers=headers)
         stream = EventStream(request, self._desk.limits, headers)
-        telling = Telling(ask, app.clock)
-        return await stream_turn(self._desk.entry, stream, app, ask, slot, telling.hear)
+        await stream.open()
+        for frame in telling.again(known):
+            stream.send(frame)
+        await stream.close()
+        return stream.response
+
+    def _label(self, app: App, ask: Ask) -> Label:
+        created = int(self._desk.clock.now().timestamp())
+        return Label(ask.run, created, model_names(self._desk.settings, app)[0], ask.session.id)
 
 
 async def _ask(app: App, request: web.Request, body: ChatTurn) -> Ask:
@@ -106,15 +133,18 @@ async def _ask(app: App, request: web.Request, body: ChatTurn) -> Ask:
 
 
 class Telling:
-    """Turns what a turn tells into named events, and into the whole."""
+    """Turns what a turn tells into named events, and into the whole; the label names the turn."""
 
-    def __init__(self, ask: Ask, clock: Clock) -> None:
-        self._ask = ask
+    def __init__(self, label: Label, once: Once | None, clock: Clock) -> None:
+        self._label = label
+        self._once = once
         self._clock = clock
         self._words = Stream()
+        self._said: list[Message] = []
         self._tools: dict[str, tuple[str, float]] = {}
-        self._ended: RunEnded | None = None
+        self._ended = RunEnded(label.id, Outcome.FAILED, "No end.", "internal")
         self._number = 0
+        self.headers = {"X-Hermes-Session-Id": label.session, "X-Hermes-Run-Id": label.id}
 
     def hear(self, event: Event) -> Iterator[bytes]:
         match event:
@@ -126,42 +156,51 @@ class Telling:
             case StreamReset():
                 self._words.reset()
             case Said(message=message):
-                yield from self._said(message)
-            case ToolStarted(call=call):
-                self._tools[call.id] = (call.name, self._clock.monotonic())
-                preview = one_line(bytes(call.args).decode("utf-8", "replace"), PREVIEW)
-                named = {"tool": call.name, "tool_call_id": call.id}
-                yield self._frame("tool.started", **named, preview=preview)
+                yield from self._heard(message)
+            case ToolStarted():
+                yield self._started(event)
             case ToolProgress(call=call, text=text):
                 tool, _ = self._tools.get(call, ("", 0.0))
                 yield self._frame("tool.progress", tool=tool, tool_call_id=call, text=text)
             case RunEnded():
                 self._ended = event
-                yield from self._end(event)
+                yield from self._end(self.done())
             case ReasoningDelta() | Notice() | Asked() | Answered():
                 pass
             case _:
                 assert_never(event)
 
-    def completion(self) -> SessionCompletion:
-        ended = self._ended or RunEnded(self._ask.run, Outcome.FAILED, "No end.", "internal")
-        done = ended.outcome is Outcome.DONE
-        return SessionCompletion(
-            session_id=self._ask.session.id,
-            run_id=self._ask.run,
-            message=SpokenMessage(content=self._words.text),
-            usage=_usage(ended.usage),
-            completed=done,
-            partial=not done and bool(self._words.text),
-            error=None if done else ended.reason,
-            error_code=None if done else ended.code,
-        )
+    def done(self) -> Finished:
+        return finished(self._label, (), self._ended, self._said)
+
+    def closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+        result = finished(self._label, (), ended, said)
+        return self._once.closing(result) if self._once and result.is_kept else ()
+
+    def again(self, known: Finished) -> Iterator[bytes]:
+        """All events of a turn that was told before."""
+        yield self._frame("run.started")
+        yield self._frame("message.started")
+        yield from self._delta(known.text)
+        yield from self._end(known)
 
     def _delta(self, text: str) -> Iterator[bytes]:
         if text:
             yield self._frame("assistant.delta", delta=text)
+        elif self._words.broken and (anew := self._words.renewed()):
+            yield self._frame("assistant.restarted", content=anew[0])
+            yield from self._delta(anew[1])
 
-    def _said(self, message: Message) -> Iterator[bytes]:
+    def _started(self, event: ToolStarted) -> bytes:
+        call = event.call
+        if self._once is not None:
+            self._once.acted = True
+        self._tools[call.id] = (call.name, self._clock.monotonic())
+        preview = one_line(bytes(call.args).decode("utf-8", "replace"), PREVIEW)
+        return self._frame("tool.started", tool=call.name, tool_call_id=call.id, preview=preview)
+
+    def _heard(self, message: Message) -> Iterator[bytes]:
+        self._said.append(message)
         if isinstance(message, Assistant):
             yield from self._delta(self._words.said(message))
         elif isinstance(message, Result):
@@ -174,36 +213,28 @@ class Telling:
                 duration=round(now - began, 3),
             )
 
-    def _end(self, ended: RunEnded) -> Iterator[bytes]:
-        whole = self.completion()
+    def _end(self, done: Finished) -> Iterator[bytes]:
+        whole = SessionCompletion.of(done)
         yield self._frame("assistant.completed", content=whole.message.content)
-        if ended.outcome in {Outcome.DONE, Outcome.EXHAUSTED}:
+        if done.standing.failed:
+            told = whole.error or "The turn ended early."
+            yield self._frame("error", message=told, code=whole.error_code or "internal")
+        else:
             yield self._frame(
                 "run.completed",
                 usage=whole.usage,
                 completed=whole.completed,
                 partial=whole.partial,
             )
-        else:
-            told = whole.error or "The turn ended early."
-            yield self._frame("error", message=told, code=whole.error_code or "internal")
         yield self._frame("done")
 
     def _frame(self, name: str, /, **fields: object) -> bytes:
         self._number += 1
         plain = ChatEvent(
-            session_id=self._ask.session.id,
-            run_id=self._ask.run,
+            session_id=self._label.session,
+            run_id=self._label.id,
             seq=self._number,
             ts=self._clock.now().timestamp(),
         )
         body = msgspec.json.encode(structs.replace(plain, **fields))
         return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
-
-
-def _usage(usage: Usage) -> TurnUsage:
-    return TurnUsage(
-        input_tokens=usage.input,
-        output_tokens=usage.output,
-        total_tokens=usage.input + usage.output,
-    )

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hermes.api.chat_wire import Parts
+from hermes.api.completion import Finished
 from hermes.schema.chat_api import WireCall, to_wire
 from hermes.schema.sessions import Digest, Session, Stored
 
@@ -125,6 +126,24 @@ class SessionCompletion(Struct, frozen=True, kw_only=True):
     error: str | None = None
     error_code: str | None = None
     object: str = "hermes.session.chat.completion"
+
+    @classmethod
+    def of(cls, one: Finished) -> "SessionCompletion":
+        standing, usage = one.standing, one.usage
+        return cls(
+            session_id=one.label.session,
+            run_id=one.label.id,
+            message=SpokenMessage(content=one.text),
+            usage=TurnUsage(
+                input_tokens=usage.prompt_tokens,
+                output_tokens=usage.completion_tokens,
+                total_tokens=usage.total_tokens,
+            ),
+            completed=standing.completed,
+            partial=standing.partial,
+            error=standing.error,
+            error_code=standing.error_code,
+        )
 
 
 class ChatEvent(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from hermes.api.errors import invalid
 from hermes.api.prompts import Prompt
 from hermes.app.build import App
 from hermes.app.proxying import proxy_url
-from hermes.ports.model import Request
+from hermes.ports.model import Calling, Request
 from hermes.ports.sink import Emit
 from hermes.ports.store import Meter, OpenSession
 from hermes.schema.errors import HermesError, NotFound, PolicyRefused, StoreError
@@ -63,13 +63,13 @@ def has_own_model(app: App) -> bool:
     return not app.codex.on and proxy_url(app.config, app.env) is None
 
 
-def alone(prompt: Prompt, body: ChatRequest) -> Request:
+def alone(prompt: Prompt, body: ChatRequest, calling: Calling) -> Request:
     """The request as it goes to the model."""
     asked = [prompt.asked] if prompt.asked else []
     history = History([*prompt.past, *prompt.results, *asked]).valid()
     most = body.max_completion_tokens or body.max_tokens or 0
     limit = min(most, MOST) if most > 0 else None
-    return Request(prompt.instructions, history, max_output=limit, effort="none")
+    return Request(prompt.instructions, history, max_output=limit, effort="none", calling=calling)
 
 
 def ledger(app: App) -> Session:

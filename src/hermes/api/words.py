@@ -6,7 +6,7 @@ and the next goes on in the middle of it.
 
 from collections.abc import Iterable
 
-from hermes.schema.messages import Assistant, Message, Stop
+from hermes.schema.messages import Assistant, Message, Reasoning, Stop
 
 BREAK = "\n\n"
 
@@ -22,6 +22,16 @@ def spoken_text(messages: Iterable[Message]) -> str:
     return text
 
 
+def spoken_thought(messages: Iterable[Message]) -> str:
+    """What the model let see of its thoughts meanwhile."""
+    thoughts = [thought_of(one) for one in messages if isinstance(one, Assistant)]
+    return BREAK.join(filter(None, thoughts))
+
+
+def thought_of(message: Assistant) -> str:
+    return "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+
+
 def joined(text: str, more: str, *, cut: bool) -> str:
     return f"{text}{more}" if cut or not text or not more else f"{text}{BREAK}{more}"
 
@@ -31,7 +41,7 @@ class Stream:
 
     What was sent cannot be taken back. When an answer starts over, nothing is sent until it
     has come past what is out already; if it goes another way, `broken` is set and nothing
-    more is sent.
+    more is sent, unless somebody takes it up with `renewed`.
     """
 
     def __init__(self) -> None:
@@ -41,6 +51,7 @@ class Stream:
         self._now = ""
         self._sent = ""
         self._behind = False
+        self._anew: tuple[str, str] | None = None
         self.broken = False
 
     @property
@@ -64,6 +75,16 @@ class Stream:
         self._sent = "".join(self._out)
         self._behind = bool(self._sent)
 
+    def renewed(self) -> tuple[str, str] | None:
+        """Once after it broke: what stays of all that was sent, and what follows it now.
+
+        Whoever takes it tells that to the client, and then it goes on as before.
+        """
+        anew, self._anew = self._anew, None
+        if anew is not None:
+            self.broken = False
+        return anew
+
     def said(self, answer: Assistant) -> str:
         """The answer is whole and kept; returns what of it was not sent yet."""
         self._now, self._sent = answer.text, "".join(self._out)
@@ -77,6 +98,9 @@ class Stream:
     def _catch_up(self) -> str:
         if not self._now.startswith(self._sent):
             self.broken = True
+            self._anew = self._before, self._lead(self._now)
+            self._out = [self._now] if self._now else []
+            self._behind = False
             return ""
         begins = not self._sent
         more = self._now[len(self._sent) :]

@@ -258,6 +258,7 @@ async def open_app(
         means = Means(store, clock, price, desk, redactor.redact)
         compressing = compressing_of(loaded.config, means)
         runner = Runner(store, clock, chosen, price, home.profile, compressing)
+        runner.minds(approvals)
         await stack.enter_async_context(open_titles(loaded.config, means, runner))
         reviews = await stack.enter_async_context(
             open_looking_back(

@@ -42,6 +42,7 @@ def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
         limits=ActorLimits(turns=turns),
         pace=Pace(edit=max(config.streaming.edit_interval, 0.1)),
         shows={name: _shows(config, name) for name in named},
+        usual=_shows(config, ""),
         unsigned=frozenset(name for name in named if not _signs(chats, name)),
         resets=_resets(config),
         drain=config.agent.restart_drain_timeout or GatewayRules().drain,

@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from functools import cache
 
-from msgspec import structs
-
 from hermes.config.schema import Config
 from hermes.config.sections.chats import ChannelOverride, ChatPlatform, Discord, Matrix, Platform
 from hermes.gateway.authorize import is_vouched
 from hermes.gateway.letters import platform_of
-from hermes.gateway.roles import Powers, Quota, powers_from
+from hermes.gateway.roles import POWERS, VOUCHED, Powers, powers_from
 from hermes.schema.scope import Address, Role, Scope
 
 
@@ -62,9 +60,5 @@ class ChatSettings:
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     def _powers_on(self, platform: str) -> Mapping[Role, Powers]:
-        powers = powers_from(self.platform(platform).extra)
-        if not is_vouched(platform):
-            return powers
-        # Whoever has the secret is no crowd; such a platform has limits of its own.
-        guest = structs.replace(powers[Role.GUEST], quota=Quota())
-        return {**powers, Role.GUEST: guest}
+        usual = VOUCHED if is_vouched(platform) else POWERS
+        return powers_from(self.platform(platform).extra, usual)

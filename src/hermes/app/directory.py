@@ -9,6 +9,7 @@ import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
+from hermes.app.places import CALL
 from hermes.gateway.letters import platform_of
 from hermes.kit.clock import Clock
 from hermes.kit.files import read_ordinary, write_atomic
@@ -49,6 +50,8 @@ class Directory:
         if platform_of(address.channel) != address.channel:
             # Somebody else's account: by the platform's name alone it could not be reached.
             return
+        if about.chat_type == CALL:
+            return
         chat = _named(address.chat, about.chat_name, about.chat_type)
         known = self._chats.setdefault(platform_of(address.channel), {})
         if known.pop(chat.id, None) != chat:
@@ -61,7 +64,7 @@ class Directory:
         """Until cancelled; begins with what an earlier process knew."""
         for platform, chats in (await run_sync(self._read)).items():
             met = self._chats.get(platform, {})
-            known = (_named(chat.id, chat.name, chat.type) for chat in chats)
+            known = (_named(one.id, one.name, one.type) for one in chats if one.type != CALL)
             self._chats[platform] = {chat.id: chat for chat in known} | met
         while True:
             await self._changed.wait()

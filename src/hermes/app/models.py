@@ -139,6 +139,14 @@ class ModelDesk:
         """The model of that name, ready to use. Raises `ConfigError` when there is none."""
         return await self._model(Flags(model=name, provider=provider or ""))
 
+    async def doubt(self, name: str, provider: str | None) -> str:
+        """Why nobody could check the name; mostly nothing. Raises when it is surely wrong."""
+        from hermes.models.listed import doubt_about  # noqa: PLC0415 - a turn chooses no model
+
+        return await doubt_about(
+            (await self.resolve(Flags(model=name, provider=provider or ""))).primary
+        )
+
     def learn(self, provider: CustomProvider) -> None:
         """One more provider to choose from, for this process."""
         known = (*self._settings.custom_providers, provider)

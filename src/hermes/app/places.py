@@ -20,6 +20,8 @@ _NAMES = {"QQ": "qqbot", "HASS": "homeassistant", "MSGRAPH": "msgraph_webhook", 
 """Platforms whose variables begin with another word than their name."""
 
 
+CALL = "webhook"
+"""The type of what was called once and is over: nobody can be met there again."""
 _MARK = "#"
 _DIRECT = "dm"
 
@@ -68,7 +70,8 @@ def read_directory(home: Home) -> list[Known]:
                 entry = msgspec.json.decode(raw, type=_Entry)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
-            found.append(Known(platform, str(entry.id), entry.name, entry.type))
+            if entry.type != CALL:
+                found.append(Known(platform, str(entry.id), entry.name, entry.type))
     return found
 
 

@@ -108,6 +108,9 @@ class FarModels:
     async def choose(self, name: str, provider: str | None) -> Model:
         raise self._not_here()
 
+    async def doubt(self, name: str, provider: str | None) -> str:
+        raise self._not_here()
+
     async def keep(self, model: Model) -> None:
         raise self._not_here()
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from hermes.app.toolbox import protected_files
 from hermes.config.home import user_home
 from hermes.kit.files import read_ordinary
-from hermes.kit.text import head_and_tail, plural
+from hermes.kit.text import fenced, head_and_tail, plural
 from hermes.ports.sandbox import Job, Sandbox
 from hermes.sandbox.view import private_to
 from hermes.schema.attachments import FILES, PAGES
@@ -107,8 +107,7 @@ class References:
         except (HermesError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             return False, f"{one.written}: not attached: {(reason or '').rstrip('.')}."
-        fence = _fence(text)
-        return True, f"{one.written}\n{fence}\n{text}\n{fence}"
+        return True, f"{one.written}\n{fenced(text)}"
 
     async def _read(self, one: Reference, scope: Scope) -> str:
         match one.kind:
@@ -203,9 +202,3 @@ def references_of(app: "App") -> References:
             inside=True,
         )
     )
-
-
-def _fence(text: str) -> str:
-    """Longer than any in the text, so that nothing inside can end it."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    return "`" * (longest + 1)

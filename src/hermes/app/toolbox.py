@@ -152,7 +152,9 @@ class Workbench(Struct, frozen=True):
         """Secrets stay out of child processes unless the settings let one through by name."""
         allowed = self.config.terminal.env_passthrough
         withheld = withheld_names(self.env).difference(allowed)
-        return EnvRules(process=self.env, passthrough=allowed, withheld=withheld)
+        return EnvRules(
+            process=self.env, passthrough=allowed, withheld=withheld, home=str(self.home.path)
+        )
 
 
 class Toolbox:

@@ -37,6 +37,13 @@ def may_answer(who: Answerer, row: Asked) -> bool:
     return who.role is Role.OWNER or who.principal == row.question.asked
 
 
+def is_put_to(who: Answerer, row: Asked) -> bool:
+    """Whether it was asked there: in the session, or of the owner at that address."""
+    here = row.question.session == who.session
+    there = who.role is Role.OWNER and who.address is not None
+    return here or (there and row.address == who.address)
+
+
 def is_for(who: Answerer, row: Asked) -> bool:
     if row.question.kind is Asking.APPROVAL:
         return may_answer(who, row)

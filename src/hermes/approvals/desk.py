@@ -18,6 +18,7 @@ from hermes.approvals.answering import (
     digest_in,
     is_for,
     is_named,
+    is_put_to,
     lacks_id,
     may_answer,
     meant_in,
@@ -32,14 +33,14 @@ from hermes.approvals.policy import (
     unreachable,
     verdict,
 )
-from hermes.approvals.rows import ANSWERED, Asked, Rows, digest_of
+from hermes.approvals.rows import ANSWERED, Asked, Rows, digest_of, is_left
 from hermes.approvals.simple import Grant, can_last, grant_of
 from hermes.approvals.smart import Judge, Opinion, opinion_on
 from hermes.approvals.waiting import Carrying, Waiting
 from hermes.kit.clock import Clock
 from hermes.kit.holder import new_holder
 from hermes.kit.ids import new_id
-from hermes.ports.counsel import Ruling, Wish
+from hermes.ports.counsel import Left, Ruling, Wish
 from hermes.ports.matters import PutMatter
 from hermes.ports.sink import Emit
 from hermes.ports.store import Store
@@ -67,7 +68,7 @@ class Heard(Struct, frozen=True):
 
 
 class ApprovalDesk:
-    """Implements `hermes.ports.counsel.Counsel`, and takes the answers."""
+    """Implements `hermes.ports.counsel.Counsel` and `Questions`, and takes the answers."""
 
     def __init__(
         self,
@@ -98,10 +99,28 @@ class ApprovalDesk:
         self._carrying.carried_by(carrier)
 
     def leave(self) -> None:
-        """The house is closing: questions of turns that are cut off now stay for the next start."""
+        """The house is closing: questions of turns that are cut off now stay for the next start.
+
+        Turns that only wait for a person, and are taken up again then, end at once.
+        """
         self._waiting.leave()
 
+    async def left(self, session: str, *, resumed: bool) -> Left:
+        return await self._waiting.left(session, resumed=resumed)
+
+    async def over(self, session: str) -> None:
+        await self._waiting.over(session)
+
+    async def sweep(self) -> None:
+        await self._rows.sweep()
+
     async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        ruling = await self._rule(scope, wish, tell)
+        # It may need no question any more.
+        await self._waiting.asked_no_more(scope.call)
+        return ruling
+
+    async def _rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
         found = verdict(self._rules, wish, scope, Standing())
         if isinstance(found, Doubtful):
             found = verdict(self._rules, wish, scope, await self._standing(scope))
@@ -193,16 +212,20 @@ class ApprovalDesk:
 
     async def pending(self, who: Answerer) -> Sequence[Asked]:
         """What waits for an answer there, oldest first."""
-        now = self._clock.now()
-        found: list[Asked] = []
-        for row, holder in await self._rows.open_everywhere():
-            ours = holder == self._holder
-            waits = self._waiting.has(row.question.id) if ours else row.question.until > now
-            here = row.question.session == who.session
-            there = who.role is Role.OWNER and who.address is not None
-            if waits and (here or (there and row.address == who.address)):
-                found.append(row)
-        return found
+        return [
+            row
+            for row in await self._rows.open_everywhere()
+            if is_put_to(who, row) and await self._is_waited_for(row, who)
+        ]
+
+    async def _is_waited_for(self, row: Asked, who: Answerer) -> bool:
+        if row.holder == self._holder:
+            return self._waiting.has(row.question.id)
+        if not is_left(row):
+            return row.question.until > self._clock.now()
+        # Another session may have taken its place meanwhile, and then the turn is over.
+        same = row.question.elsewhere or row.question.session == who.session
+        return same and await self._rows.comes_back(row)
 
     async def answer(
         self, who: Answerer, choice: Choice, *, question: str = "", words: str = "",
@@ -280,9 +303,7 @@ class ApprovalDesk:
 
     async def waits(self) -> bool:
         """Whether anything is asked of anybody."""
-        now = self._clock.now()
-        rows = await self._rows.open_everywhere()
-        return any(row.question.until > now for row, _ in rows)
+        return bool(await self._rows.open_everywhere())
 
     async def asks(self, who: Answerer, name: str) -> bool:
         """Whether a request of that name waits there."""

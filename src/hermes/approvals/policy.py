@@ -188,15 +188,23 @@ def _only_reads(rules: Rules, wish: Wish) -> bool:
 
 def _decided_by(rules: Rules, wish: Wish, scope: Scope, why: str) -> Verdict:
     if scope.source == CRON:
-        if rules.cron:
-            return Allowed()
-        return Refused(
-            f"Not done: {_lower(why)} In a scheduled job nobody can be asked. "
-            "The owner can allow it with approvals.cron_mode: approve."
-        )
+        return _decided_alone(rules, wish, why)
     own = scope.role is Role.OWNER or (scope.role is Role.MEMBER and rules.members)
     smart = rules.mode is Mode.SMART and own and wish.reaching is Reaching.OPEN and not wish.foreign
     return Doubtful(why=why, smart=smart, owner_only=not own)
+
+
+def _decided_alone(rules: Rules, wish: Wish, why: str) -> Verdict:
+    """In a scheduled job: strangers must not be the ones whom the owner's leave serves."""
+    told = f"Not done: {_lower(why)} In a scheduled job nobody can be asked"
+    if not rules.cron:
+        return Refused(f"{told}. The owner can allow it with approvals.cron_mode: approve.")
+    if wish.foreign:
+        return Refused(
+            f"{told}, and words of strangers are in this turn, so approvals.cron_mode does not "
+            "count. Do it before reading what others wrote, or say what you wanted to do."
+        )
+    return Allowed()
 
 
 def unreachable(scope: Scope, doubt: Doubtful) -> str:

@@ -9,6 +9,7 @@ from msgspec import Raw, Struct, structs
 
 from hermes.approvals.simple import Grant
 from hermes.kit.clock import Clock
+from hermes.kit.holder import is_surely_dead
 from hermes.ports.counsel import Wish
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
@@ -25,6 +26,9 @@ ANSWERED = "answered"
 USED = "used"
 LAPSED = "lapsed"
 
+INBOX = "inbox"
+"""The lane of what turns are begun with; what lies there is taken up after the next start."""
+
 FRESH = timedelta(minutes=15)
 """For how long an answer counts that nobody was there to hear."""
 KEPT = timedelta(days=30)
@@ -34,7 +38,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     """One question and what became of it; `words` are a reason, or the answer to a clarification.
 
     `digest` tells the same wish again, `principal` is who wished it, and `wish` is missing for
-    a clarification.
+    a clarification. `call` is what waits for the answer and has done nothing yet, `key` its
+    session's place in the inbox; `holder` is who hears of the answer, and nobody when it is empty.
     """
 
     question: Question
@@ -47,6 +52,9 @@ class Asked(Struct, frozen=True, kw_only=True):
     words: str = ""
     by: str = ""
     at: datetime | None = None
+    call: str = ""
+    key: str = ""
+    holder: str = ""
 
 
 def digest_of(*parts: str) -> str:
@@ -80,14 +88,22 @@ class Rows:
         ]
         return sum(one.state == LAPSED or one.answer == Choice.DENY for one in asked)
 
-    async def open_everywhere(self) -> Sequence[tuple[Asked, str]]:
-        """With who waits for the answer."""
+    async def open_everywhere(self) -> Sequence[Asked]:
         found = await self._store.matters.find(QUESTION, only_open=True)
-        return [(_read(one), one.holder) for one in found]
+        return [_read(one) for one in found]
 
-    async def change(self, before: Asked | None, after: Asked, *more: PutMatter) -> bool:
-        """False when somebody was quicker."""
-        after = structs.replace(after, at=self._clock.now())
+    async def comes_back(self, row: Asked) -> bool:
+        """Whether its turn is taken up where it waits: what that was begun with is not done."""
+        if not row.call or not row.key:
+            return False
+        return row.key in await self._store.lanes.topics(INBOX)
+
+    async def change(
+        self, before: Asked | None, after: Asked, *more: PutMatter, let_go: bool = False
+    ) -> bool:
+        """False when somebody was quicker. What is let go waits for whoever takes it up."""
+        holder = "" if let_go else self._holder
+        after = structs.replace(after, at=self._clock.now(), holder=holder)
         matter = Matter(
             kind=QUESTION,
             id=after.question.id,
@@ -96,7 +112,7 @@ class Rows:
             at=self._clock.now(),
             body=Raw(msgspec.json.encode(after)),
             open=after.state == OPEN,
-            holder=self._holder,
+            holder=holder,
         )
         try:
             await self._store.commit(PutMatter(matter, was=before.state if before else ""), *more)
@@ -149,16 +165,28 @@ class Rows:
         )
         await self._store.commit(PutMatter(matter))
 
+    async def lapse(self, row: Asked) -> bool:
+        return await self.change(row, structs.replace(row, state=LAPSED))
+
+    async def sweep(self) -> None:
+        """What nobody comes back for is over."""
+        for row in await self.open_everywhere():
+            if is_left(row) and not await self.comes_back(row):
+                await self.lapse(row)
+
     async def forget_old(self) -> None:
-        """What is over goes after a while; what nobody came back for is over."""
-        for matter in await self._store.matters.abandoned(QUESTION):
-            row = _read(matter)
-            if self._clock.now() - row.question.until > FRESH:
-                await self.change(row, structs.replace(row, state=LAPSED))
+        """What is over goes after a while."""
+        await self.sweep()
         before = self._clock.now() - KEPT
         for kind in (QUESTION, GRANT, YOLO):
             await self._store.matters.forget(kind, before)
 
 
+def is_left(row: Asked) -> bool:
+    """Whether whoever asked it is surely gone."""
+    return not row.holder or is_surely_dead(row.holder)
+
+
 def _read(matter: Matter) -> Asked:
-    return structs.replace(msgspec.json.decode(matter.body, type=Asked), state=matter.state)
+    row = msgspec.json.decode(matter.body, type=Asked)
+    return structs.replace(row, state=matter.state, holder=matter.holder)

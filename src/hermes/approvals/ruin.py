@@ -3,7 +3,7 @@
 import fnmatch
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hermes.approvals.script import Found
 from hermes.approvals.unwrap import Whole
@@ -34,7 +34,17 @@ _FILTERS = listed(
 _TREES = re.compile(
     r"rmtree|rm_rf|rm_r\b|remove_tree|rmSync|rmdirSync|rimraf|removeSync|RemoveAll|removedirs"
 )
-_LITERAL = re.compile(r"['\"]([^'\"]*)['\"]")
+_LITERALS = (re.compile(r"'([^'\n]*)'"), re.compile(r'"([^"\n]*)"'))
+_HOME = re.compile(
+    rf"(?:{_TREES.pattern})\s*\(\s*(?:str\(\s*)?(?:pathlib\.)?(?:Path\.home\(\)|os\.homedir\(\)"
+    r"|Dir\.home|process\.env\.HOME|os\.(?:environ\[|getenv\().HOME.[\])])\s*\)*\s*[,)]"
+)
+_WALK = re.compile(r"(?:walk|Path|scandir|glob|readdirSync)\(\s*['\"](?P<place>[^'\"\n]*)['\"]")
+_REMOVES = re.compile(r"\b(?:remove|unlink|unlinkSync|rmdir)\(")
+_HOMES = frozenset({"~", "~/", "$HOME", "${HOME}"})
+_REMOVERS = frozenset({"rm", "shred", "unlink", "srm"})
+_PASSING = frozenset({"sort", "cat", "tee", "tr", "uniq"})
+"""What hands on the names that it is given."""
 _HELP = frozenset({"--help", "--version"})
 
 
@@ -42,12 +52,14 @@ def ruin_in(whole: Whole, homes: Sequence[str]) -> str:
     """What it would ruin, as the end of a sentence; empty when nothing."""
     if whole.bomb:
         return "it would fill the machine with processes"
-    for code in whole.code:
-        if _TREES.search(code) and any(
-            _is_vital(one, "/", homes) for one in _LITERAL.findall(code)
-        ):
-            return "it would delete the system or a home"
+    if any(_clears(code, homes) for code in whole.code):
+        return "it would delete the system or a home"
+    listed_by_find = ""
     for found in whole.found:
+        if found.name in {"xargs", "parallel"} and listed_by_find and _removes(found.argv):
+            return f"it would delete {listed_by_find}"
+        if not found.piped or found.name not in _PASSING:
+            listed_by_find = _roams(found, homes)
         for target in found.targets:
             if _is_device(posixpath.join(found.folder, target)):
                 return f"it would overwrite {target}"
@@ -68,6 +80,24 @@ def _ruin_of(found: Found, homes: Sequence[str]) -> str:
     if _FORMATS.fullmatch(name) and any(not one.startswith("-") for one in args):
         return "it would format a disk"
     return ""
+
+
+def _clears(code: str, homes: Sequence[str]) -> bool:
+    if _HOME.search(code):
+        return True
+    if _TREES.search(code) and any(
+        one in _HOMES or _is_vital(one, "/", homes) for one in _strings(code)
+    ):
+        return True
+    # One that looks at what it finds may have good reasons.
+    walks = (found["place"] for found in _WALK.finditer(code))
+    blind = _REMOVES.search(code) and not re.search(r"\b(?:if|filter)\b", code)
+    return bool(blind) and any(_is_vital(place, "/", homes) for place in walks)
+
+
+def _strings(code: str) -> Iterator[str]:
+    for literal in _LITERALS:
+        yield from literal.findall(code)
 
 
 def means(word: str, name: str) -> bool:
@@ -144,10 +174,20 @@ def _delete(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
     return f"it would delete {vital[0]}" if vital and is_recursive(args) else ""
 
 
+def _removes(args: Sequence[str]) -> bool:
+    return any(one.rpartition("/")[2] in _REMOVERS for one in args)
+
+
 def _find(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
-    deletes = "-delete" in args or any(
-        one.rpartition("/")[2] in {"rm", "shred", "unlink"} for one in args
-    )
+    place = _roams(found, homes) if "-delete" in args or _removes(args) else ""
+    return f"it would delete {place}" if place else ""
+
+
+def _roams(found: Found, homes: Sequence[str]) -> str:
+    """The vital place of which it finds everything; empty where it is none, or it chooses."""
+    args = found.argv[1:]
+    if not found.argv or not means(found.name, "find"):
+        return ""
     places: list[str] = []
     for one in args:
         if one.startswith(("-", "(", "!")):
@@ -158,7 +198,7 @@ def _find(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
         one for one, value in zip(args, [*args[1:], ""], strict=False)
         if one in _FILTERS and value != "*"
     ]  # fmt: skip
-    return f"it would delete {vital[0]}" if deletes and vital and not tests else ""
+    return vital[0] if vital and not tests else ""
 
 
 def _clean(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:

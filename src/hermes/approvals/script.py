@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MOST_COMMANDS = 2000
 MOST_TEXT = 1_000_000
 LOOPS = 5
+NESTED = 8
+"""How far functions and aliases are followed that call others."""
 _QUOTES = {"string", "raw_string", "ansi_c_string", "translated_string"}
 _EXPANSIONS = {"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"}
 
@@ -106,6 +108,9 @@ class _Walk:
         self._home = place.home
         self._folder = place.folder
         self._known = {"HOME": place.home, "PWD": place.folder, "IFS": " ", "@": ""}
+        self._functions: dict[str, Node] = {}
+        self._aliases: dict[str, str] = {}
+        self._nested = 0
         self.found: list[Found] = []
         self.bomb = False
 
@@ -136,11 +141,7 @@ class _Walk:
     def guess(self, text: str) -> None:
         """Text that is no shell text is looked at all the same, line by line."""
         for line in re.split(r"[;&|\n()]+", text):
-            try:
-                words = shlex.split(line)
-            except ValueError:
-                words = line.split()
-            spread = [one for word in words for one in braces(word)]
+            spread = [one for word in _split(line) for one in braces(word)]
             if spread:
                 self._found(spread, _NOTHING)
 
@@ -219,8 +220,26 @@ class _Walk:
         beside = [one for one in calls if one.parent is not None and one.parent.type == "pipeline"]
         if len(calls) > 1 or beside or (calls and "&" in self._text(body).replace("&&", "")):
             self.bomb = True
+        self._functions[called] = body
         self._apart(body, _NOTHING)
         return ""
+
+    def _called(self, words: Sequence[str], feed: Feed) -> None:
+        """What a function or an alias of the same text does with what it is given here."""
+        name, given = words[0], list(words[1:])
+        if self._nested >= NESTED:
+            return
+        self._nested += 1
+        if (body := self._functions.get(name)) is not None:
+            known = self._known
+            numbered = {str(number): word for number, word in enumerate(given, 1)}
+            self._known = known | {"@": " ".join(given)} | numbered
+            self.see(body, feed)
+            # What it sets stays set, but for what it was given.
+            self._known = self._known | {one: known.get(one, UNKNOWN) for one in ("@", *numbered)}
+        elif (value := self._aliases.get(name)) is not None:
+            self._found([*_split(value), *given], feed)
+        self._nested -= 1
 
     def _loop(self, node: "Node") -> Known:
         name, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
@@ -262,6 +281,10 @@ class _Walk:
                 self._folder = posixpath.join(self._folder, places[0] if places else self._home)
             case ["set", "--", *rest]:
                 self._known["@"] = " ".join(rest)
+            case ["alias", *rest]:
+                self._aliases |= {one.partition("=")[0]: one.partition("=")[2] for one in rest}
+            case [name, *_] if name in self._functions or name in self._aliases:
+                self._called(words, feed)
             case _:
                 pass
         return output_of(words, feed.fed)
@@ -321,6 +344,13 @@ class _Walk:
 
     def _text(self, node: "Node") -> str:
         return self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
 
 
 def _within(node: "Node", kind: str) -> "Iterator[Node]":

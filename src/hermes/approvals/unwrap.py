@@ -36,6 +36,10 @@ _ASIDE = re.compile(
 _PROXY = re.compile(r"(?:-o)?(?:ProxyCommand|LocalCommand|KnownHostsCommand)[=\s]+(.+)",
                     re.IGNORECASE | re.DOTALL)  # fmt: skip
 _EXEC = re.compile(r"(?:EXEC|SYSTEM):(.+)", re.IGNORECASE | re.DOTALL)
+_SED = re.compile(
+    r"(?:^|[;{\n])\s*(?:(?:\d+|\$|/(?:[^/\\]|\\.)*/),?){0,2}\s*!?\s*e\s+(?P<text>[^\n]+)"
+)
+"""Lines of a program for sed that have a command run."""
 _RECIPE = re.compile(r"^(?:\t|[^\n#=]*:[^\n;]*;)[@+-]*(.+)$", re.MULTILINE)
 INTERPRETERS = re.compile(r"(python[\d.]*|pypy3?|perl|ruby|node|nodejs|deno|bun|php|lua|awk|gawk)$")
 _LITERAL = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"|`([^`]*)`", re.DOTALL)
@@ -96,7 +100,7 @@ class _Gathering:
             yield from _given_text(name, args)
         elif name in {"at", "batch"} and one.fed is not None:
             yield one.fed
-        elif name in {*EDITORS, *CALLERS, "make", "gmake"}:
+        elif name in {*EDITORS, *CALLERS, "make", "gmake", "sed", "gsed"}:
             yield from _aside(name, one)
         elif INTERPRETERS.match(name):
             code = [word for word in args if not word.startswith("-")] + [one.fed or ""]
@@ -142,6 +146,8 @@ def _aside(name: str, one: Found) -> Iterator[str]:
     args = one.argv[1:]
     if name in EDITORS:
         yield from (found["text"] for word in args if (found := _ASIDE.search(word)))
+    elif name in {"sed", "gsed"}:
+        yield from (found["text"] for word in args for found in _SED.finditer(word))
     elif name in CALLERS:
         yield from (found[1] for word in args if (found := _EXEC.match(word)))
         for word, value in pairwise(args):

@@ -3,6 +3,7 @@
 A member's question goes to the owner's own chat, where only so many may wait at once.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,12 +13,17 @@ from msgspec import structs
 from hermes.approvals import wording
 from hermes.approvals.answering import Carrier
 from hermes.approvals.policy import Doubtful
-from hermes.approvals.rows import ANSWERED, FRESH, LAPSED, OPEN, USED, Asked, Rows
+from hermes.approvals.rows import ANSWERED, FRESH, OPEN, USED, Asked, Rows
 from hermes.kit.clock import Clock
 from hermes.kit.deadline import sleep_unless
+from hermes.kit.failpoints import passing
+from hermes.ports.counsel import Left, PutOff
 from hermes.ports.sink import Emit
 from hermes.schema import events
+from hermes.schema.errors import StoreError
 from hermes.schema.scope import Address, Role, Scope
+
+log = logging.getLogger(__name__)
 
 LOOK = 2.0
 """Seconds between two looks at the row: another process may have taken the answer."""
@@ -71,9 +77,9 @@ class Carrying:
         now = self._clock.now()
         return [
             row
-            for row, holder in await self._rows.open_everywhere()
+            for row in await self._rows.open_everywhere()
             if row.question.elsewhere
-            and holder != self._holder
+            and row.holder != self._holder
             and row.question.until > now
             and (row.question.session, row.digest) != (asked.question.session, asked.digest)
         ]
@@ -102,13 +108,60 @@ class Waiting:
         self._clock = clock
         self._carrying = carrying
         self._waiting: dict[str, anyio.Event] = {}
+        self._expected: dict[str, Asked] = {}
+        """By their calls, those that a turn which goes on is about to ask again."""
         self._leaving = False
 
     def leave(self) -> None:
         self._leaving = True
+        for identity in self._waiting:
+            self.wake(identity)
 
     def has(self, identity: str) -> bool:
-        return identity in self._waiting
+        expected = any(row.question.id == identity for row in self._expected.values())
+        return expected or identity in self._waiting
+
+    async def left(self, session: str, *, resumed: bool) -> Left:
+        """For a turn that begins and is the session's only one."""
+        waiting: set[str] = set()
+        told: dict[str, str] = {}
+        for row in await self._rows.of_session(session):
+            if row.question.id in self._waiting:
+                continue
+            if row.state in {OPEN, ANSWERED}:
+                if resumed and row.call and await self._expects(row):
+                    waiting.add(row.call)
+                    continue
+                await self._rows.lapse(row)
+            if row.call:
+                told[row.call] = wording.undone(row)
+        return Left(waiting=frozenset(waiting), told={one: told[one] for one in told if told[one]})
+
+    async def _expects(self, row: Asked) -> bool:
+        """From now on it is for us to hear of the answer."""
+        passing("approvals.before_expecting")
+        if row.state == OPEN and not await self._rows.change(row, row):
+            # It was answered just now, which is found when it is asked again.
+            return True
+        self._expected[row.call] = row
+        return True
+
+    async def over(self, session: str) -> None:
+        """Its turn has ended; what it expected and did not ask is not asked any more."""
+        found = [one for one in self._expected.values() if one.question.session == session]
+        for row in found:
+            await self.asked_no_more(row.call)
+
+    async def asked_no_more(self, call: str) -> None:
+        """The call has been decided about in another way than by that question."""
+        row = self._expected.pop(call, None)
+        if row is None or self._leaving:
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._take_back(row)
+        except StoreError as error:
+            log.warning("question %s is not closed: %s", row.question.id, error)
 
     def wake(self, identity: str) -> None:
         """Whoever waits for it looks at the row at once."""
@@ -128,31 +181,40 @@ class Waiting:
     async def put(self, scope: Scope, asked: Asked, tell: Emit) -> Asked | None:
         """Ask, and wait; None when nobody answered."""
         where = asked.address or scope.address
-        asked = structs.replace(asked, principal=scope.principal, address=where)
+        asked = structs.replace(
+            asked, principal=scope.principal, address=where, call=scope.call, key=scope.key
+        )
         earlier = await self.earlier(scope.session, asked.digest)
         if earlier is not None and earlier.state == ANSWERED:
-            used = structs.replace(earlier, state=USED)
-            return used if await self._rows.change(earlier, used) else None
+            self._expected.pop(scope.call, None)
+            return await self._used(earlier)
         if earlier is not None:
             # The same post stays the question; its time begins anew.
             again = structs.replace(earlier.question, until=asked.question.until, run=scope.run)
-            asked = structs.replace(earlier, question=again)
+            asked = structs.replace(earlier, question=again, call=scope.call, key=scope.key)
+        expected = self._expected.get(scope.call)
+        if expected is not None and expected.question.id != asked.question.id:
+            await self.asked_no_more(scope.call)
+        self._waiting[asked.question.id] = anyio.Event()
+        self._expected.pop(scope.call, None)
         return await self._asked(earlier, asked, tell)
 
     async def _asked(self, earlier: Asked | None, asked: Asked, tell: Emit) -> Asked | None:
         question = asked.question
-        self._waiting[question.id] = anyio.Event()
         try:
             if not await self._rows.change(earlier, asked):
                 # It was answered just now.
                 self._waiting[question.id].set()
+            passing("approvals.asked")
             await self._carrying.carry(asked)
             await tell(events.Asked(question))
             row = await self._wait(asked)
         except anyio.get_cancelled_exc_class():
-            if not self._leaving:
-                with anyio.CancelScope(shield=True):
-                    await self._take_back(asked)
+            with anyio.CancelScope(shield=True):
+                await self._let_go(asked)
+            raise
+        except PutOff:
+            await self._let_go(asked)
             raise
         finally:
             del self._waiting[question.id]
@@ -160,28 +222,40 @@ class Waiting:
         await tell(events.Answered(question.id, answer, row.by if row else ""))
         return row
 
+    async def _let_go(self, asked: Asked) -> None:
+        if self._leaving:
+            await self._rows.change(asked, asked, let_go=True)
+        else:
+            await self._take_back(asked)
+
     async def _take_back(self, asked: Asked) -> None:
         """Its turn is over: no later one may use an answer that came in the last moment."""
-        if await self._rows.change(asked, structs.replace(asked, state=LAPSED)):
+        if await self._rows.lapse(asked):
             return
         row = await self._rows.asked(asked.question.id)
         if row is not None and row.state == ANSWERED:
-            await self._rows.change(row, structs.replace(row, state=LAPSED))
+            await self._rows.lapse(row)
 
     async def _wait(self, asked: Asked) -> Asked | None:
         identity, until = asked.question.id, asked.question.until
         while (left := (until - self._clock.now()).total_seconds()) > 0:
+            if self._leaving and await self._rows.comes_back(asked):
+                raise PutOff
             await sleep_unless(self._clock, min(LOOK, left), self._waiting[identity])
             self._waiting[identity] = anyio.Event()
             if row := await self._answered(identity):
                 return row
-        if await self._rows.change(asked, structs.replace(asked, state=LAPSED)):
+        if await self._rows.lapse(asked):
             return None
         return await self._answered(identity)
 
     async def _answered(self, identity: str) -> Asked | None:
         row = await self._rows.asked(identity)
-        if row is None or row.state != ANSWERED:
-            return None
+        return None if row is None or row.state != ANSWERED else await self._used(row)
+
+    async def _used(self, row: Asked) -> Asked | None:
+        passing("approvals.before_used")
         used = structs.replace(row, state=USED)
-        return used if await self._rows.change(row, used) else None
+        done = await self._rows.change(row, used)
+        passing("approvals.used")
+        return used if done else None

@@ -44,6 +44,7 @@ TOO_MANY = (
     "Not done: as many requests of this person as may wait lie before the owner already. "
     "Go on without it, and say what you wanted to do."
 )
+NOT_RUN = "Not run: the turn was interrupted while a person was asked, and nothing was done."
 NOTHING = "Nothing waits for an answer here."
 NOT_HERE = "Nothing was decided: that question waits where it was asked. Answer it there."
 
@@ -53,6 +54,14 @@ _GIVEN = {
     Choice.ALWAYS: "Allowed from now on",
     Choice.DENY: "Refused",
 }
+
+
+_APPROVED = {
+    Choice.ONCE: "A person allowed it, this once.",
+    Choice.SESSION: "A person allowed it, for this session.",
+    Choice.ALWAYS: "A person allowed it, from now on.",
+}
+"""For the model."""
 
 
 def choice_in(words: str) -> Choice | None:
@@ -227,6 +236,18 @@ def too_late(latest: Asked | None, now: datetime) -> str:
             return NOTHING
 
 
+def undone(row: Asked) -> str:
+    """What the model is told of a call whose process ended over this question, if that did nothing.
+
+    Empty when it was allowed: then nobody knows how far it came.
+    """
+    if row.question.kind is Asking.CLARIFY:
+        return f"Interrupted. The user had answered: {row.words!r}." if row.words else NOT_RUN
+    if row.state == USED:
+        return ruling_of(row, 0.0).why if row.answer == Choice.DENY else ""
+    return NOT_RUN
+
+
 def not_yours(asked: Asked) -> str:
     return "Only the owner, or who asked for it, can answer this."
 
@@ -244,4 +265,5 @@ def ruling_of(row: Asked | None, seconds: float) -> Ruling:
             allowed=False,
             why=f"Not done: a person refused.{said} Do not do it in another way; ask what to do.",
         )
-    return Ruling(allowed=True)
+    choice = Choice(row.answer) if row.answer in _APPROVED else Choice.ONCE
+    return Ruling(allowed=True, why=_APPROVED[choice])

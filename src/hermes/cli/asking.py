@@ -34,11 +34,11 @@ def asked_at_terminal(
     def over() -> bool:
         return interrupted() or clock.now() >= question.until
 
-    out.write(_put(question, (question.until - clock.now()).total_seconds()))
-    out.flush()
     # What was typed before anything was asked is no answer to it.
     with suppress(termios.error, OSError):
         termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
+    out.write(_put(question, (question.until - clock.now()).total_seconds()))
+    out.flush()
     while (line := _line(stdin.fileno(), over)) is not None:
         if question.kind is Asking.CLARIFY:
             return line.strip() or None

@@ -117,7 +117,7 @@ def _check_skill(desk: _Desk, name: str) -> None:
     check_name(name)
     names = [skill.name for skill in desk.shelf.skills()]
     if name not in names:
-        hint = f"{did_you_mean(name, names)} `hermes skills list` shows them all.".strip()
+        hint = did_you_mean(name, names) or "`hermes skills list` shows them all."
         raise UsageError(f"There is no skill {name!r}.", hint=hint)
 
 
@@ -132,7 +132,7 @@ def _none(desk: _Desk) -> UsageError:
     near = did_you_mean(desk.args.name, (one.name for one in bundles(desk.home.path)))
     return UsageError(
         f"There is no bundle {desk.args.name!r}.",
-        hint=f"{near} `hermes bundles list` shows them all.".strip(),
+        hint=near or "`hermes bundles list` shows them all.",
     )
 
 

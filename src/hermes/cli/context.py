@@ -4,8 +4,9 @@ import sys
 from functools import cached_property
 from typing import TextIO
 
-from hermes.config.env import Env, process_env
+from hermes.config.env import Env, call_terminal, process_env
 from hermes.config.home import Home, resolve_home
+from hermes.kit.errors import ConfigError
 
 
 class CliContext:
@@ -18,7 +19,20 @@ class CliContext:
 
     @cached_property
     def _home(self) -> Home:
+        from hermes.schema.scope import HOME_IS_HIDDEN
+
+        if HOME_IS_HIDDEN in self.env and not self.env.get("HERMES_HOME"):
+            raise ConfigError(
+                "This is a command of an agent in its sandbox, where its home cannot be seen.",
+                hint="To send something use the agent's tool send_message; for a home of your own "
+                "set HERMES_HOME.",
+            )
         return resolve_home(self.env, self.profile)
+
+    def be_plain(self) -> None:
+        """Nothing that is written from now on steers the terminal."""
+        self.env = Env({**self.env, "TERM": "dumb"})
+        call_terminal("dumb")
 
     def home(self) -> Home:
         """The profile's home; looked for when first needed, so that `--help` works without."""

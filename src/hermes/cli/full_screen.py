@@ -1,6 +1,7 @@
 """The terminal UI brought together with an agent, and the terminal afterwards."""
 
 import asyncio
+import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
@@ -15,8 +16,11 @@ from hermes.cli.boundary import complain, silence_stdout
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.start import gateway_lives, start_of
+from hermes.cli.tasting import taste_of
 from hermes.config.dotenv import env_of
+from hermes.config.env import Env
 from hermes.config.load import load_config
+from hermes.config.schema import Config
 from hermes.kit.clock import SystemClock
 from hermes.local import partner as local
 from hermes.schema.events import Event, Outcome, RunEnded
@@ -27,6 +31,7 @@ from hermes.tui.app import Setting, show
 
 _LISTED = 200
 _FOUND = 30
+_MARKS = re.compile(">>>|<<<")
 _KEPT = 400
 """Lines of what was said that are left in the terminal afterwards."""
 
@@ -39,10 +44,12 @@ def talk(args: Namespace, context: CliContext, *, headless: bool = False) -> int
     """The screen comes first, the agent while the person begins to type."""
     start = structs.replace(start_of(args), person=True, screen=True)
     home = context.home()
+    config = load_config(home, env_of(home.dotenv, context.env)).config
     setting = Setting(
         history=home.path / "cli_history",
         clock=SystemClock(),
-        look=look_of(context),
+        look=look_of(config, context.env),
+        taste=taste_of(config),
         signals=True,
         headless=headless,
     )
@@ -60,13 +67,12 @@ def talk(args: Namespace, context: CliContext, *, headless: bool = False) -> int
     return ended.code
 
 
-def look_of(context: CliContext) -> str:
+def look_of(config: Config, env: Env) -> str:
     """As the settings say, else as the terminal says of itself, else dark."""
-    home = context.home()
-    skin = load_config(home, env_of(home.dotenv, context.env)).config.display.skin
+    skin = config.display.skin
     if skin in {"dark", "light"}:
         return skin
-    ground = (context.env.get("COLORFGBG") or "").rpartition(";")[2]
+    ground = (env.get("COLORFGBG") or "").rpartition(";")[2]
     return "light" if ground in {"7", "15"} else "dark"
 
 
@@ -154,10 +160,10 @@ class AtTerminal:
             case local.Back(told=told):
                 # The screen shows more than a recap.
                 return tui.Back(told)
-            case local.Told(text=text, clear=clear, clip=clip):
-                return tui.Shown(text, clear, clip)
-            case local.Ask(parts=parts, told=told):
-                return tui.Speak(parts, told)
+            case local.Told(text=text, clear=clear, clip=clip, undone=undone):
+                return tui.Shown(text, clear, clip, undone)
+            case local.Ask(parts=parts, told=told, undone=undone):
+                return tui.Speak(parts, told, undone)
             case local.Leave():
                 return tui.Bye()
             case local.Plain():
@@ -190,10 +196,15 @@ class AtTerminal:
             if not words.strip():
                 return [_past(one) for one in digests]
             fitting = [one for one in digests if _fits(one, words)]
-            said = {hit.session.id for hit in await archive.search(words, _FOUND)}
+            said: dict[str, str] = {}
+            for hit in await archive.search(words, _FOUND):
+                said.setdefault(hit.session.id, _MARKS.sub("", hit.snippet))
         named = {one.session.id for one in fitting}
-        fitting += [one for one in digests if one.session.id in said - named]
-        return [_past(one) for one in fitting]
+        fitting += [one for one in digests if one.session.id in said.keys() - named]
+        # One whose name fits needs no other reason to be there.
+        return [
+            _past(one, "" if one.session.id in named else said[one.session.id]) for one in fitting
+        ]
 
     def models(self) -> Sequence[tui.Offered]:
         return asyncio.run(self._models())
@@ -234,11 +245,12 @@ def _fits(digest: Digest, words: str) -> bool:
     return all(word in text for word in words.lower().split())
 
 
-def _past(digest: Digest) -> tui.Past:
+def _past(digest: Digest, found: str = "") -> tui.Past:
     session = digest.session
     return tui.Past(
         id=session.id,
         about=session.title or digest.preview or "(no words)",
         messages=digest.messages,
         last_at=digest.last_at,
+        found=found,
     )

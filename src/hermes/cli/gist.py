@@ -21,14 +21,14 @@ class Gist(Struct, frozen=True):
     diff: bool = False
 
 
-def describe_call(call: ToolCall) -> str:
-    """The tool and the one argument that says most."""
+def describe_call(call: ToolCall, most: int = 0) -> str:
+    """The tool and the one argument that says most, of that at most so many characters."""
     args = msgspec.json.decode(call.args)
     if not isinstance(args, dict):
         return call.name
     known = msgspec.convert(args, dict[str, object])
     telling = next((known[name] for name in _TELLING if isinstance(known.get(name), str)), "")
-    return f"{call.name} {one_line(str(telling), _LONG)}".rstrip()
+    return f"{call.name} {one_line(str(telling), min(most or _LONG, _LONG))}".rstrip()
 
 
 def describe_result(result: Result) -> Gist:

@@ -27,6 +27,7 @@ from hermes.cli.screen import Screen
 from hermes.cli.signals import Heard, Terminated, raised_when_terminated, stopped_by_signals
 from hermes.cli.start import gateway_lives, start_of
 from hermes.cli.style import Style
+from hermes.cli.tasting import taste_in
 from hermes.cli.verbs.chat import as_text
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
@@ -44,7 +45,7 @@ from hermes.local.partner import (
     Told,
 )
 from hermes.schema.errors import HermesError
-from hermes.schema.events import Asked, Event, Said
+from hermes.schema.events import Asked, Event, RunEnded, Said
 from hermes.schema.messages import Media, Text
 from hermes.tui.meanwhile import Manner, manner_of, meant
 
@@ -67,8 +68,11 @@ class Chat:
         self._partner = partner
         self._context = context
         self._style = style
+        self._taste = taste_in(context)
         history = context.home().path / "cli_history"
-        self._editor = LineEditor(history, partner.greeting.commands, self._style)
+        self._editor = LineEditor(
+            history, partner.greeting.commands, self._style, partner.greeting.folder
+        )
         self._heard: Heard | None = None
         self._overhearing: Overhearing | None = None
         self._waiting: deque[str] = deque()
@@ -158,8 +162,16 @@ class Chat:
 
     def _ask(self, parts: Sequence[Text | Media]) -> None:
         """Run a turn. Ctrl+C ends it; a second Ctrl+C does not wait for it any more."""
-        screen = Screen(self._context.stdout, self._style, SystemClock(), reasoning=self._style.on)
+        screen = Screen(
+            self._context.stdout,
+            self._style,
+            SystemClock(),
+            reasoning=self._style.on,
+            taste=self._taste,
+        )
         question = Question(tuple(parts))
+        if self._taste.times:
+            self._print(self._style(f"{SystemClock().now().astimezone():%H:%M}", "dim"))
 
         def show(event: Event) -> None:
             screen(event)
@@ -182,7 +194,16 @@ class Chat:
                 self._give_back([*self._unsaid, *unheard])
             else:
                 self._waiting.extendleft(reversed(unheard))
-        self._print("")
+        self._conclude(screen.ended)
+
+    def _conclude(self, ended: RunEnded | None) -> None:
+        spent = self._partner.report(ended).estimated_cost_usd if self._taste.cost else None
+        if spent is not None:
+            self._print(self._style(f"(cost: ${spent:.4f})", "dim"))
+        if self._taste.bell:
+            self._context.stdout.write("\a")
+        if not self._taste.compact:
+            self._print("")
 
     def _meanwhile(self, line: str) -> None:
         """Called by the thread that overhears."""

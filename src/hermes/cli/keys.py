@@ -97,7 +97,7 @@ class _Desk:
         if login is None:
             raise UsageError(
                 f"How to log in at {name} is not known.",
-                hint=f"Add a key instead: hermes auth add {name}. Or set device_url, token_url "
+                hint=f"Add a key instead (hermes auth add {name}), or set device_url, token_url "
                 f"and client_id under providers.{name}.oauth in config.yaml: hermes config edit",
             )
         import anyio

@@ -94,9 +94,9 @@ def _refusal(platform: str, answer: Refused) -> HermesError:
             hint=f"Codes for {platform} are accepted again in {minutes}.",
         )
     return UsageError(
-        f"Nobody on {platform} waits with this code",
-        hint="It may have been mistyped, or be older than an hour; a new message to the agent "
-        f"brings a new one. {_tries(answer.tries_left)} left.",
+        f"Nobody on {platform} waits with this code: it is mistyped, or older than an hour "
+        f"({_tries(answer.tries_left)} left)",
+        hint="A new message to the agent brings a new code.",
     )
 
 

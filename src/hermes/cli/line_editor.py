@@ -41,11 +41,16 @@ def _looking_for(news: Callable[[], bool], lines: list[str]) -> Generator[None]:
 class LineEditor:
     """Use as a context: the history is read on entering, and every line is kept at once."""
 
-    def __init__(self, history: Path, commands: Sequence[str], style: Style) -> None:
+    def __init__(
+        self, history: Path, commands: Sequence[str], style: Style, folder: str = ""
+    ) -> None:
+        """In `folder` are the files that are meant after an @."""
         self._history = history
+        self._folder = folder
         self._words = [f"/{name}" for name in commands]
         self._prompt = _unprinted(style, "> ")
         self._more = _unprinted(style, "… ")
+        self._paste = "on" if style.moves else "off"
         self._found: list[str] = []
 
     def __enter__(self) -> Self:
@@ -57,7 +62,7 @@ class LineEditor:
         readline.set_completer_delims(" \t\n")
         readline.set_completer(self._complete)
         readline.parse_and_bind("tab: complete")
-        readline.parse_and_bind("set enable-bracketed-paste on")
+        readline.parse_and_bind(f"set enable-bracketed-paste {self._paste}")
         return self
 
     def __exit__(
@@ -112,8 +117,17 @@ class LineEditor:
 
     def _complete(self, text: str, state: int) -> str | None:
         if state == 0:
-            self._found = [word + " " for word in self._words if word.startswith(text)]
-        return self._found[state] if text.startswith("/") and state < len(self._found) else None
+            self._found = self._fitting(text)
+        return self._found[state] if state < len(self._found) else None
+
+    def _fitting(self, text: str) -> list[str]:
+        if text.startswith("/"):
+            return [word + " " for word in self._words if word.startswith(text)]
+        if text.startswith("@"):
+            from hermes.tui.completion import suggestions
+
+            return [one.text for one in suggestions(text, {}, self._folder)]
+        return []
 
 
 def _unprinted(style: Style, prompt: str) -> str:

@@ -10,6 +10,7 @@ from hermes.app.embedded import fetched
 from hermes.cli.context import CliContext
 from hermes.cli.next_step import as_typed
 from hermes.cli.setup_asking import Person
+from hermes.cli.style import Style
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.models.embedded.catalogue import Weights, catalogue
@@ -22,12 +23,18 @@ from hermes.schema.errors import UsageError
 WIDTH = 30
 _STEP = 10
 """Per cent between two lines where no bar can be drawn."""
+_MARGIN = 12
+"""Where what is told of it begins."""
 _STAGES = {
     "waiting": "Another process fetches it; waiting",
     "fetching": "Fetching the weights",
     "checking": "Checking the weights",
     "engine": "Installing the engine",
 }
+
+
+class NotWanted(UsageError):
+    """The person was asked, and said no."""
 
 
 class Fetchable(Struct, frozen=True, kw_only=True):
@@ -67,20 +74,21 @@ def local_note(home: Home) -> str:
 def offer_local_model(context: CliContext, home: Home, env: Env, person: Person, name: str) -> str:
     """The name of a model that is here now. An empty `name` means the one that fits best.
 
-    Raises `UsageError` when the person does not want it, and whatever keeps it from coming.
+    Raises `NotWanted` when the person says no, and whatever keeps it from coming.
     """
     place = place_under(home.root)
     weights = chosen_weights(name, place.url)
     if place.has(weights) and place.has_engine:
         return weights.name
+    style = Style(context.stderr, context.env.get("NO_COLOR"), context.env.get("TERM"))
     for line in about(weights, place):
-        context.stderr.write(f"{line}\n")
+        context.stderr.write(f"{style.wrapped(line, ' ' * _MARGIN)}\n")
     context.stderr.flush()
     check_all_room(weights, place)
-    if person.asks and person.line("Fetch it now, yes or no", "yes").lower() not in {"y", "yes"}:
-        raise UsageError("Nothing was fetched, and nothing was changed.", hint="hermes setup")
+    if person.asks and not person.agrees("Fetch it now?", usual=True):
+        raise NotWanted("Nothing was fetched, and nothing was changed.", hint="hermes setup")
     try:
-        anyio.run(fetched, weights, place, env, bar(context.stderr))
+        anyio.run(fetched, weights, place, env, bar(context.stderr, drawn=style.moves))
     except KeyboardInterrupt:
         chosen = f" --model {name}" if name else ""
         again = as_typed(f"hermes setup --local{chosen}", context.profile)
@@ -112,9 +120,9 @@ def about(weights: Weights, place: Place) -> list[str]:
     return lines
 
 
-def bar(out: TextIO) -> Callable[[Progress], None]:
+def bar(out: TextIO, *, drawn: bool) -> Callable[[Progress], None]:
     """A bar that is drawn anew, or now and then a line where nobody would see that."""
-    return _Bar(out, drawn=out.isatty()).show
+    return _Bar(out, drawn=drawn).show
 
 
 class _Bar:

@@ -6,17 +6,20 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterable
 
 from hermes.cli.context import CliContext
-from hermes.cli.export.plain import harmless
+from hermes.cli.export.plain import flat, harmless
 from hermes.cli.log_reading import Follower, Opened, Wanted, level_in
 from hermes.cli.style import Style
 from hermes.cli.verbs.sessions.when import Moment
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
-from hermes.schema.errors import StoreError, UsageError
+from hermes.ports.store import Archive
+from hermes.schema.errors import NotFound, StoreError, UsageError
 from hermes.schema.scope import OWNER
+from hermes.schema.sessions import Session, SessionFilter
 
 GLANCE = 0.25
 """Seconds between two looks at a log that is followed."""
+_LISTED = 1000
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 
 
@@ -25,10 +28,16 @@ def show_logs(args: Namespace, context: CliContext) -> int:
         raise UsageError("-n needs a number that is not negative.", hint="For example: -n 100")
     home = context.home()
     path = home.logs / f"{args.log}.log"
-    wanted = _wanted(args, home)
+    known = _names_of(args.session, home) if args.session else ()
+    wanted = _wanted(args, known or ((args.session,) if args.session else ()))
     each_line = args.log == "gateway"
     opened = Opened(path, each_line=each_line)
     try:
+        if args.session and not known and opened.last(1, wanted) is None:
+            raise NotFound(
+                f"There is no session {args.session!r}, and no record names it.",
+                hint="hermes sessions list",
+            )
         if not opened.files and not args.follow:
             context.stderr.write(f"Nothing was logged yet in {path}\n")
             return 0
@@ -52,11 +61,10 @@ def show_logs(args: Namespace, context: CliContext) -> int:
         follower.close()
 
 
-def _wanted(args: Namespace, home: Home) -> Wanted:
+def _wanted(args: Namespace, names: tuple[str, ...]) -> Wanted:
     since = None
     if args.since:
         since = _moment(args.since).at(SystemClock().now())
-    names = _names_of(args.session, home) if args.session else ()
     return Wanted(level=args.level or "", names=names, since=since)
 
 
@@ -70,23 +78,38 @@ def _moment(text: str) -> Moment:
 
 
 def _names_of(session: str, home: Home) -> tuple[str, ...]:
-    """What a session may be called in a log: as it was given, its whole id, and its place."""
+    """What a session may be called in a log: its whole id, and its place; nothing if unknown."""
     if not home.state_db.exists():
-        return (session,)
+        return ()
     import anyio
 
     from hermes.app.archive import open_archive
 
     async def find() -> tuple[str, ...]:
         async with open_archive(home, SystemClock()) as store:
-            found = await store.seen_by(OWNER).find(session)
-            return tuple(filter(None, (found.id, found.key)))
+            archive = store.seen_by(OWNER)
+            try:
+                found = await archive.find(session)
+            except NotFound:
+                found = await _listed(archive, session)
+            return tuple(filter(None, (found.id, found.key))) if found else ()
 
     try:
         return anyio.run(find)
     except StoreError:
         # It may have been deleted, or the database may be what is wrong; the log is still there.
-        return (session,)
+        return ()
+
+
+async def _listed(archive: Archive, name: str) -> Session | None:
+    """One without a title is listed by how it began, in quotes, and cut off where there is no room.
+
+    Of several that began so, it is the one that was used last.
+    """
+    begun = name.strip("“”\"' ").rstrip("…")
+    digests = await archive.list(SessionFilter(), _LISTED)
+    fitting = (one.session for one in digests if flat(one.preview).startswith(begun))
+    return next(fitting, None) if begun else None
 
 
 def _print(context: CliContext, records: Iterable[bytes]) -> None:

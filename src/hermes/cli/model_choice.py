@@ -9,7 +9,7 @@ from msgspec import structs
 
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk, with_weights
-from hermes.app.offers import PATIENCE, Offer, reachable
+from hermes.app.offers import Offer, reachable
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.local_model import Fetchable, fetchable
@@ -17,20 +17,18 @@ from hermes.cli.next_step import as_typed
 from hermes.cli.style import Style
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
-from hermes.config.home import Home, ensure_home
+from hermes.config.home import ensure_home
 from hermes.config.load import load_config
 from hermes.kit.clock import SystemClock
-from hermes.kit.text import did_you_mean, one_line
+from hermes.kit.text import one_line
 from hermes.models.address import shown_url
-from hermes.models.discover import list_models
 from hermes.models.embedded.catalogue import catalogue
 from hermes.models.embedded.fetching import in_megabytes
 from hermes.models.pool import KeyPool
 from hermes.models.providers import EMBEDDED
 from hermes.models.resolve import NothingConfigured
-from hermes.models.settings import Flags
 from hermes.ports.model import Model
-from hermes.schema.errors import ConfigError, HermesError, ModelError, UsageError
+from hermes.schema.errors import HermesError, UsageError
 from hermes.store.blobs import FileBlobs
 
 SHOWN = 12
@@ -54,11 +52,11 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     try:
         if args.name:
             ensure_home(home)
-            chosen = await _chosen(args, desk)
-            _check_here(home, chosen)
+            chosen, doubt = await _chosen(args, desk)
             await desk.keep(chosen)
             context.stdout.write(f"Using {flat(desk.current())} from now on.\n")
-            await _doubt(args, context, desk)
+            if doubt:
+                context.stderr.write(f"hermes: warning: {flat(doubt)}\n")
             return 0
         with suppress(HermesError):
             await desk.find()
@@ -78,24 +76,17 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     return 0
 
 
-async def _chosen(args: Namespace, desk: ModelDesk) -> Model:
-    """Where nothing is set up yet, a name of our own list can only mean that."""
+async def _chosen(args: Namespace, desk: ModelDesk) -> tuple[Model, str]:
+    """With what is to be said of it; where nothing is set up, it can only be one of our list."""
+    provider = args.provider
     try:
-        return await desk.choose(args.name, args.provider)
+        model = await desk.choose(args.name, provider)
     except NothingConfigured:
         if args.name not in {one.name for one in catalogue()}:
             raise
-        return await desk.choose(args.name, EMBEDDED)
-
-
-def _check_here(home: Home, chosen: Model) -> None:
-    """An embedded model is fetched by `setup`, which says first what that means."""
-    here = {one.name for one in fetchable(home) if one.here}
-    if chosen.provider == EMBEDDED and chosen.name not in here:
-        raise ConfigError(
-            f"{chosen.name} is not on this machine yet.",
-            hint=f"Fetch it: hermes setup --local --model {chosen.name}",
-        )
+        provider = EMBEDDED
+        model = await desk.choose(args.name, provider)
+    return model, "" if args.force else await desk.doubt(args.name, provider)
 
 
 def _print_fetchable(context: CliContext, rows: Sequence[Fetchable]) -> None:
@@ -107,20 +98,6 @@ def _print_fetchable(context: CliContext, rows: Sequence[Fetchable]) -> None:
     out.write(f"\nCan be fetched, and then needs no key and no server: {fetch}\n")
     for one in rows:
         out.write(f"    {one.name:<20} {in_megabytes(one.size)}, {one.licence}\n")
-
-
-async def _doubt(args: Namespace, context: CliContext, desk: ModelDesk) -> None:
-    """A name that its provider does not list may be a slip; some do not list all they have."""
-    target = (await desk.resolve(Flags(model=args.name, provider=args.provider or ""))).primary
-    try:
-        listed = await list_models(target, PATIENCE)
-    except ModelError as error:
-        context.stderr.write(f"hermes: it could not be checked: {flat(str(error))}\n")
-        return
-    if listed and target.model not in listed:
-        doubt = f"{target.provider} does not list {target.model!r}."
-        near = did_you_mean(target.model, listed)
-        context.stderr.write(f"hermes: {flat(f'{doubt} {near}')}\n")
 
 
 def _of(provider: str | None, offers: Sequence[Offer]) -> Sequence[Offer]:

@@ -1,4 +1,4 @@
-"""Settings that can be read, and yet name something that there is not: a provider, a skin."""
+"""Settings that can be read, and yet name something that there is not, or change nothing."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,11 +6,12 @@ from hermes.app.model_settings import model_settings
 from hermes.app.sandboxes import BACKENDS, refusal
 from hermes.config.dotenv import read_text
 from hermes.config.home import Home
+from hermes.config.idle import idle_settings
 from hermes.config.load import Loaded, check_config, load_config
 from hermes.config.paths import KeyPath
 from hermes.config.problems import Finding, Problem, Severity
 from hermes.config.shapes import as_mapping
-from hermes.kit.text import did_you_mean
+from hermes.kit.text import alike
 from hermes.models.providers import CUSTOM, PROVIDERS, provider_named
 from hermes.schema.errors import ConfigError
 
@@ -32,7 +33,7 @@ def odd_values(home: Home, env: Mapping[str, str]) -> list[Problem]:
         loaded = load_config(home, env)
     except ConfigError:
         return []
-    findings = [*_provider(loaded), *_skin(loaded), *_sandbox(loaded)]
+    findings = [*_provider(loaded), *_skin(loaded), *_sandbox(loaded), *idle_settings(loaded.raw)]
     return _placed(findings, home) if findings else []
 
 
@@ -59,8 +60,10 @@ def _sandbox(loaded: Loaded) -> Iterator[Finding]:
 
 
 def _warning(path: KeyPath, what: str, name: str, known: list[str] | tuple[str, ...]) -> Finding:
-    change = f"To change it: hermes config set {'.'.join(map(str, path))} NAME"
-    hint = f"{did_you_mean(name, known)} There are: {', '.join(known)}. {change}".strip()
+    setting = f"hermes config set {'.'.join(map(str, path))}"
+    hint = f"There are {', '.join(known)}; to change it: {setting} NAME"
+    for near in alike(name, known):
+        hint = f"If {near} is meant: {setting} {near}"
     return Finding(severity=Severity.WARNING, path=path, message=what, hint=hint)
 
 

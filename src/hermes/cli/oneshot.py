@@ -103,10 +103,12 @@ def _listener(args: Namespace, context: CliContext) -> Listener:
         return Quiet(context.stderr)
     from hermes.cli.screen import Screen
     from hermes.cli.style import Style
+    from hermes.cli.tasting import taste_in
     from hermes.kit.clock import SystemClock
 
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
-    return Screen(context.stdout, style, SystemClock(), reasoning=style.on)
+    taste = taste_in(context)
+    return Screen(context.stdout, style, SystemClock(), reasoning=style.on, taste=taste)
 
 
 def _print(args: Namespace, partner: Partner, listener: Listener, context: CliContext) -> None:

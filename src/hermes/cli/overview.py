@@ -172,16 +172,10 @@ def _rows(one: Overview) -> list[tuple[str, str]]:
         rows[-1] = ("gateway", "not running: hermes gateway start")
     rows.append(("channels", ", ".join(one.channels) or "none"))
     rows += [("sandbox", line) for line in one.sandbox]
-    rows.append(
-        (
-            "sessions",
-            f"{plural(one.sessions, 'session')}, {plural(one.stored_messages, 'message')}",
-        )
-    )
     if one.trouble:
-        rows.append(("database", one.trouble))
-    rows.append(("waiting", _waiting(one.waiting)))
-    return rows
+        return [*rows, ("sessions", "unknown"), ("waiting", "unknown"), ("database", one.trouble)]
+    kept = f"{plural(one.sessions, 'session')}, {plural(one.stored_messages, 'message')}"
+    return [*rows, ("sessions", kept), ("waiting", _waiting(one.waiting))]
 
 
 def _waiting(one: Waiting) -> str:

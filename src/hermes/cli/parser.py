@@ -39,7 +39,7 @@ class Parser(ArgumentParser):
         if near:
             what = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
             raise UsageError(
-                f"There is no {what} {str(value)!r}.", hint=f"{near} {_more(self.prog)}"
+                f"There is no {what} {str(value)!r}.", hint=near
             )
         super()._check_value(action, value)
 
@@ -65,8 +65,7 @@ def flags_of(parser: ArgumentParser) -> Iterator[str]:
 
 def no_such_flag(flag: str, known: Iterable[str], prog: str) -> UsageError:
     name = flag.partition("=")[0]
-    hint = f"{did_you_mean(name, known)} {_more(prog)}".strip()
-    return UsageError(f"There is no flag {name}.", hint=hint)
+    return UsageError(f"There is no flag {name}.", hint=did_you_mean(name, known) or _more(prog))
 
 
 def _more(prog: str) -> str:

@@ -24,6 +24,7 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, text_of
 from hermes.schema.questions import Question
+from hermes.tui.taste import USUAL, Taste
 
 NEWS_SHOWN = 160
 """Characters of what came in by itself."""
@@ -32,12 +33,16 @@ WORTH_TELLING = 0.5
 
 
 class Screen(Listener):
-    def __init__(self, out: TextIO, style: Style, clock: Clock, *, reasoning: bool) -> None:
+    def __init__(
+        self, out: TextIO, style: Style, clock: Clock, *, reasoning: bool, taste: Taste = USUAL
+    ) -> None:
+        """Thoughts are shown where they can be told from words, and `taste` wants them."""
         super().__init__()
+        self._taste = taste
         self._out = out
         self._style = style
         self._clock = clock
-        self._reasoning = reasoning
+        self._reasoning = reasoning and taste.reasoning
         self._mode = ""
         self._running: dict[str, tuple[ToolCall, float]] = {}
         self._last_call = ""
@@ -59,7 +64,7 @@ class Screen(Listener):
             case RunEnded(reason=reason):
                 self._remark(reason)
             case RunStarted():
-                self._whisper("thinking…")
+                self._begin_thinking()
         self._out.flush()
 
     def _note(self, event: StreamReset | Notice | Asked | Answered) -> None:
@@ -75,12 +80,13 @@ class Screen(Listener):
 
     def _asked(self, question: Question) -> None:
         """All that is needed to decide; what would be done is shown exactly as it is."""
-        self._line(self._style(flat(question.text), "yellow"))
+        self._line(self._style(self._style.wrapped(flat(question.text)), "yellow"))
         for line in question.subject.splitlines():
             self._line("    " + harmless(line))
         for name, words in (("why", question.reason), ("for", question.origin)):
             if words:
-                self._line(self._style(f"  {name}: {flat(words)}", "dim"))
+                told = self._style.wrapped(f"  {name}: {flat(words)}", " " * 7)
+                self._line(self._style(told, "dim"))
 
     def _said(self, message: Message) -> None:
         if isinstance(message, Result):
@@ -133,6 +139,13 @@ class Screen(Listener):
             words = fit(flat(text), self._style.columns - 1)
             self._out.write(f"\r\x1b[K{self._style(words, 'dim')}")
 
+    def _begin_thinking(self) -> None:
+        """Somebody who looks on is told, also where it cannot be taken back."""
+        if self._style.watched and not self._style.moves:
+            self._out.write("thinking…\n")
+        else:
+            self._whisper("thinking…")
+
     def _hush(self) -> None:
         """Take back a hint, and what the terminal itself wrote there: a typed `^C`, say."""
         if self._style.moves:
@@ -144,12 +157,12 @@ class Screen(Listener):
         self._line(f"{self._style('●', 'cyan')} {self._described(call, 2)}")
 
     def _described(self, call: ToolCall, taken: int) -> str:
-        return fit(flat(describe_call(call)), self._style.columns - taken)
+        return fit(flat(describe_call(call, self._taste.preview)), self._style.columns - taken)
 
     def _result(self, result: Result) -> None:
         gist = describe_result(result)
         self._line(self._verdict(result, gist))
-        for line in gist.lines:
+        for line in gist.lines if self._taste.diffs or not gist.diff else ():
             words = fit(harmless(line).expandtabs(), self._style.columns - 4)
             self._out.write("    " + self._coloured(words, diff=gist.diff) + "\n")
         self._whisper("thinking…")

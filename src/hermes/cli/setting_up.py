@@ -5,7 +5,7 @@ left with Ctrl+C.
 """
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import anyio
 from msgspec import Struct, structs
@@ -26,6 +26,7 @@ from hermes.kit.text import did_you_mean, plural
 from hermes.models.address import host_of, tidy_url
 from hermes.models.discover import find_local, list_models
 from hermes.models.embedded.target import found_here
+from hermes.models.listed import PATIENCE, check_listed, unchecked
 from hermes.models.pool import KeyPool
 from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, Provider, provider_named
 from hermes.models.resolve import first_chat_model, resolve
@@ -40,8 +41,6 @@ from hermes.schema.errors import (
     UsageError,
 )
 
-PATIENCE = 5.0
-"""Seconds for the provider to answer."""
 _TRIES = 3
 _HOW = "hermes setup --provider NAME --key-stdin, or --base-url URL for a server of your own"
 
@@ -101,7 +100,11 @@ def _chosen(desk: _Desk, context: CliContext) -> Chosen | None:
         if desk.args.provider or desk.args.base_url:
             raise error.trouble from error
         return None
-    return structs.replace(chosen, model=_model(desk, chosen, models))
+    name = _model(desk, chosen, models or {})
+    if models is not None and not models and not desk.args.force:
+        why = f"{chosen.provider.name} does not say which models it has"
+        desk.person.says(f"warning: {unchecked(name, why)}")
+    return structs.replace(chosen, model=name)
 
 
 def _tell(context: CliContext, home: Home, chosen: Chosen) -> None:
@@ -128,7 +131,7 @@ def _place(desk: _Desk) -> Chosen:
     if not args.yes:
         raise UsageError(
             "There is nobody to ask which model to use.",
-            hint=f"Say it: {_HOW}. With --yes, what is found is taken.",
+            hint=f"Say it, or take what is found with --yes: {_HOW}",
         )
     return _found(desk)
 
@@ -147,7 +150,7 @@ def _found(desk: _Desk) -> Chosen:
         return Chosen(provider=_named(desk, EMBEDDED))
     raise ConfigError(
         "There is no key and no model server on this machine.",
-        hint=f"Fetch a small model that runs here: hermes setup --local. Or: {_HOW}.",
+        hint=f"Fetch a small model that runs here (hermes setup --local), or: {_HOW}",
     )
 
 
@@ -216,8 +219,8 @@ def _has_key(desk: _Desk, provider: Provider) -> bool:
     return bool(told or desk.settings.pools.get(provider.name))
 
 
-def _tried(desk: _Desk, place: Chosen) -> tuple[Chosen, Mapping[str, int | None]]:
-    """With a key that is accepted, and the models that are offered for it."""
+def _tried(desk: _Desk, place: Chosen) -> tuple[Chosen, Mapping[str, int | None] | None]:
+    """With a key that is accepted, and the models for it; None where nothing could be tried."""
     chosen = structs.replace(place, key=_key(desk, place))
     for attempt in range(1, _TRIES + 1):
         try:
@@ -232,7 +235,7 @@ def _tried(desk: _Desk, place: Chosen) -> tuple[Chosen, Mapping[str, int | None]
             chosen = structs.replace(chosen, key=desk.person.key(chosen.provider.title))
         except ModelError as error:
             _accepted_unseen(desk, error)
-            return chosen, {}
+            return chosen, None
     raise AssertionError("unreachable")
 
 
@@ -308,18 +311,29 @@ def _kept_key(desk: _Desk, chosen: Chosen) -> str:
 def _model(desk: _Desk, chosen: Chosen, models: Mapping[str, int | None]) -> str:
     args, provider, settings = desk.args, chosen.provider, desk.settings
     if args.model:
-        if models and args.model not in models:
-            near = did_you_mean(args.model, models)
-            desk.person.says(f"{provider.name} does not list {args.model!r}. {near}".strip())
+        if not args.force:
+            check_listed(provider.name, args.model, models)
         return args.model
     same = settings.default if settings.provider == provider.name else ""
     wishes = [same, provider.default_model]
     usual = next((one for one in wishes if one and (not models or one in models)), "")
     usual = usual or first_chat_model(models)
     if desk.person.asks:
-        return desk.person.choice("Which model?", [(name, "") for name in models], usual)
+        rows = [(name, "") for name in models]
+        known = () if args.force else tuple(models)
+        return desk.person.choice(
+            "Which model?", rows, usual, lambda name: _misspelt(provider, known, name)
+        )
     if not usual:
         raise UsageError(
             f"{provider.title} does not say which models it has.", hint="Name one: --model NAME"
         )
     return usual
+
+
+def _misspelt(provider: Provider, models: Sequence[str], name: str) -> str:
+    try:
+        check_listed(provider.name, name, models)
+    except UsageError as error:
+        return error.sentence
+    return ""

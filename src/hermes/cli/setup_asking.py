@@ -5,6 +5,7 @@ from getpass import getpass
 
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
+from hermes.cli.style import Style
 from hermes.schema.errors import UsageError
 
 SHOWN = 30
@@ -17,10 +18,11 @@ class Person:
     def __init__(self, context: CliContext, *, asks: bool) -> None:
         self._stdin = context.stdin
         self._out = context.stderr
+        self._style = Style(self._out, context.env.get("NO_COLOR"), context.env.get("TERM"))
         self.asks = asks and context.stdin.isatty()
 
     def says(self, text: str) -> None:
-        self._out.write(f"hermes: {flat(text)}\n")
+        self._out.write(self._style.wrapped(f"hermes: {flat(text)}") + "\n")
         self._out.flush()
 
     def choice(
@@ -64,10 +66,14 @@ class Person:
                 return said
         raise _nothing()
 
-    def agrees(self, question: str) -> bool:
-        self._out.write(f"{flat(question)} [y/N] ")
+    def agrees(self, question: str, *, usual: bool = False) -> bool:
+        """Enter alone is the `usual` answer; an end of what is typed is a no."""
+        ways = "[Y/n]" if usual else "[y/N]"
+        self._out.write(self._style.wrapped(f"{flat(question)} {ways}") + " ")
         self._out.flush()
-        return self._stdin.readline().strip().lower() in {"y", "yes"}
+        typed = self._stdin.readline()
+        said = typed.strip().lower()
+        return said in {"y", "yes"} or (usual and bool(typed) and not said)
 
     def key(self, whose: str) -> str:
         return checked_key(

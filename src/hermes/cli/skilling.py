@@ -66,7 +66,7 @@ class _Desk(Struct, frozen=True, kw_only=True):
         found = self.shelf.find(name)
         if found is None:
             near = did_you_mean(name, (one.name for one in self.shelf.skills()))
-            hint = f"{near} `hermes skills list` shows them all.".strip()
+            hint = near or "`hermes skills list` shows them all."
             raise UsageError(f"There is no skill {name!r}.", hint=hint)
         return found
 

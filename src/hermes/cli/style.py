@@ -12,7 +12,9 @@ class Style:
     def __init__(self, stream: TextIO, env_value: str | None, term: str | None = None) -> None:
         """`env_value` is NO_COLOR: any value but an empty one turns colour off."""
         self._stream = stream
-        self.moves = stream.isatty() and term != "dumb"
+        self.watched = stream.isatty()
+        """Whether it is a terminal at all."""
+        self.moves = self.watched and term != "dumb"
         """Whether a line on the screen can be taken back and written anew."""
         self.on = self.moves and not env_value
 
@@ -22,10 +24,24 @@ class Style:
         codes = ";".join(_CODES[name] for name in names)
         return f"\x1b[{codes}m{text}\x1b[0m"
 
+    def wrapped(self, text: str, later: str = "") -> str:
+        """Broken between words where the terminal ends; further lines begin with `later`."""
+        from textwrap import wrap
+
+        lines = wrap(
+            text,
+            self.columns - 1,
+            subsequent_indent=later,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        )
+        return "\n".join(lines)
+
     @property
     def columns(self) -> int:
         """How wide the terminal is just now; a file is taken to be of ordinary width."""
-        if not self.moves:
+        if not self.watched:
             return _ASSUMED_WIDTH
         try:
             return max(os.get_terminal_size(self._stream.fileno()).columns, _LEAST_WIDTH)

@@ -25,6 +25,10 @@ from hermes.schema.errors import UsageError
 from hermes.tools.lazily import known_specs
 from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets, tools_of
 
+ROLES = (
+    "In chats the role of whoever asks cuts further: a guest only reads, with the toolset safe,\n"
+    "unless platforms.NAME.extra.roles says otherwise; /toolsets in the chat shows what is left."
+)
 NOTHING = "safe"
 """Stands for an empty list, which would mean that of the command line."""
 
@@ -114,6 +118,8 @@ def _list(args: Namespace, context: CliContext, config: Config) -> int:
         paper.line("\nMissing:")
         for line in lacking:
             paper.line(f"  {line}")
+    if any(one != "cli" for one in platforms):
+        paper.line("\n" + ROLES)
     hint = "\nChange it with: hermes tools enable|disable TOOLSET [--platform NAME]"
     paper.line(as_typed(hint, context.profile))
     return 0

@@ -16,12 +16,13 @@ async def _model(context: Context, words: str) -> Reply:
         return Told(await _models(context))
     rest = words.split()
     provider = _take_provider(rest)
-    everywhere = _take(rest, "--global")
+    everywhere, force = _take(rest, "--global"), _take(rest, "--force")
     names = [word for word in rest if word != "--session"]
     if len(names) != 1 or names[0].startswith("--"):
         raise UsageError("/model takes one name.", hint="/help model shows how it is written.")
     if everywhere and not context.is_owner:
         raise UsageError("Only an owner chooses the model of new sessions.")
+    doubt = "" if force else await context.models.doubt(names[0], provider)
     model = await context.models.choose(names[0], provider)
     # The prompt names the model, so the next turn writes a new one.
     change = SessionChange(model=model.name, provider=model.provider, system="")
@@ -30,7 +31,8 @@ async def _model(context: Context, words: str) -> Reply:
     if everywhere:
         await context.models.keep(model)
         where += ", and for new sessions"
-    return Told(f"Using {model.provider}/{model.name} {where}.")
+    told = f"Using {model.provider}/{model.name} {where}."
+    return Told(f"{told}\nwarning: {doubt}" if doubt else told)
 
 
 async def _models(context: Context) -> str:
@@ -159,7 +161,7 @@ _MANNERS = ", ".join(Busy)
 COMMANDS = (
     Command(
         name="model",
-        usage="[name] [--provider p] [--global]",
+        usage="[name] [--provider p] [--global] [--force]",
         summary="Show or change the model; --global also for new sessions.",
         run=_model,
     ),

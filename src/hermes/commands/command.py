@@ -17,12 +17,15 @@ from hermes.session.conversation import Conversation
 class Told(Struct, frozen=True):
     """Something to read. The terminal is emptied first, or given something for its clipboard,
     or shows so much of the tools' work from now on, when it can.
+
+    `undone` is how many turns count no more.
     """
 
     text: str
     clear: bool = False
     clip: str = ""
     progress: str = ""
+    undone: int = 0
 
 
 class Back(Struct, frozen=True):
@@ -39,12 +42,14 @@ class Back(Struct, frozen=True):
 class Ask(Struct, frozen=True):
     """Something to say to the agent in the person's name.
 
-    `manner` is what it does while a turn is running, where the person chose; `told` is for them.
+    `manner` is what it does while a turn is running, where the person chose; `told` is for them,
+    and `undone` is how many turns count no more.
     """
 
     parts: tuple[Text | Media, ...]
     manner: Busy | None = None
     told: str = ""
+    undone: int = 0
 
 
 class Leave(Struct, frozen=True):

@@ -2,10 +2,11 @@
 
 from hermes.commands.command import Ask, Command, Context, Reply, Told, Where
 from hermes.commands.numbers import counted
-from hermes.commands.surface import Busy
+from hermes.commands.surface import Busy, set_aside
 from hermes.kit.text import one_line, plural
+from hermes.schema.attachments import own_parts, own_text
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Text, Trust, text_of
+from hermes.schema.messages import Text, Trust
 from hermes.schema.scope import Role
 from hermes.schema.sessions import SessionChange
 
@@ -15,8 +16,8 @@ async def _start(context: Context, words: str) -> Reply:
 
 
 async def _new(context: Context, words: str) -> Reply:
-    session = await context.work.begin(words)
-    return Told(f"New session {session.id}.")
+    begun = await context.work.begin(words)
+    return Told(f"New session {begun.session.id}.{begun.aside}")
 
 
 async def _retry(context: Context, words: str) -> Reply:
@@ -28,7 +29,9 @@ async def _retry(context: Context, words: str) -> Reply:
             raise UsageError("The last question was somebody else's.", hint="Write it yourself.")
         # What is said in a chat goes through its inbox, and so cannot take a place of its own.
         (question,) = await context.conversation.undo(1)
-    return Ask(question.parts)
+        return Ask(question.parts, undone=1)
+    # What it refers to is read again: it may have changed since.
+    return Ask(own_parts(question), undone=1)
 
 
 async def _undo(context: Context, words: str) -> Reply:
@@ -36,8 +39,9 @@ async def _undo(context: Context, words: str) -> Reply:
     if turns is None:
         raise UsageError("/undo takes a number of turns.", hint="For example: /undo 2")
     taken = await context.conversation.undo(turns)
-    first = one_line(text_of(taken[0]), 60)
-    return Told(f"Took back {plural(len(taken), 'turn')}, from “{first}” on.")
+    first = one_line(own_text(taken[0]), 60)
+    count = len(taken)
+    return Told(f"Took back {plural(count, 'turn')}, from “{first}” on.", undone=count)
 
 
 async def _title(context: Context, words: str) -> Reply:
@@ -57,7 +61,7 @@ async def _branch(context: Context, words: str) -> Reply:
 async def _stop(context: Context, words: str) -> Reply:
     stopped = await context.work.stop(words)
     ended = "" if words else await _end_background(context)
-    aside = f"Set aside {plural(stopped.waiting, 'waiting message')}"
+    aside = set_aside(stopped.waiting)
     if stopped.running and stopped.says_so:
         stopping = "Stopping; something that was started takes a moment to end."
         told = [stopping if stopped.lingers else "", f"{aside}, too." if stopped.waiting else ""]

@@ -36,14 +36,14 @@ async def _rollback(context: Context, words: str) -> Reply:
         )
     if context.work.activity().running:
         raise SessionBusy("A turn is running.", hint="Wait for its end, or stop it with /stop.")
-    return Told(await _bring_back(context, checkpoints, kept[number - 1]))
+    return await _bring_back(context, checkpoints, kept[number - 1])
 
 
-async def _bring_back(context: Context, checkpoints: Checkpoints, chosen: Checkpoint) -> str:
+async def _bring_back(context: Context, checkpoints: Checkpoints, chosen: Checkpoint) -> Told:
     """Files first: that can be undone; then the talk, so that both tell of the same moment."""
     conversation = context.conversation
     restored = await checkpoints.restore(chosen, conversation.session.id)
-    said = [_files(restored)]
+    said, turns = [_files(restored)], 0
     if chosen.session != conversation.session.id:
         said.append("The checkpoint is another session's, so nothing was taken back here.")
     else:
@@ -52,7 +52,8 @@ async def _bring_back(context: Context, checkpoints: Checkpoints, chosen: Checkp
         if turns:
             said.append(f"Took back {plural(turns, 'turn')}.")
     said.append("/rollback 1 undoes this for the files.")
-    return " ".join(said) + "".join(f"\n  {name}" for name in restored.failed)
+    failed = "".join(f"\n  {name}" for name in restored.failed)
+    return Told(" ".join(said) + failed, undone=turns)
 
 
 def _files(restored: Restored) -> str:

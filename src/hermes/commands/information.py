@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hermes import __version__
 from hermes.approvals.policy import Mode
+from hermes.commands.columns import COLUMNS, in_columns
 from hermes.commands.command import Command, Context, Reply, Told
 from hermes.commands.context import use_line
 from hermes.commands.services import Toolbox
@@ -19,8 +20,9 @@ _MAY = {
 }
 
 _ASKING = {
-    Mode.SMART: "only for what leaves the sandbox (smart)",
-    Mode.MANUAL: "for what leaves the sandbox, and only you decide (manual)",
+    Mode.SMART: "for what leaves the sandbox or, where there is none, looks dangerous (smart)",
+    Mode.MANUAL: "for what leaves the sandbox or, where there is none, looks dangerous, and only "
+    "you decide (manual)",
     Mode.OFF: "nothing (off)",
 }
 
@@ -38,7 +40,7 @@ async def _status(context: Context, words: str) -> Reply:
         facts += await _leave(context)
     if context.in_chat:
         facts.append(("now", _doing(context)))
-    return Told(_facts(facts))
+    return Told(_facts(context, facts))
 
 
 async def _leave(context: Context) -> list[tuple[str, str]]:
@@ -64,7 +66,10 @@ def _doing(context: Context) -> str:
     return f"{doing}, {plural(activity.waiting, 'message')} waiting"
 
 
-def _facts(facts: list[tuple[str, str]]) -> str:
+def _facts(context: Context, facts: list[tuple[str, str]]) -> str:
+    if not context.in_chat:
+        return in_columns(facts)
+    # How wide a chat is, nobody knows.
     width = max(len(name) for name, _ in facts)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in facts)
 
@@ -90,7 +95,7 @@ async def _whoami(context: Context, words: str) -> Reply:
     facts.append(("may", _MAY[context.role]))
     if seat.permitted is not None:
         facts.append(("commands", "those that /help lists"))
-    return Told(_facts(facts))
+    return Told(_facts(context, facts))
 
 
 async def _profile(context: Context, words: str) -> Reply:
@@ -116,9 +121,9 @@ async def _tools(context: Context, words: str) -> Reply:
     specs = _offered(context, _toolbox(context))
     if not specs:
         return Told("No tools are offered to you.")
-    width = max(len(spec.name) for spec in specs)
-    lines = [f"  {spec.name:<{width}}  {one_line(spec.description, 70)}" for spec in specs]
-    return Told("\n".join(lines))
+    room = COLUMNS - 4 - max(len(spec.name) for spec in specs)
+    rows = [(spec.name, one_line(spec.description, room)) for spec in specs]
+    return Told(_facts(context, rows))
 
 
 async def _toolsets(context: Context, words: str) -> Reply:
@@ -129,7 +134,7 @@ async def _toolsets(context: Context, words: str) -> Reply:
         for name, tools in sorted(toolbox.toolsets().items())
     ]
     facts = [(name, ", ".join(tools)) for name, tools in sets if tools]
-    return Told(_facts(facts) if facts else "No tools are offered to you.")
+    return Told(_facts(context, facts) if facts else "No tools are offered to you.")
 
 
 async def _version(context: Context, words: str) -> Reply:
@@ -150,7 +155,7 @@ async def _debug(context: Context, words: str) -> Reply:
         ("messages", str(len(await context.conversation.messages()))),
         *(await house.report() if house is not None else ()),
     ]
-    return Told(_facts(facts))
+    return Told(_facts(context, facts))
 
 
 COMMANDS = (

@@ -21,14 +21,14 @@ async def _resume(context: Context, words: str) -> Reply:
     session = await _named(context, words)
     if session.id == context.conversation.session.id:
         raise UsageError("This is that session.")
-    await context.work.enter(session)
+    entered = await context.work.enter(session)
     tail = await context.archive.tail(session.id, ROWS, SIZE)
     talk = context.conversation
     going_on, ends = await talk.going_on(session.id), await talk.ends(session.id)
     last = recap(tail.rows, 3, going_on=going_on, midway=tail.more > 0, ends=ends)
     name = f" “{session.title}”" if session.title else ""
     count = plural(len(tail.rows) + tail.more, "message")
-    told = f"Back in session {session.id}{name}, {count}."
+    told = f"Back in session {session.id}{name}, {count}.{entered.aside}"
     return Back(told, "\n".join(_lines(last, 300)))
 
 

@@ -1,9 +1,9 @@
 """All slash commands by name, and the way from a typed line to its reply."""
 
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 
+from hermes.commands.columns import in_columns
 from hermes.commands.command import Command, Context, Reply, Told, Where
 from hermes.commands.numbers import counted
 from hermes.commands.skill import skill_command
@@ -15,7 +15,6 @@ _PAGE = 15
 
 WIDEST = 26
 """Columns for what is typed; the rest of a line is for what it does."""
-COLUMNS = 79
 
 
 class Registry:
@@ -141,18 +140,7 @@ def _table(commands: Sequence[Command], context: Context | None) -> str:
     if context is not None and context.in_chat:
         # Columns are none where letters have different widths.
         return "\n".join(f"{left}: {right}" for left, right in rows)
-    width = min(max((len(left) for left, _ in rows), default=0), WIDEST)
-    return "\n".join(_row(left, right, width) for left, right in rows)
-
-
-def _row(left: str, right: str, width: int) -> str:
-    """Lines that a small terminal shows whole; a long call has its meaning below it."""
-    room = COLUMNS - width - 4
-    first, *more = textwrap.wrap(right, room) or [""]
-    below = [f"{'':<{width + 4}}{line}" for line in more]
-    if len(left) > width:
-        return "\n".join([f"  {left}", f"{'':<{width + 4}}{first}", *below])
-    return "\n".join([f"  {left:<{width}}  {first}", *below])
+    return in_columns(rows, WIDEST)
 
 
 def _call(command: Command) -> str:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from hermes.kit.text import plural
 from hermes.ports.store import Archive
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import OWNER, Address
@@ -47,6 +48,22 @@ class Stopped(Struct, frozen=True, kw_only=True):
     lingers: bool = False
 
 
+class Moved(Struct, frozen=True):
+    """The session in which a talk goes on, and how many messages were set aside for that."""
+
+    session: Session
+    waiting: int = 0
+
+    @property
+    def aside(self) -> str:
+        """A sentence for whoever wrote them, with a space before it; empty when nobody did."""
+        return f" {set_aside(self.waiting)}." if self.waiting else ""
+
+
+def set_aside(messages: int) -> str:
+    return f"Set aside {plural(messages, 'waiting message')}"
+
+
 class Work(Protocol):
     """The turns and sessions of one talk, as its surface runs them."""
 
@@ -56,11 +73,11 @@ class Work(Protocol):
         """End what is running, or the run of that name and no other."""
         ...
 
-    async def begin(self, title: str) -> Session:
-        """A new session takes the place of the present one."""
+    async def begin(self, title: str) -> Moved:
+        """A new session takes the place of the present one, and of what waits there."""
         ...
 
-    async def enter(self, session: Session) -> None:
+    async def enter(self, session: Session) -> Moved:
         """Go on with another session here. Raises `SessionBusy` while it is at work elsewhere."""
         ...
 
@@ -83,14 +100,15 @@ class OwnTalk:
     async def stop(self, run: str = "") -> Stopped:
         return Stopped(running=self._conversation.interrupt())
 
-    async def begin(self, title: str) -> Session:
+    async def begin(self, title: str) -> Moved:
         self._conversation.start_new()
         if title:
             await self._conversation.change(SessionChange(title=title))
-        return self._conversation.session
+        return Moved(self._conversation.session)
 
-    async def enter(self, session: Session) -> None:
+    async def enter(self, session: Session) -> Moved:
         await self._conversation.resume(session.id)
+        return Moved(session)
 
     def manner(self) -> Busy | None:
         return None

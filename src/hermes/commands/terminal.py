@@ -22,8 +22,8 @@ _LEVELS = ("off", "new", "all", "verbose")
 
 async def _clear(context: Context, words: str) -> Reply:
     _need(context, Ability.CLEAR)
-    session = await context.work.begin(words)
-    return Told(f"New session {session.id}.", clear=True)
+    begun = await context.work.begin(words)
+    return Told(f"New session {begun.session.id}.{begun.aside}", clear=True)
 
 
 def _need(context: Context, ability: Ability) -> None:
@@ -41,7 +41,8 @@ async def _copy(context: Context, words: str) -> Reply:
     answers = [text for text in answers if text.strip()]
     if place > len(answers):
         raise UsageError("There is no such answer to copy.")
-    return Told("Copied.", clip=harmless(answers[-place]))
+    # Whether it does is not told to anybody.
+    return Told("Asked the terminal to copy it.", clip=harmless(answers[-place]))
 
 
 async def _image(context: Context, words: str) -> Reply:
@@ -75,7 +76,12 @@ async def _save(context: Context, words: str) -> Reply:
     if not rows:
         raise UsageError("Nothing has been said yet.")
     path = _target(session.cwd, words or f"hermes_{session.id}.json")
-    if path.suffix == ".md":
+    if path.suffix.lower() not in {".md", ".json"}:
+        raise UsageError(
+            f"/save writes .md and .json, and {path.name} is neither.",
+            hint=f"For .jsonl and .html: hermes sessions export {session.id} -o FILE",
+        )
+    if path.suffix.lower() == ".md":
         ends = await context.conversation.ends()
         data = _as_markdown(session.title or session.id, rows, ends).encode()
     else:

@@ -14,6 +14,11 @@ def process_value(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 
 
+def call_terminal(name: str) -> None:
+    """What libraries of this process that ask the environment itself take the terminal for."""
+    os.environ["TERM"] = name
+
+
 class Env(Mapping[str, str]):
     """Variables in layers; the first layer that has a name answers for it.
 

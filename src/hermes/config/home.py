@@ -69,10 +69,6 @@ class Home(Struct, frozen=True):
         return self.path / "state.db"
 
     @property
-    def response_store(self) -> Path:
-        return self.path / "response_store.db"
-
-    @property
     def sessions(self) -> Path:
         return self.path / "sessions"
 
@@ -97,10 +93,6 @@ class Home(Struct, frozen=True):
         return self.path / "hooks"
 
     @property
-    def shell_hooks_allowlist(self) -> Path:
-        return self.path / "shell-hooks-allowlist.json"
-
-    @property
     def gateway(self) -> Path:
         return self.path / "gateway"
 
@@ -115,10 +107,6 @@ class Home(Struct, frozen=True):
     @property
     def gateway_state(self) -> Path:
         return self.path / "gateway_state.json"
-
-    @property
-    def drain_request(self) -> Path:
-        return self.path / ".drain_request.json"
 
     @property
     def channel_directory(self) -> Path:
@@ -145,21 +133,8 @@ class Home(Struct, frozen=True):
         return self.path / "bin"
 
     @property
-    def skins(self) -> Path:
-        return self.path / "skins"
-
-    @property
-    def plans(self) -> Path:
-        return self.path / "plans"
-
-    @property
     def workspace(self) -> Path:
         return self.path / "workspace"
-
-    @property
-    def child_home(self) -> Path:
-        """HOME of the processes this profile starts, when it keeps them apart."""
-        return self.path / "home"
 
     @property
     def pairing(self) -> Path:
@@ -197,14 +172,16 @@ def root_of(env: Mapping[str, str]) -> Path:
 def resolve_home(env: Mapping[str, str], profile: str | None = None) -> Home:
     """The home to use; creates nothing.
 
-    An asked-for profile wins, then the one HERMES_HOME points at, then the one
-    chosen with `hermes profile use`, then the root itself.
+    An asked-for profile wins, then the one HERMES_HOME points at, in a command of a turn then
+    the turn's, then the one chosen with `hermes profile use`, then the root itself.
     """
     root, implied = root_of(env), _root_and_profile(env)[1]
     if profile is not None:
         return home_of(root, profile)
     if implied is not None:
         return home_of(root, implied)
+    if env.get("HERMES_SESSION_PROFILE") == DEFAULT:
+        return home_of(root, DEFAULT)
     return home_of(root, sticky_profile(root))
 
 
@@ -222,7 +199,7 @@ def home_of(root: Path, profile: str) -> Home:
         near = did_you_mean(profile, names)
         raise ConfigError(
             f"There is no profile named {profile!r}; there are: {', '.join(names)}",
-            hint=f"{near} Create it with: hermes profile create {profile}".strip(),
+            hint=near or f"Create it with: hermes profile create {profile}",
         )
     _check_folder(path, f"the home of profile {profile!r}")
     return Home(root, path, profile)

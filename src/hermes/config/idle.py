@@ -10,6 +10,7 @@ from hermes.config.differing import differing
 from hermes.config.paths import KeyPath
 from hermes.config.problems import Finding, Severity
 from hermes.config.shapes import as_mapping
+from hermes.config.unknown import how_to_drop
 
 ANY = "*"
 
@@ -27,7 +28,7 @@ def idle_settings(raw: Mapping[str, object]) -> list[Finding]:
             severity=Severity.WARNING,
             path=path,
             message="nothing in this version uses it",
-            hint="It is kept but has no effect.",
+            hint=how_to_drop(path),
         )
         for path in paths
     ]

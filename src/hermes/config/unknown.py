@@ -26,10 +26,21 @@ def unknown_keys(raw: Mapping[str, object], config: Config) -> list[Finding]:
             severity=Severity.WARNING,
             path=path,
             message=_in_words(path, siblings) if number < MOST_GUESSES else NO_SUCH_SETTING,
-            hint="It is kept but has no effect.",
+            hint=how_to_drop(path),
         )
         for number, (path, siblings) in enumerate(_unknown(raw, config, ()))
     ]
+
+
+def how_to_drop(path: KeyPath) -> str:
+    """What to type about a setting that does nothing."""
+    from shlex import quote  # noqa: PLC0415 - only mistakes pay for it
+
+    from hermes.config.variables import is_variable  # noqa: PLC0415 - likewise
+
+    key = format_path(path)
+    command = "hermes config edit" if is_variable(key) else f"hermes config unset {quote(key)}"
+    return f"It has no effect; this takes it away: {command}"
 
 
 def meant_instead(path: KeyPath, siblings: Iterable[str] = ()) -> str:
@@ -37,7 +48,7 @@ def meant_instead(path: KeyPath, siblings: Iterable[str] = ()) -> str:
     near = _nearest(str(path[-1]), siblings, 0.7)
     if near:
         return format_path((*path[:-1], near))
-    names = list(_all_keys(Config(), ()))
+    names = [name for name, _ in _with_values(Config(), ())]
     elsewhere = [name for name in names if name.rpartition(".")[2] == path[-1]]
     if elsewhere and len(elsewhere) <= 3:
         return " or ".join(elsewhere)
@@ -78,9 +89,14 @@ def _in_words(path: KeyPath, siblings: Iterable[str]) -> str:
     return f"there is no such setting; did you mean {meant}?" if meant else NO_SUCH_SETTING
 
 
-def _all_keys(value: Struct, path: KeyPath) -> Iterator[str]:
+def setting_names() -> Iterator[str]:
+    """Every setting that has a value of its own, under its whole name."""
+    return (name for name, value in _with_values(Config(), ()) if not isinstance(value, Struct))
+
+
+def _with_values(value: Struct, path: KeyPath) -> Iterator[tuple[str, object]]:
     for name, encoded in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
-        yield format_path((*path, encoded))
         inside = getattr(value, name)
+        yield format_path((*path, encoded)), inside
         if isinstance(inside, Struct):
-            yield from _all_keys(inside, (*path, encoded))
+            yield from _with_values(inside, (*path, encoded))

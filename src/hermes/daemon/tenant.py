@@ -103,10 +103,6 @@ class Tenant:
             raise RuntimeError(f"the gateway of {self.profile} is not built yet")
         return self._gateway
 
-    @property
-    def assembled(self) -> bool:
-        return self._gateway is not None
-
     def assemble(self, lent: Mapping[str, Lent]) -> None:
         self._lent = lent
         self._build()

@@ -30,6 +30,7 @@ from hermes.ports.store import Parcel, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Answered, Asked, Event, RunEnded
 from hermes.schema.messages import Message, User
+from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
 from hermes.session.runner import Turn
 
@@ -41,8 +42,13 @@ WAITING = 100
 class Actor:
     """Lives as long as something waits for its session."""
 
-    def __init__(self, key: str, parts: Parts, *, suspect: bool = False) -> None:
-        """A `suspect` is not taken up again where an earlier process left it."""
+    def __init__(
+        self, key: str, parts: Parts, at: Address | None = None, *, suspect: bool = False
+    ) -> None:
+        """A `suspect` is not taken up again where an earlier process left it.
+
+        `at` is where somebody waits for it, as far as that is known yet.
+        """
         self.key = key
         self.running: Running | None = None
         self._parts = parts
@@ -53,6 +59,7 @@ class Actor:
         self._recovery = Recovery(key, parts, self._telling, suspect=suspect)
         self._woken = anyio.Event()
         self._failures = 0
+        self._at = at
 
     def wake(self) -> None:
         self._woken.set()
@@ -96,6 +103,8 @@ class Actor:
     async def _bide(self, error: StoreError) -> None:
         """The rows are still there: the next attempt finds out how far this one got."""
         log.warning("session %s must wait: %s", self.key, error)
+        if self._at is not None:
+            self._parts.surroundings.trouble(self._at, error)
         self._failures += 1
         delay = self._parts.rules.backoff.delay(self._failures)
         self._woken = anyio.Event()
@@ -117,6 +126,8 @@ class Actor:
                 waiting.append(held)
         self._fresh &= {parcel.key for parcel in parcels}
         self._waiting = waiting
+        if waiting:
+            self._at = waiting[0].letter.address
 
     async def _read(self, parcel: Parcel) -> Held | None:
         try:
@@ -244,11 +255,15 @@ class Actor:
             run.note(event, self._parts.clock.monotonic())
             if isinstance(event, Asked | Answered):
                 await self._telling.question(last, event)
+                if again and isinstance(event, Asked):
+                    # What was said before it was taken up again counts as said to the question.
+                    run.passed.clear()
+                    self.wake()
             elif isinstance(event, RunEnded):
                 run.ended = True
                 self._telling.announce(last)
                 self._parts.surroundings.ended(last, event.outcome, run.last_words)
-            elif run.bubble is not None and not run.ended:
+            if run.bubble is not None and not run.ended:
                 run.bubble.hear(event)
 
         async def steer() -> Sequence[User]:

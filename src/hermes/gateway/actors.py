@@ -79,7 +79,7 @@ class Actors:
         self._live: dict[str, Actor] = {}
         self._bubbles = 0
         self._suspects: set[str] = set()
-        self._pending: dict[str, None] = {}
+        self._pending: dict[str, Address | None] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._wanted = anyio.Event()
         self._calm = anyio.Event()
@@ -105,13 +105,13 @@ class Actors:
         own = structs.replace(surroundings, bubble=self._new_bubble)
         self._parts = structs.replace(self._parts, surroundings=own)
 
-    def wake(self, key: str) -> None:
-        """Something waits for this session."""
+    def wake(self, key: str, at: Address | None = None) -> None:
+        """Something waits for this session; `at` is where it was said."""
         actor = self._live.get(key)
         if actor is not None:
             actor.wake()
             return
-        self._pending[key] = None
+        self._pending[key] = at
         self._wanted.set()
 
     async def run(self) -> None:
@@ -180,6 +180,7 @@ class Actors:
             parcel.key for parcel in parcels if parcel.key not in kept and _is_of(parcel, principal)
         ]
         await self._store.commit(*[Done(one) for one in aside])
+        await self._parts.runner.close_questions()
         if actor is not None:
             actor.set_aside(aside)
             actor.wake()
@@ -250,8 +251,8 @@ class Actors:
             if self._draining:
                 return
             key = next(iter(self._pending))
-            del self._pending[key]
-            self._live[key] = Actor(key, self._parts, suspect=key in self._suspects)
+            at = self._pending.pop(key)
+            self._live[key] = Actor(key, self._parts, at, suspect=key in self._suspects)
             self._suspects.discard(key)
             self._group.start_soon(self._live_on, self._live[key])
 

@@ -12,7 +12,7 @@ from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.ending import LAST_POSTS
 from hermes.gateway.leftovers import left_beside
-from hermes.gateway.letters import Reply, amended, as_spoken, outbox, read_reply
+from hermes.gateway.letters import Reply, address_in, amended, as_spoken, outbox, read_reply
 from hermes.gateway.pacer import LONGEST, Pacer
 from hermes.gateway.question_posts import QuestionPosts
 from hermes.kit.clock import Clock
@@ -97,6 +97,8 @@ class Delivery:
         self._online: Callable[[], bool] = _always
         self._arrived: Callable[[Address, str], None] = _not_told
         self._left: Callable[[], None] = _nobody_cares
+        self._trouble: Callable[[Address, StoreError], None] = _not_complained
+        self._relief: Callable[[Address], None] = _not_relieved
         self._wanted: dict[str, None] = {}
         self._looked = False
         """Whether it is known by now what an earlier process has left."""
@@ -119,6 +121,14 @@ class Delivery:
     def leaves_to(self, left: Callable[[], None]) -> None:
         """Who hears that a progress post stands beside the answer that it should have become."""
         self._left = left
+
+    def complains_to(
+        self,
+        trouble: Callable[[Address, StoreError], None],
+        relief: Callable[[Address], None],
+    ) -> None:
+        """Who tells a chat that nothing can be stored, and who hears that something arrived."""
+        self._trouble, self._relief = trouble, relief
 
     def notes_questions(self, posts: QuestionPosts) -> None:
         """Where it is written down which post asks which question."""
@@ -182,6 +192,7 @@ class Delivery:
                         wait = await self._next(topic)
                 except StoreError as error:
                     log.warning("the outbox cannot be used just now: %s", error)
+                    self._trouble(address_in(topic), error)
                     failures += 1
                     wait = self._delay(failures)
                 if wait is None:
@@ -284,6 +295,7 @@ class Delivery:
         passing("delivery.before_settle")
         await self._insist(Done(parcel.key), *noted)
         passing("delivery.after_settle")
+        self._relief(reply.address)
         if pending.beside:
             self._left()
         if reply.brought:
@@ -403,6 +415,14 @@ class Delivery:
 
 def _not_told(address: Address, text: str) -> None:
     log.debug("nobody is told what was brought to %s", address)
+
+
+def _not_complained(address: Address, error: StoreError) -> None:
+    log.debug("%s is not told of %s", address, error)
+
+
+def _not_relieved(address: Address) -> None:
+    log.debug("%s was told of no trouble", address)
 
 
 def _nobody_cares() -> None:

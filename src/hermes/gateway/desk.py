@@ -7,8 +7,9 @@ from msgspec import UNSET, Struct, structs
 
 from hermes.commands.command import Ask, Back, Command, Context, Leave, Told
 from hermes.commands.registry import Registry
-from hermes.commands.surface import Activity, Busy, Person, Seat, Stopped, Surface
+from hermes.commands.surface import Activity, Busy, Moved, Person, Seat, Stopped, Surface
 from hermes.gateway.actors import Actors
+from hermes.gateway.errands import Answer, Doing, Ended, Errands, Say
 from hermes.gateway.hooks import Hooks, NoHooks, Verdict
 from hermes.gateway.later import moved
 from hermes.gateway.letters import Letter, Welcome, platform_of
@@ -24,18 +25,9 @@ from hermes.kit.clock import Clock
 from hermes.kit.deadline import sleep_unless
 from hermes.ports.store import ChangeSession, Store
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Media, Text
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.conversation import Conversation, Origin
 from hermes.session.runner import Runner
-
-
-class Say(Struct, frozen=True):
-    """Something to put into the inbox in the person's name."""
-
-    parts: tuple[Text | Media, ...]
-    manner: Busy | None = None
-    told: str = ""
 
 
 class Order(Struct, frozen=True):
@@ -46,12 +38,13 @@ class Order(Struct, frozen=True):
     words: str
 
 
-Answer: TypeAlias = str | Say
 Urgent: TypeAlias = Callable[[Order], Awaitable[Answer]]
 """A command of the gateway itself, such as an answer to a request for approval."""
 
-AT_ONCE = 0.25
+LINGERING = 0.25
 """Seconds after which somebody who stops a turn is told that its end takes longer."""
+AT_ONCE = frozenset({"stop", "status", "approve", "deny", "help", "whoami"})
+"""Commands that wait for no other one."""
 _UNASKED = frozenset({"stop"})
 """Commands that no hook can keep waiting."""
 
@@ -76,6 +69,7 @@ class Desk:
         self._sessions = sessions
         self._questions = questions
         self._hooks: Hooks = NoHooks()
+        self._errands: Errands | None = None
         self._registry: Registry | None = None
         self._context: Callable[[Conversation], Context] | None = None
         self._urgent: dict[str, Urgent] = {}
@@ -94,11 +88,13 @@ class Desk:
         """Whom commands are told to, and who may keep one from being run."""
         self._hooks = hooks
 
+    def ends_too(self, errands: Errands) -> None:
+        """What else than turns can be going on in a session, and be stopped."""
+        self._errands = errands
+
     async def run(self, welcome: Welcome, letter: Letter, line: str) -> Answer:
         """Raises a `HermesError` that says why not."""
-        typed, *words = line.strip().removeprefix("/").split(None, 1)
-        # In groups, platforms write the name of the bot behind that of the command.
-        name = typed.partition("@")[0].lower()
+        name, words = command_name(line), line.split(None, 1)[1:]
         order = Order(welcome, letter, words[0].strip() if words else "")
         urgent = self._urgent.get(name)
         if urgent is None:
@@ -188,23 +184,34 @@ class Desk:
             case Verdict.HANDLED:
                 return decision.message
 
-    def activity(self, key: str) -> Activity:
+    def activity(self, order: Order) -> Activity:
+        key = order.welcome.key
         now = self._actors.activity(key)
-        return Activity(running=now.run is not None, seconds=now.seconds, waiting=now.waiting)
+        done = self._errands.doing(key, order.letter) if self._errands else Doing()
+        seconds = now.seconds if now.run is not None else done.seconds or 0.0
+        running = now.run is not None or done.seconds is not None
+        return Activity(running=running, seconds=seconds, waiting=now.waiting + done.waiting)
 
     async def stop(self, welcome: Welcome, run: str) -> Stopped:
         key, only = welcome.key, None if welcome.stops_others else welcome.principal
+        ended = Ended()
+        if self._errands is not None and not run:
+            ended = await self._errands.stop(key, only)
         stopped = await self._actors.stop(key, run or None, only)
-        if only is not None and stopped.run is None and not stopped.waiting:
+        overs = [one.over for one in ended.running]
+        overs += [stopped.over] if stopped.over is not None else []
+        waiting = stopped.waiting + ended.waiting
+        if only is not None and not overs and not waiting:
             raise UsageError("Nothing that you have asked is going on here.")
-        over = stopped.over
-        lingers = over is not None and not await sleep_unless(self._clock, AT_ONCE, over)
-        running = stopped.run is not None
-        return Stopped(running=running, waiting=stopped.waiting, says_so=True, lingers=lingers)
+        lingers = False
+        for over in overs:
+            lingers = lingers or not await sleep_unless(self._clock, LINGERING, over)
+        return Stopped(running=bool(overs), waiting=waiting, says_so=True, lingers=lingers)
 
-    async def begin(self, order: Order, title: str) -> Session:
+    async def begin(self, order: Order, title: str) -> Moved:
+        """What waits was meant for the session that is over, so it is set aside."""
         welcome, channel = order.welcome, order.letter.address.channel
-        await self._actors.stop(welcome.key)
+        stopped = await self._actors.stop(welcome.key)
         old = await self._sessions.find(welcome.key)
         if old is not None:
             await self._sessions.end(old, "new")
@@ -212,13 +219,13 @@ class Desk:
         session = await self._sessions.begin(welcome.key, channel, welcome.principal, title)
         occasion = occasion_of(order.letter, welcome.key, session.id)
         tell_session_reset(self._hooks, occasion, "new")
-        return session
+        return Moved(session, stopped.waiting)
 
-    async def enter(self, order: Order, session: Session) -> None:
+    async def enter(self, order: Order, session: Session) -> Moved:
         """The chat goes on in that session, and the one that was open there is over."""
         key = order.welcome.key
         async with self._runner.holding(session.id):
-            await self._actors.stop(key)
+            stopped = await self._actors.stop(key)
             # What the prompt says about the place is another one's, so it is written anew.
             system = UNSET if session.key == key else ""
             here = SessionChange(key=key, system=system, ended_at=None, end_reason="")
@@ -229,6 +236,7 @@ class Desk:
             await self._store.commit(*others, ChangeSession(session.id, here), place)
             while (left := await self._sessions.find(key)) and left.id != session.id:
                 await self._store.commit(ChangeSession(left.id, over))
+        return Moved(session, stopped.waiting)
 
     def manner(self) -> Busy:
         return self._actors.busy
@@ -243,25 +251,29 @@ class ChatWork:
     def __init__(self, desk: Desk, order: Order) -> None:
         self._desk = desk
         self._order = order
-        self._key = order.welcome.key
 
     def activity(self) -> Activity:
-        return self._desk.activity(self._key)
+        return self._desk.activity(self._order)
 
     async def stop(self, run: str = "") -> Stopped:
         return await self._desk.stop(self._order.welcome, run)
 
-    async def begin(self, title: str) -> Session:
+    async def begin(self, title: str) -> Moved:
         return await self._desk.begin(self._order, title)
 
-    async def enter(self, session: Session) -> None:
-        await self._desk.enter(self._order, session)
+    async def enter(self, session: Session) -> Moved:
+        return await self._desk.enter(self._order, session)
 
     def manner(self) -> Busy | None:
         return self._desk.manner()
 
     def change_manner(self, manner: Busy) -> None:
         self._desk.change_manner(manner)
+
+
+def command_name(line: str) -> str:
+    """In groups, platforms write the name of the bot behind that of the command."""
+    return line.split(None, 1)[0].removeprefix("/").partition("@")[0].lower()
 
 
 async def _answer(command: Command, context: Context, words: str) -> Answer:

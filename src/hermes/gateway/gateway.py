@@ -33,6 +33,7 @@ from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.shortcuts import Shortcuts
 from hermes.gateway.supervisor import Supervisor, SupervisorRules
 from hermes.gateway.surroundings import Surroundings
+from hermes.gateway.troubles import Troubles
 from hermes.kit.clock import Clock
 from hermes.kit.deadline import TooLong, sleep_unless, within
 from hermes.ports.channel import Channel, Edits, Inbound, Reacts, Types
@@ -58,8 +59,8 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     """`drain` is how many seconds running turns are given when the gateway closes.
 
     Every `look` seconds the lanes are looked into for what other processes have put there.
-    `shows` says for a platform what its chats see of a running turn, `unsigned` where no
-    reactions are given.
+    `shows` says for a platform what its chats see of a running turn, `usual` for those that it
+    does not name, and `unsigned` where no reactions are given.
     """
 
     actors: ActorRules = ActorRules()
@@ -69,6 +70,7 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     pace: Pace = Pace()
     progress: bool = True
     shows: Mapping[str, Shows] = {}
+    usual: Shows = Shows()
     unsigned: frozenset[str] = frozenset()
     resets: ResetPolicy = ResetPolicy()
     drain: float = DRAIN
@@ -147,6 +149,7 @@ class Gateway:
         self.desk.heeds(house.hooks)
         self._approvals = house.approvals
         self.intake = Intake(store, clock, house.door, self.actors, self.desk, self.dead)
+        self.desk.ends_too(self.intake.errands)
         self.supervisor = Supervisor(house.channels, clock, rules.supervisor)
         self.pacers = {name: Pacer(clock, one.caps) for name, one in house.channels.items()}
         self.pacers |= house.pacers
@@ -155,6 +158,7 @@ class Gateway:
             name: Delivery(store, clock, name, channel, self.dead, rules.delivery)
             for name, channel in self._channels.items()
         }
+        self._troubles = Troubles(clock, self._channels, self.pacers)
         self._group: anyio.abc.TaskGroup | None = None
         self._closing = anyio.Event()
         self.delivered = anyio.Event()
@@ -169,12 +173,15 @@ class Gateway:
         `hear` is given what the channels say, when somebody else decides whom it is for.
         """
         await self.dead.load()
-        await self.intake.recover()
+        await self.intake.errands.recover()
         await self._leftovers.recover()
+        await self._house.runner.close_questions()
         async with anyio.create_task_group() as group:
             self._group = group
             for delivery in self.deliveries.values():
                 group.start_soon(delivery.run)
+            group.start_soon(self._troubles.run)
+            group.start_soon(self.intake.errands.run)
             group.start_soon(self.actors.run)
             group.start_soon(self._look_again)
             for name, channel in self._channels.items():
@@ -187,7 +194,7 @@ class Gateway:
                 await self._leave()
             finally:
                 # Also when nobody waits for a good end any longer.
-                self.intake.cut_off()
+                self.intake.errands.cut_off()
             self.supervisor.close()
             group.cancel_scope.cancel()
 
@@ -198,7 +205,7 @@ class Gateway:
         if not await self.actors.drain(self._rules.drain):
             log.warning("some turns did not end in time; they go on after the next start")
         spent = self._house.clock.monotonic() - begun
-        await self.intake.drain(max(self._rules.drain - spent, COMMANDS))
+        await self.intake.errands.drain(max(self._rules.drain - spent, COMMANDS))
         await self._deliver_the_last()
         self.delivered.set()
         await self._house.linger()
@@ -247,6 +254,7 @@ class Gateway:
             await sleep_unless(self._house.clock, self._rules.look, self._poked)
             self._poked = anyio.Event()
             try:
+                await self.intake.errands.recover()
                 await self.actors.look_again()
                 for delivery in self.deliveries.values():
                     await delivery.look_again()
@@ -269,6 +277,7 @@ class Gateway:
             delivery.tells(self._mirrored)
             delivery.notes_questions(self._questions)
             delivery.leaves_to(partial(self._leftovers.wake, name))
+            delivery.complains_to(self._troubles.tell, self._troubles.over)
         self.actors.work_in(
             Surroundings(
                 posted=self.posted,
@@ -277,8 +286,10 @@ class Gateway:
                 ended=self._run_ended,
                 hooks=self._house.hooks,
                 later=self._can_later,
+                trouble=self._troubles.tell,
             )
         )
+        self.intake.minds(self._troubles.minding)
         self.intake.understands(self._house.shortcuts)
         self.intake.speaks_through(self.posted, self._sign)
         self.intake.brings_elsewhere(self._house.places, self._mirrored, self._house.met)
@@ -294,7 +305,7 @@ class Gateway:
         channel = self._channels.get(address.channel)
         if not self._rules.progress or not isinstance(channel, Edits | Types):
             return None
-        shows = self._rules.shows.get(platform_of(address.channel), Shows())
+        shows = self._rules.shows.get(platform_of(address.channel), self._rules.usual)
         pacer = self.pacers[address.channel]
         place, clock, pace = as_spoken(address), self._house.clock, self._rules.pace
         bubble = Bubble(channel, place, clock, pace, shows, pacer)

@@ -2,42 +2,38 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TypeAlias, cast
 
-import anyio
 import msgspec
-from msgspec import structs
+from msgspec import Raw, structs
 
 from hermes.commands.registry import is_command
 from hermes.gateway.actors import Actors
 from hermes.gateway.answers import Answers
+from hermes.gateway.authorize import is_vouched
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.desk import Answer, Desk, Say
-from hermes.gateway.flood import Flood
+from hermes.gateway.desk import AT_ONCE, Desk, command_name
+from hermes.gateway.errands import BEHIND, Answer, Errand, Errands, Say
+from hermes.gateway.flood import REFUSED, TOO_FAST, Flood
 from hermes.gateway.keyholders import Keyholders
 from hermes.gateway.letters import (
-    COMMANDS,
     Letter,
     Reply,
     TurnedAway,
     Welcome,
     letter_parcel,
+    platform_of,
     post_reply,
-    read_letter,
 )
-from hermes.gateway.runs import BROKEN
 from hermes.gateway.shortcuts import Shortcuts
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import TooLong, sleep_unless, within
 from hermes.kit.failpoints import passing
-from hermes.kit.holder import this_process
 from hermes.kit.ids import new_id
-from hermes.kit.text import one_line
-from hermes.ports.channel import Inbound
-from hermes.ports.store import Done, Fate, Parcel, Post, Store, Write
-from hermes.schema.errors import HermesError, NotFound, UsageError
+from hermes.ports.channel import Inbound, NotTaken
+from hermes.ports.store import Done, Parcel, Post, Store
+from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.messages import Text, User, text_of
 from hermes.schema.scope import Address, Asker
 from hermes.session.keys import DIRECT
@@ -47,13 +43,7 @@ log = logging.getLogger(__name__)
 Door: TypeAlias = Callable[[Inbound], Awaitable[Welcome | TurnedAway]]
 """Who may speak, and in which session."""
 
-LIMIT = 600.0
-"""Seconds that a command may take."""
-
 NO_SHELL = "Commands of a shell cannot be run straight from a chat."
-TOO_LONG = "“{line}” took too long and was cut off. It may be done in part."
-
-_EVERYTHING = 1000
 
 
 class Intake:
@@ -73,8 +63,7 @@ class Intake:
         self._desk = desk
         self._dead = dead
         self._answers: Answers | None = None
-        self._in_hand: dict[str, anyio.CancelScope] = {}
-        self._calm = anyio.Event()
+        self.errands = Errands(store, clock, self._put)
         self._shortcuts = Shortcuts()
         self._flood = Flood(clock)
         self._keyholders = Keyholders(store, clock)
@@ -83,13 +72,19 @@ class Intake:
         self._met: Callable[[Inbound], None] = _no_sign
         self._places: Callable[[str], tuple[Address, ...]] = _nowhere
         self._brought: Callable[[Address, str], None] = _not_told
+        self._minding: Callable[[Address], AbstractContextManager[None]] = _unminded
 
     def speaks_through(
         self, posted: Callable[[Address], None], sign: Callable[[Inbound], None]
     ) -> None:
         """Where replies are announced, and what gives an instant sign that a message is here."""
+        self.errands.speaks_through(posted, self._actors.wake)
         self._posted = posted
         self._sign = sign
+
+    def minds(self, minding: Callable[[Address], AbstractContextManager[None]]) -> None:
+        """What watches over a message until it is stored, and tells the chat when it cannot be."""
+        self._minding = minding
 
     def understands(self, shortcuts: Shortcuts) -> None:
         """What else means a command."""
@@ -113,6 +108,7 @@ class Intake:
     async def deliver(self, inbound: Inbound, door: Door | None = None) -> None:
         """Returns once the message is durable; a key that was seen before changes nothing.
 
+        Raises `NotTaken` where whoever sent it is to send it again later.
         `door` is that of whoever heard it, when it was not one of our own channels.
         """
         inbound = writable(inbound)
@@ -124,14 +120,13 @@ class Intake:
         welcome = await (door or self._door)(inbound)
         if isinstance(welcome, TurnedAway):
             if welcome.reply:
-                await self._reply(f"{key}:reply", inbound.address, welcome.reply)
+                await self.errands.reply(f"{key}:reply", inbound.address, welcome.reply)
             return
-        too_fast = self._flood.refusal(welcome.principal, welcome.role)
-        if too_fast is not None:
-            await self._reply(f"{key}:reply", inbound.address, too_fast)
+        if await self._is_too_fast(key, welcome, inbound):
             return
-        welcome = await self._at_home(welcome, inbound.address)
-        await self._dead.revive(inbound.address)
+        with self._minding(inbound.address):
+            welcome = await self._at_home(welcome, inbound.address)
+            await self._dead.revive(inbound.address)
         self._met(inbound)
         letter = Letter(
             user=User(new_id("msg"), inbound.parts, welcome.trust),
@@ -145,19 +140,45 @@ class Intake:
         line = self._line(letter)
         passing("intake.before_put")
         if inbound.verbatim:
-            await self._pass_on(key, letter)
+            new = await self._pass_on(key, letter)
         elif line is not None:
-            await self._command(key, welcome, letter, line)
+            new = await self._command(key, welcome, letter, line)
         elif self._answers is not None and await self._answers.takes(welcome, letter):
-            await self._command(key, welcome, letter, "")
-        elif await self._store.lanes.put(letter_parcel(key, welcome.key, letter)):
-            passing("intake.after_put")
-            self._sign(inbound)
-            self._actors.wake(welcome.key)
+            new = await self._command(key, welcome, letter, "")
         else:
-            # Whoever brought it the first time may have been cut off before waking anybody.
-            self._actors.wake(welcome.key)
+            new = await self._message(key, welcome, letter)
+            if new:
+                self._sign(inbound)
+        if new:
+            self._flood.count(welcome.principal, welcome.role)
         passing("intake.before_ack")
+
+    async def _message(self, key: str, welcome: Welcome, letter: Letter) -> bool:
+        """Whether it is new."""
+        if self.errands.are_open(welcome.key):
+            return await self._behind(key, welcome, letter)
+        new = await self._put(letter_parcel(key, welcome.key, letter), letter.address)
+        if new:
+            passing("intake.after_put")
+        # Also one that is known: who brought it may have been cut off before waking anybody.
+        self._actors.wake(welcome.key, letter.address)
+        return new
+
+    async def _is_too_fast(self, key: str, welcome: Welcome, inbound: Inbound) -> bool:
+        """Whether it is refused, for good; what was taken before is not."""
+        wait = self._flood.wait(welcome.principal, welcome.role)
+        if not wait or not await self._is_new(f"{key}:0" if inbound.verbatim else key):
+            return False
+        if is_vouched(platform_of(inbound.address.channel)):
+            raise NotTaken(TOO_FAST, wait=wait)
+        refused = Parcel(key=key, lane=REFUSED, topic=welcome.key, body=Raw(b"null"))
+        notice = self._flood.notice(welcome.principal)
+        await self.errands.reply(f"{key}:reply", inbound.address, notice, Post(refused), Done(key))
+        return True
+
+    async def _put(self, parcel: Parcel, address: Address) -> bool:
+        with self._minding(address):
+            return await self._store.lanes.put(parcel)
 
     async def _at_home(self, welcome: Welcome, address: Address) -> Welcome:
         """With a session key that no other place has."""
@@ -166,81 +187,27 @@ class Intake:
         key = await self._keyholders.key_for(welcome.key, welcome.place, address)
         return structs.replace(welcome, key=key)
 
-    async def recover(self) -> None:
-        """Commands that an earlier process did not finish are told of, never done again."""
-        lanes = self._store.lanes
-        parcels = await lanes.claim(COMMANDS, None, this_process(), timedelta(0), _EVERYTHING)
-        for parcel in parcels:
-            passing("commands.before_give_back")
-            await self._give_back(parcel)
-            passing("commands.after_give_back")
-
-    async def _give_back(self, parcel: Parcel) -> None:
-        try:
-            letter = read_letter(parcel)
-        except msgspec.DecodeError as error:
-            await self._store.lanes.park(parcel.key, f"It cannot be read: {error}")
-            return
-        line = one_line(text_of(letter.user), 60)
-        text = f"“{line}” was cut off and may not be done. Send it again if you still want it."
-        await self._reply(f"{parcel.key}:reply", letter.address, text, Done(parcel.key))
-
     @property
     def commands(self) -> int:
         """How many are being done."""
-        return len(self._in_hand)
+        return self.errands.count
 
-    async def drain(self, seconds: float) -> None:
-        """Let the commands that are being done come to their end, for so long."""
-        self._calm = anyio.Event()
-        if self._in_hand:
-            await sleep_unless(self._clock, seconds, self._calm)
+    async def _command(self, key: str, welcome: Welcome, letter: Letter, line: str) -> bool:
+        work = partial(self._answer_to, welcome, letter, line)
+        urgent = not line or command_name(line) in AT_ONCE
+        return await self.errands.take(
+            Errand(key=key, session=welcome.key, letter=letter, work=work, urgent=urgent)
+        )
 
-    def cut_off(self) -> None:
-        """Wait for no command any longer; their rows tell of them after the next start."""
-        for scope in self._in_hand.values():
-            scope.cancel()
+    async def _behind(self, key: str, welcome: Welcome, letter: Letter) -> bool:
+        """To be said once the commands are done that came before it."""
 
-    async def _command(self, key: str, welcome: Welcome, letter: Letter, line: str) -> None:
-        """To its end once it is a row: whoever brought it may be cut off meanwhile."""
-        parcel = letter_parcel(key, welcome.key, letter, COMMANDS)
-        with anyio.CancelScope(shield=True) as scope:
-            if await self._store.lanes.put(parcel):
-                self._in_hand[key] = scope
-                try:
-                    await self._carry_out(key, welcome, letter, line)
-                finally:
-                    del self._in_hand[key]
-                    if not self._in_hand:
-                        self._calm.set()
-            elif key not in self._in_hand:
-                await self._give_back_open(key, letter)
+        async def work() -> Answer:
+            return Say(letter.user.parts)
 
-    async def _give_back_open(self, key: str, letter: Letter) -> None:
-        """It came again, nobody has it in hand, and it was never answered."""
-        fate, _ = await self._store.lanes.fate(key)
-        if fate is Fate.WAITING:
-            await self._give_back(letter_parcel(key, "", letter, COMMANDS))
-
-    async def _carry_out(self, key: str, welcome: Welcome, letter: Letter, line: str) -> None:
-        passing("commands.put")
-        try:
-            work = partial(self._answer_to, welcome, letter, line)
-            answer = await within(self._clock, LIMIT, work)
-        except HermesError as error:
-            answer = error.sentence
-        except TooLong:
-            log.warning("the command %s was cut off after %g s", one_line(line, 60), LIMIT)
-            answer = TOO_LONG.format(line=one_line(line or text_of(letter.user), 60))
-        except Exception:
-            log.exception("the command %s broke", one_line(line, 60))
-            answer = BROKEN
-        passing("commands.ran")
-        if isinstance(answer, Say):
-            await self._say(key, welcome, letter, answer)
-        else:
-            await self._reply(f"{key}:reply", letter.address, answer, Done(key))
-        passing("commands.replied")
+        return await self.errands.take(
+            Errand(key=key, session=welcome.key, letter=letter, work=work, lane=BEHIND)
+        )
 
     def _line(self, letter: Letter) -> str | None:
         """The command that is meant, when the message is one and nothing else."""
@@ -260,7 +227,7 @@ class Intake:
         # When the question is gone meanwhile, it was something to say.
         return Say(letter.user.parts) if told is None else told
 
-    async def _pass_on(self, key: str, letter: Letter) -> None:
+    async def _pass_on(self, key: str, letter: Letter) -> bool:
         """Deliver what was said as it is. The parcels' keys let nothing through twice."""
         reply = Reply(address=letter.address, text=text_of(letter.user), at=self._clock.now())
         new = await self._is_new(f"{key}:0")
@@ -274,6 +241,7 @@ class Intake:
             self._posted(address)
             if letter.answer_at and new:
                 self._brought(address, reply.text)
+        return new
 
     async def _is_new(self, key: str) -> bool:
         try:
@@ -281,19 +249,6 @@ class Intake:
         except NotFound:
             return True
         return False
-
-    async def _say(self, key: str, welcome: Welcome, letter: Letter, say: Say) -> None:
-        user = User(letter.user.id, say.parts, letter.user.trust)
-        said = msgspec.structs.replace(letter, user=user, manner=say.manner)
-        post = Post(letter_parcel(f"{key}:said", welcome.key, said))
-        await self._reply(f"{key}:reply", letter.address, say.told, post, Done(key))
-        self._actors.wake(welcome.key)
-
-    async def _reply(self, key: str, address: Address, text: str, *writes: Write) -> None:
-        reply = Reply(address=address, text=text, at=self._clock.now())
-        more = [post_reply(key, reply)] if text.strip() else []
-        await self._store.commit(*writes, *more)
-        self._posted(address)
 
 
 def writable(inbound: Inbound) -> Inbound:
@@ -345,6 +300,10 @@ def _asker(inbound: Inbound) -> Asker:
 
 def _nobody(address: Address) -> None:
     log.debug("nobody delivers to %s", address)
+
+
+def _unminded(address: Address) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 def _nowhere(targets: str) -> tuple[Address, ...]:

@@ -74,3 +74,4 @@ class Recovery:
         await self._telling.post(begun.batch, f"{begun.batch[0].key}:parked", text)
         for held in begun.batch:
             await self._parts.store.lanes.park(held.key, text)
+        await self._parts.runner.close_questions()

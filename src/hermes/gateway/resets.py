@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hermes.config.sections.chats import SessionReset
+from hermes.kit.text import plural
 from hermes.schema.scope import platform_of
 
 
@@ -66,6 +67,6 @@ def _place(key: str) -> tuple[str, str]:
 
 def _length(minutes: int) -> str:
     if minutes % 60 or minutes < 60:
-        return f"{minutes} minutes"
+        return plural(minutes, "minute")
     hours = minutes // 60
     return "an hour" if hours == 1 else f"{hours} hours"

@@ -48,6 +48,13 @@ POWERS: Mapping[Role, Powers] = {
 }
 
 
+VOUCHED: Mapping[Role, Powers] = {
+    **POWERS,
+    Role.GUEST: structs.replace(POWERS[Role.GUEST], quota=Quota()),
+}
+"""Whoever has the secret is no crowd: such a platform says itself how often it is called."""
+
+
 class _RoleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     toolsets: Names | UnsetType | None = UNSET
     effects: frozenset[Effect] | UnsetType = UNSET
@@ -55,8 +62,8 @@ class _RoleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     turns_per_day: Count | UnsetType | None = UNSET
 
 
-def powers_from(extra: Table) -> Mapping[Role, Powers]:
-    """The powers of each role on a platform, changed by `roles` in its own settings."""
+def powers_from(extra: Table, usual: Mapping[Role, Powers] = POWERS) -> Mapping[Role, Powers]:
+    """The powers of each role on a platform: the usual ones, changed by `roles` in its settings."""
     try:
         given = msgspec.convert(extra.get("roles") or {}, dict[Role, _RoleSettings], strict=False)
     except msgspec.ValidationError as error:
@@ -65,7 +72,7 @@ def powers_from(extra: Table) -> Mapping[Role, Powers]:
             hint="Under owner, member or guest it takes toolsets, effects, turns_per_hour and "
             "turns_per_day.",
         ) from error
-    return {role: _changed(POWERS[role], given.get(role)) for role in Role}
+    return {role: _changed(usual[role], given.get(role)) for role in Role}
 
 
 def _changed(powers: Powers, given: _RoleSettings | None) -> Powers:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum, auto
+from itertools import takewhile
 
 import anyio
 from msgspec import Struct, field, structs
@@ -137,16 +138,24 @@ def same_talk(one: Letter, other: Letter) -> bool:
 
 def batch_of(waiting: Sequence[Held], rules: ActorRules) -> list[Held]:
     """What one turn answers: as a rule all that waits, of one person in one place."""
-    first = waiting[0]
+    first = _first(waiting, rules)
     if rules.busy is Busy.QUEUE or first.letter.manner is Busy.QUEUE:
         return [first]
     batch: list[Held] = []
-    for held in waiting:
+    for held in waiting[waiting.index(first) :]:
         letter = held.letter
         if not same_talk(letter, first.letter) or letter.manner is Busy.QUEUE:
             break
         batch.append(held)
     return batch
+
+
+def _first(waiting: Sequence[Held], rules: ActorRules) -> Held:
+    """Whoever interrupts is answered before what was queued on purpose, of the same talk."""
+    head = waiting[0]
+    talk = takewhile(lambda held: same_talk(held.letter, head.letter), waiting)
+    hasty = (held for held in talk if (held.letter.manner or rules.busy) is Busy.INTERRUPT)
+    return next(hasty, head)
 
 
 def posts(key: str, reply: Reply, batch: Sequence[Held]) -> list[Write]:

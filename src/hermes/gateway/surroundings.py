@@ -12,6 +12,7 @@ from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.slots import Slots
 from hermes.kit.clock import Clock
 from hermes.ports.store import Store
+from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
 from hermes.session.runner import Runner
@@ -22,7 +23,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     `posted` is told that an address has something to be delivered, `bubble` shows progress
     there, `refusal` says why a turn may not begin, and `ended` hears how one came out. `later`
-    says whether a place can be told something after the turn.
+    says whether a place can be told something after the turn, `trouble` tells it that nothing
+    can be stored.
     """
 
     posted: Callable[[Address], None]
@@ -31,6 +33,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     ended: Callable[[Letter, Outcome, str], None]
     hooks: Hooks = NoHooks()
     later: Callable[[Address], bool] = lambda address: True
+    trouble: Callable[[Address, StoreError], None] = lambda address, error: None
 
 
 class Parts(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Words for people: text cut to size without losing both ends, counts, and names meant."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _MOST_NAMES = 2_000
 _NEAR = 0.65
@@ -28,14 +28,28 @@ def head_and_tail(text: str, limit: int, *, head: float = HEAD) -> str:
     return f"{text[:front]}\n[… {left_out:,} characters left out …]\n{text[-back:] if back else ''}"
 
 
+def fenced(text: str) -> str:
+    """As a block of Markdown that nothing in the text can end."""
+    import re  # noqa: PLC0415 - most that is cut to size needs no fence
+
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question with the nearest of the known names, or nothing; of very many only the first."""
+def alike(name: str, known: Iterable[str], most: int = 1) -> Sequence[str]:
+    """Those of the known names that look like it; of very many only the first are looked at."""
     from difflib import get_close_matches  # noqa: PLC0415 - only mistakes pay for it
     from itertools import islice  # noqa: PLC0415 - as above
 
-    near = get_close_matches(name, list(islice(known, _MOST_NAMES)), n=1, cutoff=_NEAR)
+    return get_close_matches(name, list(islice(known, _MOST_NAMES)), n=most, cutoff=_NEAR)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question with the nearest of the known names, or nothing."""
+    near = alike(name, known)
     return f"Did you mean {near[0]}?" if near else ""

@@ -76,12 +76,12 @@ class _FactsAt:
 
 def _as_told(reply: commands.Reply) -> Reply:
     match reply:
-        case commands.Told(text=text, clear=clear, clip=clip):
-            return Told(text, clear, clip)
+        case commands.Told(text=text, clear=clear, clip=clip, undone=undone):
+            return Told(text, clear, clip, undone)
         case commands.Back(told=told, recap=recap):
             return Back(told, recap)
-        case commands.Ask(parts=parts, told=told):
-            return Ask(parts, told)
+        case commands.Ask(parts=parts, told=told, undone=undone):
+            return Ask(parts, told, undone)
         case commands.Leave():
             return Leave()
         case _:

@@ -37,11 +37,8 @@ from hermes.session.recap import ROWS, SIZE, cut_short, is_question, recap
 
 log = logging.getLogger(__name__)
 
-EXCHANGES = 3
-"""How many questions and answers somebody who comes back is shown."""
-TURNS = 5
 SHOWN = 100
-"""How many turns and messages somebody with a screen sees as they were."""
+"""How many messages somebody with a screen sees as they were."""
 
 
 class Sitting(NamedTuple):
@@ -154,8 +151,9 @@ class Host:
         tail = await talk.tail(SHOWN, SIZE)
         going_on, ends = await talk.going_on(), await talk.ends()
         asked = await self._app.store.matters.find(QUESTION, session=talk.session.id, limit=SHOWN)
-        begins = [place for place, row in enumerate(tail.rows) if is_question(row)][-TURNS:]
-        begin = begins[0] if len(begins) == TURNS else 0
+        turns = self._turns
+        begins = [place for place, row in enumerate(tail.rows) if is_question(row)]
+        begin = begins[-turns] if 0 < turns <= len(begins) else 0 if turns else len(tail.rows)
         rows = tail.rows[begin:]
         return Past(
             rows=rows,
@@ -223,8 +221,8 @@ class Host:
             log.exception("what a guest asked for failed")
             raise Defect(
                 f"internal error: {type(error).__name__}: {error}",
-                hint="This is a defect in Hermes. "
-                f"What led to it is in {self._app.home.logs / 'errors.log'}",
+                hint="This is a defect in Hermes; "
+                f"what led to it is in {self._app.home.logs / 'errors.log'}",
             ) from error
 
     def _warnings(self) -> tuple[str, ...]:
@@ -243,12 +241,18 @@ class Host:
     def _seat(self) -> Sitting:
         return Sitting(self._app, self._conversation, self._start, self._manner)
 
+    @property
+    def _turns(self) -> int:
+        """How many turns somebody who comes back is shown."""
+        display = self._app.config.display
+        return 0 if display.resume_display == "minimal" else display.resume_exchanges
+
     async def _recap(self) -> tuple[tuple[str, str], ...]:
         talk = self._conversation
         tail = await talk.tail(ROWS, SIZE)
         going_on, ends = await talk.going_on(), await talk.ends()
         midway = tail.more > 0
-        return tuple(recap(tail.rows, EXCHANGES, going_on=going_on, midway=midway, ends=ends))
+        return tuple(recap(tail.rows, self._turns, going_on=going_on, midway=midway, ends=ends))
 
     async def _trouble(self) -> Trouble | None:
         """Why there is no model, if so; else its room is known from now on."""

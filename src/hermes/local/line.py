@@ -90,6 +90,6 @@ def connected(folder: Path) -> Generator[Line | None]:
 def _gone(kind: type[GatewayGone] = GatewayGone) -> GatewayGone:
     return kind(
         "The gateway hung up.",
-        hint="What was said so far is kept: `hermes sessions list`. "
-        "Is it running? `hermes gateway status`",
+        hint="What was said so far is kept (hermes sessions list); "
+        "to see whether it runs: hermes gateway status",
     )

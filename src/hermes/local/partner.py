@@ -100,6 +100,8 @@ class Told(Struct, frozen=True, tag="told"):
     text: str
     clear: bool = False
     clip: str = ""
+    undone: int = 0
+    """How many turns count no more."""
 
 
 class Back(Struct, frozen=True, tag="back"):
@@ -118,6 +120,7 @@ class Ask(Struct, frozen=True, tag="ask"):
 
     parts: tuple[Text | Media, ...]
     told: str = ""
+    undone: int = 0
 
 
 class Leave(Struct, frozen=True, tag="leave"):

@@ -315,7 +315,7 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
 
 def _start(origin: Origin) -> str:
     if origin.local:
-        return "Is the local server running? To choose another model: hermes setup"
+        return "Start the local server, or choose another model: hermes setup"
     return "Check the network and the address; for a model that runs here: hermes setup"
 
 
@@ -323,4 +323,4 @@ def _longer(origin: Origin, place: Place) -> str:
     if not origin.local:
         return "Try again later, or choose another model: hermes model"
     more = f"hermes config set agent.local_stream_stale_timeout {2 * math.ceil(place.idle)}"
-    return f"Is the local server busy? To give a slow model longer: {more}"
+    return f"Let the local server finish, or give a slow model longer: {more}"

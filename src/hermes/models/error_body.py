@@ -26,6 +26,9 @@ _SAID = re.compile(
     r"\s*(seconds?|minutes?|hours?)?",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+_TELLING = 4
+"""Words of which a sentence has that says more than that something is wrong."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _SECRET = re.compile(
     r"\b(?:sk|gsk|xai|hf|nvapi|pplx|AIza|r8|fw|csk)[-_]?[A-Za-z0-9_-]{16,}|(?i:bearer)\s+\S{12,}"
@@ -202,3 +205,11 @@ def _or_none(seconds: float | None) -> float | None:
 def shown(message: str, secrets: tuple[str, ...] = ()) -> str:
     """A provider's words, short and without keys in them."""
     return one_line(Redactor(secrets).redact(_SECRET.sub(MASK, message[:_PAGE])), WIDTH)
+
+
+def gist(words: str) -> str:
+    """The first of several sentences; with the next one where it says hardly anything."""
+    first, *rest = _SENTENCE.split(words)
+    if rest and len(first.split()) < _TELLING:
+        return f"{first.rstrip('.!?')}: {rest[0]}"
+    return first

@@ -1,5 +1,6 @@
 """From a provider's refusal to one of our errors, with a sentence for whoever can act."""
 
+import logging
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,7 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from hermes.models.address import shown_url
-from hermes.models.error_body import Said, read_body, shown, wait_from
+from hermes.models.error_body import Said, gist, read_body, shown, wait_from
 from hermes.schema.errors import (
     BadRequest,
     ContextTooLong,
@@ -19,6 +20,8 @@ from hermes.schema.errors import (
     RateLimited,
     Unauthorized,
 )
+
+log = logging.getLogger(__name__)
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -200,7 +203,10 @@ def _sentence(kind: type[ModelError], status: int | None, said: Said, origin: Or
     told = "{provider} wants a key" if kind is Unauthorized and not origin.key else _WHAT[kind]
     what = told.format(provider=origin.provider, model=origin.model)
     number = f" ({status})" if status else ""
-    words = shown(said.message, (origin.key,))
+    whole = shown(said.message, (origin.key,))
+    words = gist(whole)
+    if words != whole:
+        log.info("%s said: %s", origin.provider, whole)
     return f"{what}{number}: {words}" if words else f"{what}{number}"
 
 
@@ -223,9 +229,9 @@ def _hint(kind: type[ModelError], said: Said, origin: Origin) -> str:
 
 
 _HINTS: dict[type[ModelError], str] = {
-    OutOfCredit: "Top up the account, or choose another model: hermes model.",
-    RateLimited: "Wait a little, or choose another model: hermes model.",
-    Overloaded: "Try again later, or choose another model: hermes model.",
+    OutOfCredit: "Top up the account, or choose another model: hermes model",
+    RateLimited: "Wait a little, or choose another model: hermes model",
+    Overloaded: "Try again later, or choose another model: hermes model",
     ContextTooLong: "Begin a new conversation with /new, or take the last turns back with /undo.",
     PolicyRefused: "Say it differently, or choose another model with /model.",
     BadRequest: "If this repeats, begin a new conversation with /new or choose another model.",
@@ -244,6 +250,6 @@ def _model_hint(said: Said, origin: Origin) -> str:
 
 def url_hint(origin: Origin) -> str:
     return (
-        f"Is {origin.address} the right address? It usually ends in /v1: "
+        f"Check the address {origin.address}, which usually ends in /v1: "
         "hermes config set model.base_url <url>"
     )

@@ -40,7 +40,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     where a wire wants a limit and nobody set one; `budgets` are tokens of thought, one for
     each of `EFFORTS`; `betas` are what must be asked for by name. A model too small for all of
     the house is offered only the `tools` named here, and told only this `prompt`.
-    `keeps` says that the server has earlier answers and can be asked to go on from one.
+    `keeps` says that the server has earlier answers and can be asked to go on from one,
+    `forms` that it can be asked for JSON.
     """
 
     max_tokens_field: str = "max_tokens"
@@ -55,6 +56,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     budgets: tuple[int, ...] = (0, 1024, 4096, 8192, 16_384, 32_000, 32_000, 32_000)
     betas: tuple[str, ...] = ()
     keeps: bool = False
+    forms: bool = True
     tools: tuple[str, ...] = ()
     prompt: str = ""
 

@@ -96,4 +96,5 @@ def able(profile: Profile, mode: str, model: str) -> Profile:
         return profile
     bare = model.rpartition("/")[2].lower()
     ability = next((one for pattern, one in table if re.match(pattern, bare)), Ability())
-    return structs.replace(profile, **structs.asdict(ability))
+    forms = mode == RESPONSES
+    return structs.replace(profile, forms=forms, **structs.asdict(ability))

@@ -252,7 +252,7 @@ class _Resolver:
                 near = did_you_mean(wish.provider, [*own, *(one.name for one in PROVIDERS)])
                 raise ConfigError(
                     f"unknown provider {wish.provider!r}",
-                    hint=f"{near} Choose one of: {names}, custom. Or run: hermes model".strip(),
+                    hint=f"{near or f'Choose one of {names}, custom: hermes model'}",
                 )
             return provider
         if wish.base_url or self._env("OPENAI_BASE_URL"):
@@ -305,8 +305,8 @@ class _Resolver:
         if not keys and not local and provider is not CUSTOM:
             raise ConfigError(
                 f"there is no key for {provider.title}",
-                hint=f"Set it: hermes config set {key_env} <key>. "
-                "Or choose another provider: hermes model",
+                hint=f"Set it with `hermes config set {key_env} <key>`, "
+                "or choose another provider: hermes model",
             )
         model = wish.model or provider.default_model
         return Target(
@@ -373,7 +373,7 @@ class _Resolver:
             offered = ", ".join(name for one in self._found for name in one.models)
             raise ConfigError(
                 f"no key is set, and no local server has the model {wish.model!r}",
-                hint=f"They have: {offered}. Choose one: hermes config set model.default <name>",
+                hint=f"Choose one of {offered}: hermes config set model.default <name>",
             )
         for server in self._found:
             model = wish.model or first_chat_model(server.models)

@@ -42,6 +42,16 @@ class Throttled(NotSent):
         self.everywhere = everywhere
 
 
+class NotTaken(HermesError):
+    """What was brought is refused for now; `wait` says for how many seconds."""
+
+    code = "not_taken"
+
+    def __init__(self, message: str, *, wait: float, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.wait = wait
+
+
 class TargetGone(NotSent):
     """The chat does not exist any more, or does not want us: no retry will help."""
 
@@ -119,7 +129,13 @@ class Channel(Protocol):
     def caps(self) -> Caps: ...
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
-        """Listen until cancelled. `deliver` returns only once the message is durable."""
+        """Listen until cancelled.
+
+        `deliver` returns once the message is durable, and does not wait for what is done about it:
+        a slash command has a second, for the sake of what comes after it. Whatever it raises, the
+        message is not kept and must not be acknowledged; `NotTaken` is raised only for platforms
+        whose senders can be told to come again, such as webhooks.
+        """
         ...
 
     async def send(self, to: Address, post: Outgoing) -> Receipt:

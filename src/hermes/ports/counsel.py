@@ -1,6 +1,6 @@
 """Whom a turn asks when it may not, or cannot, decide by itself."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
@@ -58,6 +58,37 @@ class Counsel(Protocol):
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
     ) -> str | None:
         """A person's answer in their own words; None when there is nobody, or nobody answered."""
+        ...
+
+
+class PutOff(Exception):
+    """The house closes while a call only waits for a person: both go on after the next start."""
+
+
+class Left(Struct, frozen=True, kw_only=True):
+    """What an earlier process left of a session's questions, by the calls they were asked for.
+
+    Those that are `waiting` have done nothing, and are begun anew. `told` are others that
+    have done nothing, with what there is to say of each.
+    """
+
+    waiting: frozenset[str] = frozenset()
+    told: Mapping[str, str] = {}
+
+
+class Questions(Protocol):
+    """Those that were asked before; whoever calls holds the session."""
+
+    async def left(self, session: str, *, resumed: bool) -> Left:
+        """A turn begins: nobody waits any more but what a `resumed` one takes up again."""
+        ...
+
+    async def over(self, session: str) -> None:
+        """The turn has ended: what it did not ask again is not asked any more."""
+        ...
+
+    async def sweep(self) -> None:
+        """Close what nobody comes back for."""
         ...
 
 

@@ -1,8 +1,8 @@
 """How the agent speaks to a language model."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -14,12 +14,24 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 """Every reasoning effort a person may name, from least to most."""
 
 
+class Form(Struct, frozen=True, kw_only=True):
+    """The words of an answer are to be JSON, of this schema if there is one."""
+
+    schema: Mapping[str, Any] | None = None
+    name: str = "answer"
+    strict: bool | None = None
+
+
 class Calling(Struct, frozen=True, kw_only=True):
-    """What is wanted of calls: that one is made, of the tool `name` if given; one at a time."""
+    """What is wanted of calls: that one is made, of the tool `name` if given; one at a time.
+
+    And of the words that come instead: their `form`.
+    """
 
     must: bool = False
     name: str = ""
     one: bool = False
+    form: Form | None = None
 
 
 FREELY = Calling()

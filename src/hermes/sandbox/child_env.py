@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from hermes.schema.scope import OWNER, Scope, variables
+from hermes.schema.scope import HOME_IS_HIDDEN, OWNER, Scope, variables
 
 PLAIN = frozenset(
     {
@@ -41,12 +41,20 @@ OWNERS = frozenset({"SSH_AUTH_SOCK"})
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+OUR_HOME = "HERMES_HOME"
+"""So that a `hermes` in a command is of the same profile as the turn."""
+
+
 class EnvRules(Struct, frozen=True, kw_only=True):
-    """`process` is our own environment; `passthrough` adds names, `withheld` beats everything."""
+    """`process` is our own environment; `passthrough` adds names, `withheld` beats everything.
+
+    `home` is that of the profile.
+    """
 
     process: Mapping[str, str]
     passthrough: Collection[str] = ()
     withheld: Collection[str] = ()
+    home: str = ""
 
 
 def child_env(rules: EnvRules, scope: Scope) -> dict[str, str]:
@@ -58,7 +66,13 @@ def child_env(rules: EnvRules, scope: Scope) -> dict[str, str]:
         if name not in rules.withheld and not name.startswith(SCOPED)
         if _allowed(name, rules, scope)
     }
-    return env | variables(scope)
+    return env | variables(scope) | ({OUR_HOME: rules.home} if rules.home else {})
+
+
+def behind_a_wall(env: Mapping[str, str]) -> dict[str, str]:
+    """The same where the home cannot be seen: whoever looks for it there is told so."""
+    hidden = {HOME_IS_HIDDEN: "1"} if OUR_HOME in env else {}
+    return {name: value for name, value in env.items() if name != OUR_HOME} | hidden
 
 
 def _without_password(name: str, value: str, scope: Scope) -> str:

@@ -27,7 +27,9 @@ from hermes.schema.errors import SandboxError
 LISTEN = 'IFS= read -r n && s=$(head -c "$n") && eval "$s"'
 """What the far end runs first: it takes the script from its input."""
 
-OF_THE_MACHINE = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "SSH_AUTH_SOCK", "TMPDIR", "USER"})
+OF_THE_MACHINE = frozenset(
+    {"HERMES_HOME", "HOME", "LOGNAME", "PATH", "SHELL", "SSH_AUTH_SOCK", "TMPDIR", "USER"}
+)
 """Variables that are true only here; the far end has its own."""
 
 _END_OF_INPUT = b"0\n"

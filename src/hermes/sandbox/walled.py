@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import structs
 
 from hermes.ports.sandbox import Exit, Finished, Job, Process
-from hermes.sandbox.child_env import DEFAULT_PATH
+from hermes.sandbox.child_env import DEFAULT_PATH, behind_a_wall
 from hermes.sandbox.door import Child, Door, NotBegun, Start
 from hermes.sandbox.following import Heard, follow
 from hermes.sandbox.local import plain_start
@@ -118,6 +118,7 @@ class WalledSandbox:
             async with self._door.open(start) as child:
                 yield _Behind(child, None)
             return
+        start = structs.replace(start, env=behind_a_wall(start.env))
         armed = Armed(job.reach.writable, kept=self._wall.guards)
         notes: list[str] = []
         try:

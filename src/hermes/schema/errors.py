@@ -19,6 +19,8 @@ HermesError
 ├── SandboxError          a process could not be started as asked
 └── StoreError            durable state could not be read or written
     ├── StoreCorrupt      the database is damaged: stop writing
+    ├── StoreFull         there is no room on the disk
+    ├── StoreLocked       another program keeps the file to itself
     ├── SessionBusy       another process runs a turn in this session
     ├── LeaseLost         somebody else took the session over meanwhile
     └── NotFound          there is no such session
@@ -49,6 +51,8 @@ __all__ = [
     "SpendCapReached",
     "StoreCorrupt",
     "StoreError",
+    "StoreFull",
+    "StoreLocked",
     "ToolError",
     "Unauthorized",
     "Unreachable",
@@ -126,6 +130,14 @@ class StoreError(HermesError):
 
 class StoreCorrupt(StoreError):
     code = "store_corrupt"
+
+
+class StoreFull(StoreError):
+    pass
+
+
+class StoreLocked(StoreError):
+    pass
 
 
 class SessionBusy(StoreError):

@@ -43,7 +43,8 @@ class Scope(Struct, frozen=True):
 
     `source` is the surface or platform that the session belongs to, `key` its place there;
     `handed_on` is where the result goes by itself, besides the address. `attended` says that
-    somebody can be asked while it runs, `yolo` that nobody wants to be.
+    somebody can be asked while it runs, `yolo` that nobody wants to be. While a person is asked,
+    `call` is what waits for it, if that has done nothing yet and can be begun anew.
     """
 
     profile: str
@@ -60,6 +61,11 @@ class Scope(Struct, frozen=True):
     handed_on: Address | None = None
     attended: bool = False
     yolo: bool = False
+    call: str = ""
+
+
+HOME_IS_HIDDEN = "HERMES_HOME_HIDDEN"
+"""Set for a command of a turn that cannot see the home of its profile."""
 
 
 def variables(scope: Scope) -> dict[str, str]:

@@ -30,7 +30,6 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored, Tail
 from hermes.session.endings import noted_ends
 from hermes.session.recap import is_question
-from hermes.session.recovery import close_lost_calls
 from hermes.session.runner import Runner, Turn
 from hermes.session.steering import Steering
 
@@ -233,7 +232,7 @@ class Conversation:
         async with self._runner.holding(old.id):
             said = [row.message for row in await self.messages()]
             # Only the old session knows what became of a call that was cut off.
-            await close_lost_calls(self._store, self._clock, old.id, said)
+            await self._runner.closed(old.id, said)
             rows = await self.messages()
             if not rows:
                 raise UsageError("There is nothing to branch from.", hint="Say something first.")

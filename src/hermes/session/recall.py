@@ -11,10 +11,10 @@ from msgspec import Struct
 from hermes.agent.repair import History
 
 LIMIT = 5_000_000
-"""How many characters are kept in all."""
+"""How many bytes of memory are taken in all."""
 
 EACH = 1_000
-"""What a message takes besides its text, counted as so many characters of it."""
+"""Bytes that a message takes besides its words."""
 
 
 class _Kept(Struct, frozen=True):
@@ -40,7 +40,7 @@ class Recall:
     def keep(self, session: str, generation: int, history: History) -> None:
         """Remember it; the ones that were not used for longest make room."""
         self.take(session, -1)
-        size = history.size + EACH * len(history)
+        size = history.held + EACH * len(history)
         self._kept[session] = _Kept(generation, history, size)
         self._size += size
         while self._size > self._limit:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from hermes.kit.text import one_line
+from hermes.schema.attachments import own_text
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
 from hermes.schema.sessions import Stored
 
@@ -46,7 +47,7 @@ def recap(
         for line in _told(turn, _lack(turn, known) if open_ else "")
     ]
     spoken = [place for place, (who, _) in enumerate(told) if who]
-    return told[spoken[-2 * exchanges :][0] :] if spoken else []
+    return told[spoken[-2 * exchanges :][0] :] if spoken and exchanges else []
 
 
 def cut_short(
@@ -110,7 +111,7 @@ def _told(turn: Sequence[Stored], lack: str) -> Iterator[tuple[str, str]]:
     for row in turn:
         message = row.message
         if is_question(row) or isinstance(message, Assistant):
-            words = text_of(message)
+            words = own_text(message) if isinstance(message, User) else text_of(message)
             if words.strip():
                 yield _speaker(message), words
         if lack and isinstance(message, Assistant):

@@ -1,35 +1,63 @@
-"""After a crash: calls that never got a result are told as interrupted, never run again."""
+"""After a crash: calls that never got a result are told as interrupted, never run again.
 
-from collections.abc import Sequence
+Only one that has done nothing but wait for a person is left to be made, with those behind it.
+"""
+
+from collections.abc import Collection, Sequence
 
 from hermes.agent.calls import interrupted
-from hermes.agent.repair import unanswered_calls
+from hermes.agent.repair import open_calls, unanswered_calls
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
+from hermes.kit.ids import new_id
+from hermes.ports.counsel import Left
 from hermes.ports.store import Append, Settle, Store, Write
-from hermes.schema.messages import Message
+from hermes.schema.messages import Message, Result, Text
 from hermes.schema.tools import Effect
+
+NOTHING = Left()
 
 
 async def close_lost_calls(
-    store: Store, clock: Clock, session: str, history: Sequence[Message]
+    store: Store,
+    clock: Clock,
+    session: str,
+    history: Sequence[Message],
+    left: Left = NOTHING,
 ) -> list[Message]:
-    """The history with an end for every call, which is durable when this returns."""
+    """The history with an end for every call, which is durable when this returns.
+
+    Calls that go on have none yet: `open_calls` finds them.
+    """
     lost = unanswered_calls(history)
     if not lost:
         return list(history)
     begun = {intent.call: intent for intent in await store.open_intents(session)}
+    goes_on = _going_on(history, left, begun)
     writes: list[Write] = []
     results: list[Message] = []
-    for call, _ in lost:
+    for call in [call for call, _ in lost if call not in goes_on]:
         # What has no intent was a reader or had not begun: nothing was changed either way.
         intent = begun.get(call)
         effect = intent.effect if intent else Effect.READ
-        result = interrupted(call, effect, started=True)
+        result = _told(left.told[call], call) if call in left.told else None
+        result = result or interrupted(call, effect, started=True)
         results.append(result)
         run = intent.run if intent else ""
         writes += [Append(session, run, result, clock.now()), Settle(session, call)]
-    passing("recovery.before_close")
-    await store.commit(*writes)
-    passing("recovery.after_close")
+    if writes:
+        passing("recovery.before_close")
+        await store.commit(*writes)
+        passing("recovery.after_close")
     return [*history, *results]
+
+
+def _going_on(history: Sequence[Message], left: Left, begun: Collection[str]) -> set[str]:
+    """Those of the last answer from the first on that waits, unless they have begun."""
+    calls = [call.id for call in open_calls(history)]
+    first = next((place for place, call in enumerate(calls) if call in left.waiting), len(calls))
+    return {call for call in calls[first:] if call in left.waiting or call not in begun}
+
+
+def _told(text: str, call: str) -> Result:
+    return Result(new_id("msg"), call, (Text(text),), failed=True)

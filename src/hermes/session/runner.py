@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.agent.plan import Entrusted, Plan, Steer, no_steering
-from hermes.agent.repair import History, unanswered_calls
+from hermes.agent.repair import History, open_calls, unanswered_calls
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import new_holder
 from hermes.kit.ids import new_id
+from hermes.ports.counsel import Questions
 from hermes.ports.model import FREELY, Calling
 from hermes.ports.sink import Emit
 from hermes.ports.store import (
@@ -44,7 +45,7 @@ from hermes.session.context import Mirrored
 from hermes.session.lease import LEASE, Heart, Lease
 from hermes.session.recall import Recall
 from hermes.session.recorder import Accepted, Closing, Price, Recorder, nothing_more
-from hermes.session.recovery import close_lost_calls
+from hermes.session.recovery import NOTHING, close_lost_calls
 from hermes.session.shortening import Shortening
 from hermes.telemetry.logs import about_session
 
@@ -134,6 +135,16 @@ class Runner:
         self._held: set[str] = set()
         self._recall = Recall()
         self._after: list[After] = []
+        self._questions: Questions | None = None
+
+    def minds(self, questions: Questions) -> None:
+        """Who knows what was asked of people, so that a turn goes on where it waited for one."""
+        self._questions = questions
+
+    async def close_questions(self) -> None:
+        """Those of turns that are not taken up again."""
+        if self._questions is not None:
+            await self._questions.sweep()
 
     def then(self, after: After) -> None:
         """Who hears of a turn once its answer is on its way; nobody waits for what they do."""
@@ -149,6 +160,8 @@ class Runner:
                     await lease.take()
                 outcome = await self._run_held(turn, lease)
             finally:
+                if self._questions is not None:
+                    await self._questions.over(turn.session.id)
                 await lease.give_back()
         for after in self._after:
             after(turn, outcome)
@@ -195,6 +208,8 @@ class Runner:
         history, known = await self._history(turn, lease.generation)
         plan = await self._planner.plan(session, scope, history)
         passing("runner.planned")
+        if turn.note is not None and open_calls(history):
+            turn, plan = await self._going_on(turn, plan, history)
         # Whoever left before it was accepted has asked nothing.
         await anyio.lowlevel.checkpoint_if_cancelled()
         accepted = Accepted()
@@ -216,6 +231,19 @@ class Runner:
             # After trouble the transcript is read again: only the disk knows what is in it.
             self._recall.keep(session.id, lease.generation, history)
         return outcome
+
+    async def _going_on(
+        self, turn: Turn, plan: Plan | Entrusted, history: History
+    ) -> tuple[Turn, Plan | Entrusted]:
+        """What only waited for a person was not interrupted; elsewhere nobody can take it up."""
+        if isinstance(plan, Plan):
+            return msgspec.structs.replace(turn, note=None), msgspec.structs.replace(
+                plan, resumes=True
+            )
+        closed = await close_lost_calls(self._store, self._clock, turn.session.id, history)
+        for message in closed[len(history) :]:
+            history.add(message)
+        return turn, plan
 
     def _fitting(
         self, plan: Plan | Entrusted, usual: Plan | Entrusted, turn: Turn, lease: Lease
@@ -260,10 +288,19 @@ class Runner:
         stored = await self._store.seen_by(session.principal).messages(session.id)
         kept = [row.message for row in stored if not _is_replaced(row, turn)]
         kept += await self._take_results(turn, kept)
-        whole = await close_lost_calls(self._store, self._clock, session.id, kept)
+        whole = await self.closed(session.id, kept, resumed=turn.note is not None)
         if self.compressing is not None:
             whole = await self.compressing.seen(session, whole)
         return History(whole), {row.message.id for row in stored}
+
+    async def closed(
+        self, session: str, said: Sequence[Message], *, resumed: bool = False
+    ) -> list[Message]:
+        """With an end for every call, for who holds the session; a `resumed` turn goes on."""
+        left = NOTHING
+        if self._questions is not None:
+            left = await self._questions.left(session, resumed=resumed)
+        return await close_lost_calls(self._store, self._clock, session, said, left)
 
     async def _take_results(self, turn: Turn, said: Sequence[Message]) -> Sequence[Result]:
         """Write down what came of the calls that were handed out and that still wait."""

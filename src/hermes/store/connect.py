@@ -96,7 +96,7 @@ def _judge(connection: Connection, path: Path) -> None:
     if number_of(connection.execute(_SQL["application"])) or tables(connection):
         raise StoreError(
             f"{path} is a database of another program.",
-            hint=f"Move it away: mv {path} {path}.old. Or {_ELSEWHERE}",
+            hint=f"Move it away with `mv {path} {path}.old`, or {_ELSEWHERE}",
         )
 
 

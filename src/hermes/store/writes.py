@@ -26,8 +26,9 @@ from hermes.ports.store import (
     Settle,
     Write,
 )
+from hermes.schema.attachments import own_text
 from hermes.schema.errors import NotFound, Overtaken, StoreError
-from hermes.schema.messages import Assistant, Message, Result, Trust, User, text_of
+from hermes.schema.messages import Assistant, Message, Result, Trust, User
 from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection
 from hermes.store.journal import keep, note
@@ -133,7 +134,7 @@ def preview_of(message: Message) -> str:
     """How a session introduces itself: by what its person said, in a line."""
     if not isinstance(message, User) or message.trust is Trust.HOUSE:
         return ""
-    return one_line(text_of(message)[: PREVIEW * 20], PREVIEW)
+    return one_line(own_text(message)[: PREVIEW * 20], PREVIEW)
 
 
 def number_of_session(connection: Connection, session: str) -> int:

@@ -101,13 +101,16 @@ class Fate:
 
 
 class Watch:
-    """Watches the loop from when the gateway begins to serve."""
+    """Watches the loop from when the gateway begins to serve; `loaded` is for what it took."""
 
-    def __init__(self) -> None:
+    def __init__(self, loaded: Path | None = None) -> None:
         self._guard: LoopGuard | None = None
+        self._loaded = loaded
 
     def __call__(self, snapshot: Snapshot) -> None:
         if self._guard is None:
+            if self._loaded is not None and not self._loaded.exists():
+                self._loaded.write_text("\n".join(sys.modules))
             self._guard = LoopGuard(NOTICEABLE)
             self._guard.start()
 
@@ -132,10 +135,10 @@ def alone(
     return Spec(folder=str(folder), home=str(folder / "home"))
 
 
-def run(spec: Spec, fate: Fate) -> tuple[int, Report]:
+def run(spec: Spec, fate: Fate, loaded: Path | None = None) -> tuple[int, Report]:
     """Until it is told to end. Returns its exit code, and what it saw."""
     env = Env({**process_env(), "HERMES_HOME": spec.home})
-    watch = Watch()
+    watch = Watch(loaded)
     options = RunOptions(ready_fd=os.dup(1))
     manifest = Manifest(name=CHANNEL, factory=spec.factory)
     with ExitStack() as stack:
@@ -154,10 +157,14 @@ def _say(line: str) -> None:
 def main() -> int:
     if len(sys.argv) != 2:
         sys.exit("usage: python -m hermes.testing.gateway_process <spec.json>")
-    spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Spec)
+    return live_by(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Spec))
+
+
+def live_by(spec: Spec, loaded: Path | None = None) -> int:
+    """One whole life; the code that it ends with."""
     fate = Fate(spec.die_at, spec.nth, armed=spec.armed)
     signal.signal(signal.SIGUSR2, fate.arm)
-    code, report = run(spec, fate)
+    code, report = run(spec, fate, loaded)
     _say(msgspec.json.encode(report).decode())
     return 0 if code == 128 + signal.SIGTERM else code
 

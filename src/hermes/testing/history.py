@@ -251,7 +251,7 @@ async def judge_store(
         if [name for name in heard if name not in told] != [n for n in wanted if n not in told]:
             strange = sorted(set(heard) ^ set(wanted)) or "another order, or one twice"
             wrong.append(f"{chat}: heard {len(heard)} of {len(wanted)}: {strange}")
-    for lane in ("inbox", "commands"):
+    for lane in ("inbox", "commands", "behind"):
         wrong += [f"{lane}: {topic} is not settled" for topic in await store.lanes.topics(lane)]
     return wrong
 

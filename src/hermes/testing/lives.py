@@ -1,11 +1,13 @@
 """Several lives of one gateway on one platform: started, killed, started again."""
 
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 import anyio
 import anyio.abc
@@ -13,6 +15,7 @@ import msgspec
 
 from hermes.testing.gateway_process import READY, Report, Spec
 from hermes.testing.history import UNSETTLED, Waiting, judge_outbox
+from hermes.testing.nursery import LIVE, OVER
 from hermes.testing.platform.server import PlatformServer
 
 PATIENCE = 170.0
@@ -23,10 +26,21 @@ class Broken(AssertionError):
     """A gateway ended by itself."""
 
 
+class Body(Protocol):
+    """A process, whoever has started it."""
+
+    @property
+    def stdout(self) -> AsyncIterable[bytes] | None: ...
+    @property
+    def returncode(self) -> int | None: ...
+    async def wait(self) -> int: ...
+    def send_signal(self, signal: signal.Signals) -> None: ...
+
+
 class Life:
     """One gateway process. `report` is what it said at the end, unless it was killed."""
 
-    def __init__(self, process: anyio.abc.Process) -> None:
+    def __init__(self, process: Body) -> None:
         self.process = process
         self.report: Report | None = None
         self.killed = False
@@ -62,19 +76,21 @@ class Life:
 
     def kill(self) -> None:
         if self.process.returncode is None:
-            self.process.kill()
+            self.process.send_signal(signal.SIGKILL)
 
     def end(self) -> None:
         if self.process.returncode is None:
-            self.process.terminate()
+            self.process.send_signal(signal.SIGTERM)
+
+
+Birth: TypeAlias = Callable[[Spec], AbstractAsyncContextManager[Life]]
 
 
 @asynccontextmanager
 async def living(spec: Spec) -> AsyncGenerator[Life]:
     """A gateway that lives until the block ends, if it does not die before."""
-    path = anyio.Path(spec.folder) / "spec.json"
-    await path.write_bytes(msgspec.json.encode(spec))
-    command = [sys.executable, "-m", "hermes.testing.gateway_process", str(path)]
+    path = await _written(spec)
+    command = [sys.executable, "-m", "hermes.testing.gateway_process", path]
     async with await anyio.open_process(
         command, stdin=subprocess.DEVNULL, stderr=None, env={"HOME": spec.folder}
     ) as process:
@@ -85,9 +101,83 @@ async def living(spec: Spec) -> AsyncGenerator[Life]:
             life.kill()
 
 
-async def live(spec: Spec, act: Callable[[Life], Coroutine[None, None, None]]) -> Life:
+async def _written(spec: Spec) -> str:
+    path = anyio.Path(spec.folder) / "spec.json"
+    await path.write_bytes(msgspec.json.encode(spec))
+    return str(path)
+
+
+class Forked:
+    """A process of a nursery, as if we had started it ourselves; `orders` is where to write."""
+
+    def __init__(self, heard: anyio.abc.ByteReceiveStream, orders: int) -> None:
+        self.returncode: int | None = None
+        self._heard = heard
+        self._rest = b""
+        self._orders = orders
+
+    @property
+    def stdout(self) -> AsyncIterable[bytes]:
+        return self._lines()
+
+    async def _lines(self) -> AsyncGenerator[bytes]:
+        while self.returncode is None:
+            *lines, self._rest = (self._rest + await self._heard.receive()).split(b"\n")
+            for line in lines:
+                if line.startswith(OVER.encode()):
+                    self.returncode = int(line.removeprefix(OVER.encode()))
+                elif line:
+                    yield line + b"\n"
+
+    async def wait(self) -> int:
+        async for _ in self._lines():
+            pass
+        if self.returncode is None:
+            raise Broken("nobody knows how it ended")
+        return self.returncode
+
+    def send_signal(self, signal: signal.Signals) -> None:
+        os.write(self._orders, f"{signal:d}\n".encode())
+
+
+@asynccontextmanager
+async def nursery(folder: Path) -> AsyncGenerator[Birth]:
+    """Lives, one at a time, that need not load their code anew: many kills for little time."""
+    theirs, ours = os.pipe()
+    command = [sys.executable, "-m", "hermes.testing.nursery"]
+    try:
+        process = await anyio.open_process(
+            command, stdin=theirs, stderr=None, env={"HOME": str(folder)}
+        )
+        os.close(theirs)
+        heard = process.stdout
+        if heard is None:
+            raise Broken("its words cannot be heard")
+
+        @asynccontextmanager
+        async def birth(spec: Spec) -> AsyncGenerator[Life]:
+            body = Forked(heard, ours)
+            os.write(ours, f"{LIVE}{await _written(spec)}\n".encode())
+            life = Life(body)
+            try:
+                yield life
+            finally:
+                life.kill()
+                with anyio.CancelScope(shield=True), anyio.move_on_after(PATIENCE):
+                    await body.wait()
+
+        yield birth
+    finally:
+        # Nobody speaks to it any more, so it ends.
+        os.close(ours)
+    await process.aclose()
+
+
+async def live(
+    spec: Spec, act: Callable[[Life], Coroutine[None, None, None]], birth: Birth = living
+) -> Life:
     """A life until it dies by itself or is ended by what `act` does."""
-    async with living(spec) as life:
+    async with birth(spec) as life:
         with anyio.move_on_after(PATIENCE) as scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(act, life)

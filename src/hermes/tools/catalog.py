@@ -20,6 +20,7 @@ from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.schema.scope import Scope
+from hermes.tools.caps import USUAL, Caps
 from hermes.tools.lazily import Lazily, known_specs
 
 T = TypeVar("T")
@@ -104,6 +105,7 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     fetched: Path | None = None
     vouched: Path | None = None
     our_folders: Sequence[Path] = ()
+    caps: Caps = USUAL
 
 
 def first_tools(deps: ToolDeps) -> dict[str, Tool]:
@@ -171,13 +173,17 @@ class _Makers:
                 processes=deps.processes,
                 network=deps.network,
                 origins=self._origins,
+                most=deps.caps.output,
             )
         )
 
     def process(self) -> Tool:
         from hermes.tools.processes.tool import ProcessTool
 
-        return ProcessTool(_there(self._deps.processes), self._deps.clock, self._origins)
+        deps = self._deps
+        return ProcessTool(
+            _there(deps.processes), deps.clock, self._origins, most=deps.caps.output
+        )
 
     def read_file(self) -> Tool:
         from hermes.tools.files.documents import Documents
@@ -193,6 +199,7 @@ class _Makers:
                     aside=self._aside,
                     documents=Documents(self._near),
                     origins=self._origins,
+                    caps=self._deps.caps,
                 )
             )
         )

@@ -38,6 +38,7 @@ class Clarify:
             Effect.WRITE,
             timeout=30.0,
             toolset="clarify",
+            asks=True,
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:

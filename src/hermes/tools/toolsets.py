@@ -46,7 +46,7 @@ def tools_of(names: Iterable[str]) -> list[str]:
             if plain not in TOOLSETS:
                 known = ", ".join(known_toolsets())
                 near = did_you_mean(name, known_toolsets())
-                hint = f"{near} Known toolsets: {known}.".strip()
+                hint = near or f"Known toolsets: {known}."
                 raise UsageError(f"there is no toolset {name!r}", hint=hint)
             tools.update(dict.fromkeys(TOOLSETS[plain]))
     return list(tools)

@@ -21,6 +21,7 @@ from hermes.tui.history import History
 from hermes.tui.look import DARK, THEMES, other
 from hermes.tui.screens.chat import Chat
 from hermes.tui.screens.house import Going, House
+from hermes.tui.taste import Taste
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -35,6 +36,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     history: Path
     clock: Clock
     look: str = "dark"
+    taste: Taste = Taste()
     signals: bool = False
     headless: bool = False
 
@@ -66,7 +68,7 @@ class Ui(App[int]):
         self._errands = Errands("tui-talk")
         self._aside = Errands("tui-aside")
         history = History(setting.history)
-        house = House(companion, self._errands, self._aside, history, setting.clock)
+        house = House(companion, self._errands, self._aside, history, setting.clock, setting.taste)
         self.chat = Chat(house)
         self.text = ""
         self.trouble: HermesError | None = None

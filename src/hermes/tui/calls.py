@@ -24,12 +24,13 @@ class Verdict(Struct, frozen=True):
     short: bool = False
 
 
-def headline(call: ToolCall) -> str:
-    """The tool and the argument that says most."""
+def headline(call: ToolCall, most: int = 0) -> str:
+    """The tool and the argument that says most, of that at most so many characters."""
     known = _arguments(call)
     texts = [name for name, value in known.items() if isinstance(value, str)]
     name = next((name for name in (*_FIRST, *texts) if name in texts), "")
-    return f"{call.name} {one_line(flat(str(known.get(name, ''))), _LINE)}".rstrip()
+    width = min(most or _LINE, _LINE)
+    return f"{call.name} {one_line(flat(str(known.get(name, ''))), width)}".rstrip()
 
 
 def verdict(result: Result) -> Verdict:

@@ -48,6 +48,8 @@ class Shown(Struct, frozen=True):
     text: str
     clear: bool = False
     clip: str = ""
+    undone: int = 0
+    """How many turns count no more."""
 
 
 class Speak(Struct, frozen=True):
@@ -55,6 +57,7 @@ class Speak(Struct, frozen=True):
 
     parts: Parts
     told: str = ""
+    undone: int = 0
 
 
 class Back(Struct, frozen=True):
@@ -88,12 +91,13 @@ class Before(Struct, frozen=True, kw_only=True):
 
 
 class Past(Struct, frozen=True, kw_only=True):
-    """A session to go back to."""
+    """A session to go back to; `found` is where the words that were looked for stand in it."""
 
     id: str
     about: str
     messages: int
     last_at: datetime
+    found: str = ""
 
 
 class Offered(Struct, frozen=True, kw_only=True):

@@ -1,14 +1,15 @@
-"""What can be meant by what is being typed: a slash command, or a file after an @."""
+"""What can be meant by what is being typed: a slash command, or a reference after an @."""
 
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 MOST = 50
-_FILE = re.compile(r"(?:^|(?<=\s))@(\S*)$")
+_REFERENCE = re.compile(r"(?<![\w@/])@(?:(?:file|folder):\"[^\"]*|[^\s\"]*)$")
+_MARKS = tuple(".,;:!?)]}'")
 
 
 class Suggestion(Struct, frozen=True):
@@ -20,12 +21,22 @@ class Suggestion(Struct, frozen=True):
     about: str = ""
 
 
+_KINDS = (
+    Suggestion("@file:", "@file:", 0, "a file, or some of its lines: @file:notes.md:3-9"),
+    Suggestion("@folder:", "@folder:", 0, "what is in a folder"),
+    Suggestion("@diff", "@diff ", 0, "what git sees changed here"),
+    Suggestion("@staged", "@staged ", 0, "what is staged for the next commit"),
+    Suggestion("@git:", "@git:", 0, "the last commits: @git:3"),
+    Suggestion("@url:", "@url:", 0, "a web page"),
+)
+
+
 def suggestions(before: str, commands: Mapping[str, str], folder: str) -> list[Suggestion]:
     """`before` is all that stands before the cursor."""
     if before.startswith("/") and not re.search(r"\s", before):
         return _commands(before[1:], commands)
-    if found := _FILE.search(before):
-        return _files(found[1], Path(folder))
+    if found := _REFERENCE.search(before):
+        return _references(found[0], Path(folder))
     return []
 
 
@@ -38,30 +49,55 @@ def _commands(typed: str, commands: Mapping[str, str]) -> list[Suggestion]:
     ]
 
 
-def _files(typed: str, folder: Path) -> list[Suggestion]:
-    parent, _, start = typed.rpartition("/")
-    place = parent + "/" if "/" in typed else ""
+def _references(typed: str, folder: Path) -> list[Suggestion]:
+    """`typed` begins with the @; what stands there already to the letter is not suggested."""
+    kind, colon, what = typed[1:].partition(":")
+    if colon:
+        found = _paths(kind, what, folder) if kind in {"file", "folder"} else []
+    else:
+        found = [one for one in _KINDS if one.label.startswith(typed)]
+        found += _paths("file", kind, folder)
+    found = [structs.replace(one, replaces=len(typed)) for one in found[:MOST]]
+    return [] if [one.text.rstrip() for one in found] == [typed] else found
+
+
+def _paths(kind: str, what: str, folder: Path) -> list[Suggestion]:
+    typed = what.removeprefix('"')
+    parent, slash, start = typed.rpartition("/")
+    place = parent + slash
     try:
         entries = list(os.scandir(folder / os.path.expanduser(place or ".")))  # noqa: PTH111
     except (OSError, ValueError):
         return []
     fitting = [one for one in entries if _fits(one.name, start)]
     fitting.sort(key=lambda one: (not one.name.startswith(start), one.name.lower()))
-    return [_file(place, one, len(typed) + 1) for one in fitting[:MOST]]
+    found: list[Suggestion] = []
+    for one in fitting:
+        if _is_folder(one):
+            found.append(_written(kind, f"{place}{one.name}/", ends=False))
+        elif kind == "file":
+            found.append(_written(kind, place + one.name, ends=True))
+    if place and not start:
+        found.append(_written("folder", place, ends=True, about="the folder itself"))
+    return found
+
+
+def _written(kind: str, path: str, *, ends: bool, about: str = "") -> Suggestion:
+    """As it is referred to; a mark at the end of a name would be taken for the sentence's own."""
+    if re.search(r"\s", path) or path.endswith(_MARKS):
+        name = f'@{kind}:"{path}'
+        return Suggestion(name + '"', name + '" ' if ends else name, 0, about)
+    return Suggestion(f"@{kind}:{path}", f"@{kind}:{path}" + " " * ends, 0, about)
 
 
 def _fits(name: str, start: str) -> bool:
     if name.startswith(".") is not start.startswith("."):
         return False
-    return start.lower() in name.lower() and name.isprintable() and " " not in name
+    return start.lower() in name.lower() and name.isprintable() and '"' not in name
 
 
-def _file(place: str, entry: "os.DirEntry[str]", replaces: int) -> Suggestion:
-    path = f"@{place}{entry.name}"
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
     try:
-        folder = entry.is_dir()
+        return entry.is_dir()
     except OSError:
-        folder = False
-    if folder:
-        return Suggestion(path + "/", path + "/", replaces)
-    return Suggestion(path, path + " ", replaces)
+        return False

@@ -29,17 +29,6 @@ def manner_of(word: str) -> Manner:
     return Manner(word) if word in set(Manner) else Manner.INTERRUPT
 
 
-def turns_undone(line: str) -> int:
-    """How many turns a command that went well took back."""
-    match line.lower().split():
-        case ["/undo"] | ["/retry"]:
-            return 1
-        case ["/undo", number] if number.isdecimal():
-            return int(number)
-        case _:
-            return 0
-
-
 def meant(line: str, usual: Manner) -> tuple[Manner, str]:
     """What is to be done with a line, and what of it is to be said, if anything.
 

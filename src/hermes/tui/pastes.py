@@ -1,17 +1,19 @@
 """Long pasted texts, shown as a short mark while they are edited around."""
 
-LINES = 5
-CHARACTERS = 2000
-
 
 class Pastes:
-    def __init__(self) -> None:
+    def __init__(self, lines: int, characters: int) -> None:
+        """What is longer than that is shortened; zero sets no limit."""
+        self._lines = lines
+        self._characters = characters
         self._texts: dict[str, str] = {}
 
     def shortened(self, text: str) -> str:
         """The text itself, or a mark that stands for it when it is long."""
         lines = text.rstrip("\n").count("\n") + 1
-        if lines <= LINES and len(text) <= CHARACTERS:
+        many = self._lines and lines > self._lines
+        long = self._characters and len(text) > self._characters
+        if not many and not long:
             return text
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
         mark = f"[pasted text {len(self._texts) + 1}: {size}]"

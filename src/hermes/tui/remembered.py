@@ -6,9 +6,9 @@ from textual.widget import Widget
 
 from hermes.kit.plain import headline
 from hermes.kit.text import plural
+from hermes.schema.attachments import own_text
 from hermes.schema.messages import (
     Assistant,
-    Message,
     Reasoning,
     Result,
     Stop,
@@ -19,6 +19,7 @@ from hermes.schema.messages import (
 from hermes.schema.sessions import Stored
 from hermes.tui.companion import Before
 from hermes.tui.stand import app_of
+from hermes.tui.taste import Taste
 from hermes.tui.widgets.cards import Thinking, ToolCard
 from hermes.tui.widgets.transcript import PAST, TURN, Transcript
 from hermes.tui.widgets.words import Answer, Note, Said
@@ -27,9 +28,9 @@ _SHOWN = 200
 """Characters of what was brought that are shown."""
 
 
-async def remember(transcript: Transcript, before: Before) -> None:
+async def remember(transcript: Transcript, before: Before, taste: Taste) -> None:
     """Cards open as they did, and tell how long their calls took where that is known."""
-    memory = _Memory(before)
+    memory = _Memory(before, taste)
     if before.more:
         told = f"… {plural(before.more, 'message')} before; /history shows them"
         memory.things.append(Note(told))
@@ -46,8 +47,9 @@ async def remember(transcript: Transcript, before: Before) -> None:
 class _Memory:
     """Things to show in order, and what is to be put in them once they are there."""
 
-    def __init__(self, before: Before) -> None:
+    def __init__(self, before: Before, taste: Taste) -> None:
         self.things: list[Widget] = []
+        self._taste = taste
         self._cut = before.cut
         self._questions = before.asked
         self._run = ""
@@ -59,7 +61,7 @@ class _Memory:
         message = row.message
         match message:
             case User():
-                self._asked(message, row.run)
+                self._asked(message, row)
             case Assistant():
                 self._answered(message, row.at)
             case Result():
@@ -75,34 +77,34 @@ class _Memory:
         for card, _ in self._cards.values():
             card.give_up()
 
-    def _asked(self, message: User, run: str) -> None:
-        words = _words(message)
+    def _asked(self, message: User, row: Stored) -> None:
+        words = own_text(message).strip("\n")
         if message.trust is Trust.DATA:
             thing = Note(f"● {headline(words, _SHOWN)}")
         elif message.trust is not Trust.HOUSE and words:
-            thing = Said(words)
+            thing = Said(words, row.at if self._taste.times else None)
         else:
             return
         # All that was said to one turn is taken back with it.
-        if run != self._run:
+        if row.run != self._run:
             thing.add_class(TURN)
-        self._run = run
+        self._run = row.run
         self.things.append(thing)
 
     def _answered(self, message: Assistant, at: datetime) -> None:
         thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-        if thoughts.strip():
+        if thoughts.strip() and self._taste.reasoning:
             thinking = Thinking()
             thinking.add(thoughts)
             thinking.end()
             self.things.append(thinking)
-        if words := _words(message):
+        if words := text_of(message).strip("\n"):
             answer = Answer()
             self.things.append(answer)
             self._answers.append((answer, words))
         calls = message.calls
         for call in calls:
-            card = ToolCard(call)
+            card = ToolCard(call, self._taste)
             self.things.append(card)
             # Of calls that were made together nobody wrote down when each of them ended.
             self._cards[call.id] = (card, at if len(calls) == 1 else None)
@@ -119,7 +121,3 @@ class _Memory:
         if began is None or any(began <= at <= ended for at in self._questions):
             return 0.0
         return (ended - began).total_seconds()
-
-
-def _words(message: Message) -> str:
-    return text_of(message).strip("\n")

@@ -21,6 +21,7 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Message, Result, Trust, User, text_of
 from hermes.schema.questions import Question
+from hermes.tui.taste import Taste
 from hermes.tui.widgets.cards import Thinking, ToolCard
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.transcript import Transcript
@@ -33,12 +34,17 @@ _SHOWN = 200
 
 class Scribe:
     def __init__(
-        self, transcript: Transcript, clock: Clock, heard: Callable[[str], str | None]
+        self,
+        transcript: Transcript,
+        clock: Clock,
+        heard: Callable[[str], str | None],
+        taste: Taste,
     ) -> None:
         """`heard` knows what was said to the turn under an id, if anything was."""
         self._heard = heard
         self._transcript = transcript
         self._clock = clock
+        self._taste = taste
         self._answer: Answer | None = None
         self._thinking: Thinking | None = None
         self._cards: dict[str, tuple[ToolCard, float]] = {}
@@ -66,7 +72,7 @@ class Scribe:
                 await self._think(text)
             case ToolStarted(call=call):
                 await self._pause()
-                card = ToolCard(call)
+                card = ToolCard(call, self._taste)
                 self._cards[call.id] = (card, self._clock.monotonic())
                 self.doing = flat(call.name)
                 await self._transcript.add(card)
@@ -110,8 +116,10 @@ class Scribe:
             if not text.strip():
                 return
             await self._pause()
-            self._thinking = Thinking()
             self.doing = "thinking"
+            if not self._taste.reasoning:
+                return
+            self._thinking = Thinking()
             await self._transcript.add(self._thinking)
         self._thinking.add(text)
 
@@ -143,7 +151,8 @@ class Scribe:
         text = self._heard(message.id)
         if text is not None:
             await self._pause()
-            await self._transcript.add(Words(text))
+            at = self._clock.now() if self._taste.times else None
+            await self._transcript.add(Words(text, at))
         elif message.trust is Trust.DATA:
             await self._pause()
             await self._transcript.add(Note(f"● {headline(text_of(message), _SHOWN)}"))

@@ -17,7 +17,7 @@ from hermes.tui.companion import (
     Words,
 )
 from hermes.tui.errands import Errands
-from hermes.tui.meanwhile import Manner, manner_of, meant, turns_undone
+from hermes.tui.meanwhile import Manner, manner_of, meant
 
 
 class Stage(Protocol):
@@ -49,7 +49,7 @@ class Stage(Protocol):
 
     def changed(self) -> None: ...
 
-    def leave(self, trouble: HermesError | None) -> None: ...
+    def leave(self) -> None: ...
 
 
 class Talk:
@@ -213,12 +213,12 @@ class Talk:
             case Words():
                 await self._say((Text(line),), line)
             case Shown():
-                self._stage.take_back(turns_undone(line))
+                self._stage.take_back(done.undone)
                 await self._stage.show_reply(done, line)
             case Back(told=told):
                 await self._stage.show_back(told, line)
-            case Speak(parts=parts, told=told):
-                self._stage.take_back(turns_undone(line))
+            case Speak(parts=parts, told=told, undone=undone):
+                self._stage.take_back(undone)
                 shown = " ".join(part.text for part in parts if isinstance(part, Text))
                 # The whole text of a skill is not what somebody typed.
                 typed = not shown or (told and "\n" in shown)
@@ -226,7 +226,7 @@ class Talk:
                     await self._stage.show_note(told, "reply", "" if typed else line)
                 await self._say(parts, line if typed else shown)
             case Bye():
-                self._stage.leave(None)
+                self._stage.leave()
 
     async def _say(self, parts: Parts, shown: str) -> None:
         await self._stage.show_said(shown)

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,43 @@ async def test_a_pdf_becomes_words(tmp_path: Path) -> None:
         assert (await ask(one, {"type": "file", "file": file})).status == 200
         assert "[attached: report.pdf (application/pdf)]" in sent(one)
         assert "--- page 1 of 2 ---\nfirst page\n--- page 2 of 2 ---\nsecond page" in sent(one)
+
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+RELATED = '<Relationships><Relationship Id="a" Target="{}"/></Relationships>'
+OFFICE = {
+    "docx": {
+        "word/document.xml": f"<w:document {W}><w:body><w:p><w:r><w:t>heron</w:t></w:r></w:p>"
+        "</w:body></w:document>"
+    },
+    "xlsx": {
+        "xl/workbook.xml": f'<workbook {R}><sheets><sheet name="A" r:id="a"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": RELATED.format("worksheets/sheet1.xml"),
+        "xl/worksheets/sheet1.xml": "<worksheet><sheetData><row><c r='A1' t='inlineStr'><is>"
+        "<t>heron</t></is></c></row></sheetData></worksheet>",
+    },
+    "pptx": {
+        "ppt/presentation.xml": f"<p:presentation xmlns:p='p' {R}><p:sldIdLst><p:sldId r:id='a'/>"
+        "</p:sldIdLst></p:presentation>",
+        "ppt/_rels/presentation.xml.rels": RELATED.format("slides/slide1.xml"),
+        "ppt/slides/slide1.xml": "<p:sld xmlns:p='p' xmlns:a='a'><a:p><a:r><a:t>heron</a:t></a:r>"
+        "</a:p></p:sld>",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", OFFICE)
+async def test_an_office_document_becomes_words(tmp_path: Path, kind: str) -> None:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for name, text in OFFICE[kind].items():
+            archive.writestr(name, text)
+    async with house(tmp_path) as one:
+        file = {"filename": f"note.{kind}", "file_data": base64_of(written.getvalue())}
+        assert (await ask(one, {"type": "file", "file": file})).status == 200
+        assert f"[attached: note.{kind}" in sent(one)
+        assert "heron" in sent(one)
 
 
 async def test_a_broken_document_is_refused_and_nothing_is_written(tmp_path: Path) -> None:

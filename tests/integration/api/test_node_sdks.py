@@ -40,6 +40,8 @@ SCRIPT = Script(
         Rule("picture", [Reply(text="A heron.")]),
         Rule("document", [Reply(text="It says heron.")]),
         Rule("fail", [Reply(fault=Fault("status", named="unauthorized"))]),
+        Rule("as json", [Reply(text='{"city": "Oslo"}')]),
+        Rule("ponder", [Reply(text="So it is.", reasoning="Is it so?")]),
         Rule("much", [Reply(text="word " * 400, chunk=5, pace=0.05)]),
     ],
     default=Reply(text="Hello there, friend."),
@@ -155,8 +157,14 @@ def vercel(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return anyio.run(run, "vercel", tmp_path_factory.mktemp("vercel"))
 
 
+@pytest.fixture(scope="module")
+def vercel_openai(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return anyio.run(run, "vercel_openai", tmp_path_factory.mktemp("vercel_openai"))
+
+
 def test_openai_asks_and_streams(openai: Told) -> None:
     assert openai.of("models") == ["hermes-agent"]
+    assert openai.of("model") == "hermes-agent"
     plain = openai.of("plain")
     assert plain["choices"][0]["message"]["content"] == "Hello there, friend."
     assert plain["usage"]["total_tokens"] == 15
@@ -245,3 +253,52 @@ def test_vercel_knows_the_errors(vercel: Told) -> None:
     assert vercel.cases["failing"].trouble == ("AI_APICallError", 502)
     (told,) = vercel.of("failing_stream")
     assert "key" in told
+
+
+def test_openai_does_not_ask_again_what_will_fail_again(openai: Told) -> None:
+    assert openai.cases["failing_with_retries"].trouble == ("InternalServerError", 502)
+    assert len(openai.about("fail, however")) == 1
+
+
+def test_vercel_has_objects(vercel: Told) -> None:
+    assert vercel.of("object") == {"city": "Oslo"}
+
+
+def test_vercels_provider_for_openai_asks(vercel_openai: Told) -> None:
+    assert vercel_openai.of("plain") == {
+        "text": "Hello there, friend.",
+        "reason": "stop",
+        "usage": 15,
+    }
+    assert vercel_openai.cases["failing"].trouble == ("AI_APICallError", 502)
+
+
+@pytest.mark.parametrize("case", ["own", "own_stream"])
+def test_vercels_provider_for_openai_bears_our_own_tools(vercel_openai: Told, case: str) -> None:
+    assert vercel_openai.of(case) == {
+        "text": TIDY.replace("\n\n", ""),
+        "reason": "stop",
+        "calls": [["mcp.todo", True]],
+        "results": 1,
+    }
+    assert vercel_openai.of("own_chat") == {"text": TIDY, "reason": "stop"}
+
+
+@pytest.mark.parametrize("case", ["tools", "stream_tools"])
+def test_vercels_provider_for_openai_runs_its_own(vercel_openai: Told, case: str) -> None:
+    assert vercel_openai.of(case) == {"text": "It rains in Oslo.", "asked": ["Oslo"], "steps": 2}
+
+
+def test_vercels_provider_for_openai_goes_on_by_naming_items(vercel_openai: Told) -> None:
+    assert vercel_openai.of("talk") == "Hello there, friend."
+    (asked,) = vercel_openai.about("now greet me")
+    roles = [one["role"] for one in asked["messages"][1:]]
+    assert roles == ["user", "assistant", "tool", "assistant", "user"]
+
+
+def test_vercels_provider_for_openai_has_thoughts_and_objects(vercel_openai: Told) -> None:
+    thought = {"text": "So it is.", "thought": "Is it so?"}
+    assert vercel_openai.of("thinks") == vercel_openai.of("thinks_whole") == thought
+    assert vercel_openai.of("object") == vercel_openai.of("object_chat") == {"city": "Oslo"}
+    forms = [one["response_format"]["type"] for one in vercel_openai.about("as json")]
+    assert forms == ["json_schema", "json_schema"]

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import anyio
@@ -15,7 +16,7 @@ from api_house import KEY, House, house, settings
 from hermes.api.desk import Limits
 from hermes.kit.holder import this_process
 from hermes.ports.journal import RunRecord, RunStatus
-from hermes.schema.messages import Assistant, Result, User, text_of
+from hermes.schema.messages import Assistant, Result, Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
 
@@ -262,6 +263,32 @@ async def test_a_run_asks_a_question(tmp_path: Path):
                 await reader.until("run.completed")
         told = await post(home, f"/v1/runs/{run}/clarify", {"answer": "x"}, 409)
         assert told.code == "clarify_not_active"
+
+
+@pytest.mark.parametrize(
+    ("who", "trust", "acts"),
+    [
+        ({}, Trust.OWNER, True),
+        ({"role": "guest"}, Trust.GUEST, False),
+        ({"role": "guest", "brought": True}, Trust.DATA, False),
+        ({"brought": True}, Trust.DATA, True),
+    ],
+    ids=["owner", "guest", "webhook", "data"],
+)
+async def test_a_run_that_is_lent_has_the_rights_of_who_asks(
+    tmp_path: Path, who: dict[str, object], trust: Trust, acts: bool
+):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, **who)
+        await followed(home, run)
+        asked, _ = await home.said(str((await state(home, run))["session_id"]))
+        assert isinstance(asked, User)
+        assert asked.trust is trust
+        request = msgspec.json.decode(home.mock.requests[0].body, type=dict[str, Any])
+        offered = {tool["function"]["name"] for tool in request.get("tools", ())}
+        assert ("terminal" in offered, "write_file" in offered) == (acts, acts)
+        told = await post(home, "/v1/runs", {"input": "x", "role": "king"}, 400)
+        assert "role" in told.body.decode()
 
 
 async def test_what_came_too_late_is_given_back(tmp_path: Path):

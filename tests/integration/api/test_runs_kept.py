@@ -90,13 +90,9 @@ async def test_at_a_start_all_that_was_left_gets_an_end(tmp_path: Path):
         store, clock = home.app.store, home.app.clock
         await opened(home, "run_lost", timedelta(0), holder=GONE)
         await opened(home, "run_here", timedelta(0), holder=this_process())
-        await opened(home, "resp_lost", timedelta(0), holder=GONE, key="responses:k")
-        assert await end_abandoned(store, clock) == 2
+        assert await end_abandoned(store, clock) == 1
         assert (await store.journal.get("run_lost", OWNER)).status is RunStatus.FAILED
         assert (await store.journal.get("run_here", OWNER)).status is RunStatus.QUEUED
-        lost = await store.journal.by_key("responses:k", OWNER)
-        assert lost is not None
-        assert (lost.status, lost.result) == (RunStatus.FAILED, None)
         assert await end_abandoned(store, clock) == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from hermes.channels.webhook.routes import INSECURE
 from hermes.channels.webhook.signatures import Scheme, sign
 from hermes.channels.webhook.subscriptions import Subscriptions
-from hermes.ports.channel import About, Outgoing, TargetGone
+from hermes.ports.channel import About, NotTaken, Outgoing, TargetGone
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
@@ -322,6 +322,17 @@ async def test_thirty_calls_a_minute(tmp_path: Path) -> None:
         assert (await one.call("b", body, "d-1")).status == 202
         await clock.advance(40)
         assert (await one.call("a", body, "d-31")).status == 202
+
+
+async def test_what_the_house_does_not_take_is_refused_before_it_is_accepted(
+    tmp_path: Path,
+) -> None:
+    async with hall(tmp_path, {"a": {}}) as one:
+        one.failure = NotTaken("Too much.", wait=0.5)
+        told = await one.call("a", b"{}", "d-1")
+        assert (told.status, told.code, told.headers["Retry-After"]) == (429, "rate_limit", "1")
+        one.failure = None
+        assert (await one.call("a", b"{}", "d-1")).status == 202
 
 
 async def test_forged_calls_use_up_nobodys_room(tmp_path: Path) -> None:

@@ -79,6 +79,16 @@ def test_bash_offers_verbs_actions_flags_and_choices(shell: Shell) -> None:
     assert shell.bash("hermes", "sessions", "list", "--limit", "") == []
 
 
+def test_bash_offers_providers_toolsets_and_settings(shell: Shell) -> None:
+    assert shell.bash("hermes", "setup", "--provider", "oll") == ["ollama"]
+    assert "anthropic" in shell.bash("hermes", "auth", "add", "")
+    assert shell.bash("hermes", "tools", "disable", "term") == ["terminal"]
+    assert shell.bash("hermes", "tools", "enable", "terminal", "memo") == ["memory"]
+    assert shell.bash("hermes", "config", "set", "display.busy") == ["display.busy_input_mode"]
+    assert "agent.max_turns" in shell.bash("hermes", "config", "unset", "agent.")
+    assert shell.bash("hermes", "config", "set", "display.busy_input_mode", "") == []
+
+
 def test_bash_offers_files_and_folders(shell: Shell) -> None:
     (shell.folder / "a|file with spaces.jsonl").touch()
     (shell.folder / "a-folder").mkdir()

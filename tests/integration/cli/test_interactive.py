@@ -150,7 +150,7 @@ def test_commands_look_and_change(hermes: Hermes, model: MockModel) -> None:
         assert "openai/mock: 1 call, 10 tokens in, 5 out" in say(child, "/usage")
         assert say(child, "/stop") == "Nothing is running."
         assert say(child, "/model").startswith("The model is openai/mock.")
-        assert say(child, "/model other").startswith("Using openai/other ")
+        assert say(child, "/model other --force").startswith("Using openai/other ")
         assert say(child, "/retry") == "> hello COMMANDS\nPlain answer."
         assert [one["model"] for one in model.requests("hello COMMANDS")] == ["mock", "other"]
         assert "hello COMMANDS" in say(child, "/undo")
@@ -301,6 +301,9 @@ def test_history_and_completion_help_with_typing(hermes: Hermes) -> None:
         child.expect_exact("/status ")
         child.sendline("")
         child.expect_exact("messages  0")
+        (hermes.work / "beds.txt").touch()
+        child.send("see @be\t")
+        child.expect_exact("@file:beds.txt ")
 
 
 def test_pasted_lines_are_one_request(hermes: Hermes, model: MockModel) -> None:

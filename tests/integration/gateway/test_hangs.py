@@ -84,13 +84,20 @@ class Place:
     async def sees(self, text: str) -> None:
         await self.server.until(lambda: any(text in one for one in self.texts()))
 
+    @property
+    def busy(self) -> bool:
+        """Whether a turn or a command goes on."""
+        return self.gateway.actors.activity(KEY).run is not None or bool(
+            self.gateway.intake.errands.count
+        )
+
     async def hangs(self) -> None:
         """The model, the tool, the child or the person asked is at it."""
         await until(lambda: self._begun.exists() or any(ASKED in one for one in self.texts()))
-        assert self.gateway.actors.activity(KEY).run is not None
+        assert self.busy
 
     async def is_free(self) -> None:
-        await until(lambda: self.gateway.actors.activity(KEY).run is None)
+        await until(lambda: not self.busy)
 
 
 @asynccontextmanager
@@ -152,7 +159,9 @@ HANGS: dict[str, str] = {
     "steering while it hangs": "hang:model",
     "a queue behind it": "hang:model",
     "no slot is free": "hang:model",
+    "a slash command that hangs": "/compress here 1",
 }
+COMMAND = "a slash command that hangs"
 HELD = {
     "sending hangs": "posts",
     "editing hangs": "edits",
@@ -171,11 +180,15 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
         if kind == "no slot is free":
             one.say("q-other hang:model", "other")
             await until((folder / "work" / BEGUN).exists)
-        one.say(f"q-1 {HANGS[kind]}")
+        if kind == COMMAND:
+            await command_hangs(one)
+        else:
+            one.say(f"q-1 {HANGS[kind]}")
         if kind == "no slot is free":
             await until(lambda: len(one.gateway.actors.snapshot()) == 2)
         else:
             await one.hangs()
+        stopped = "was stopped." if kind == COMMAND else "Stopped."
         if kind == "steering while it hangs":
             one.say("/steer q-2 go another way")
             await one.sees("Passed on.")
@@ -188,14 +201,14 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
             await one.is_free()
             free = clock.monotonic() - began
             one.server.release(held)
-            await one.sees("Stopped.")
+            await one.sees(stopped)
             told = free
         else:
-            await one.sees("Stop")
+            await one.sees(stopped if kind == COMMAND else "Stop")
             told = clock.monotonic() - began
             await one.is_free()
             free = clock.monotonic() - began
-            await one.sees("Stopped.")
+            await one.sees(stopped)
         if kind == "no slot is free":
             one.say("/stop", "other")
         one.say("q-3")
@@ -204,6 +217,23 @@ async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
         if held and held != "posts":
             one.server.release(held)
     return told, free
+
+
+async def command_hangs(one: Place) -> None:
+    """Nobody waits for it but what comes after it in its own chat."""
+    # The model hangs over these words where they are the last to be told in short.
+    words = command("printf hang%s :model")
+    for name in ("q-5", "q-6", f"q-7 {words}", "q-8"):
+        one.say(name)
+        await one.sees(f"re: {name[:3]}")
+        await one.is_free()
+    one.say(HANGS[COMMAND])
+    await one.hangs()
+    one.say("/status")
+    await one.sees("running for")
+    one.say("q-2 later")
+    one.say("q-9", "other")
+    await one.server.until(lambda: bool(one.server.truth.seen("main", "other")))
 
 
 async def until(true: Callable[[], bool]) -> None:

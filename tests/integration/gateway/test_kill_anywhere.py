@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,9 @@ from hermes.store.sqlite import open_store
 from hermes.testing.failpoints import failpoints
 from hermes.testing.gateway_process import Report, Spec, alone
 from hermes.testing.history import judge, judge_outbox, judge_store
+from hermes.testing.homes import OWNER, Furniture, furnish
 from hermes.testing.household import key_of
-from hermes.testing.lives import Answers, Life, live
+from hermes.testing.lives import Answers, Birth, Life, live, nursery
 from hermes.testing.platform.server import serve
 from hermes.testing.platform.weather import ROUGH
 
@@ -25,7 +26,9 @@ ACCOUNT = "main"
 ACT = '{} use:terminal {{"command": "echo {} >> effects"}}'
 
 
-def questions(chance: random.Random, first: int, count: int) -> list[tuple[str, str, str, str]]:
+def questions(
+    chance: random.Random, first: int, count: int, people: Sequence[str]
+) -> list[tuple[str, str, str, str]]:
     said: list[tuple[str, str, str, str]] = []
     for number in range(first, first + count):
         text = f"q-{number}"
@@ -36,11 +39,12 @@ def questions(chance: random.Random, first: int, count: int) -> list[tuple[str, 
             text += " long"
         elif drawn < 0.15:
             text = f"/queue {text}"
-        said.append((ACCOUNT, f"c{chance.randrange(CHATS)}", "ann", text))
+        chat = chance.randrange(CHATS)
+        said.append((ACCOUNT, f"c{chat}", people[chat % len(people)], text))
     return said
 
 
-async def live_and_die(answers: Answers, spec: Spec) -> None:
+async def live_and_die(answers: Answers, spec: Spec, birth: Birth) -> None:
     """Until the appointed place is reached, or there is nothing left to do."""
 
     async def kill(life: Life) -> None:
@@ -48,10 +52,10 @@ async def live_and_die(answers: Answers, spec: Spec) -> None:
         await answers.all()
         life.kill()
 
-    assert (await live(spec, kill)).killed
+    assert (await live(spec, kill, birth)).killed
 
 
-async def live_to_the_end(answers: Answers, spec: Spec) -> Report:
+async def live_to_the_end(answers: Answers, spec: Spec, birth: Birth) -> Report:
     """Until everything is answered, and then an orderly end."""
 
     async def end(life: Life) -> None:
@@ -60,23 +64,31 @@ async def live_to_the_end(answers: Answers, spec: Spec) -> Report:
         await answers.settled()
         life.end()
 
-    life = await live(spec, end)
+    life = await live(spec, end, birth)
     assert life.report is not None
     return life.report
 
 
-async def many_lives(folder: Path, updates: int, kills: int, seed: int) -> str:
+async def many_lives(
+    folder: Path, updates: int, kills: int, seed: int, members: Sequence[str] = ()
+) -> str:
+    """Without members it is the owner who asks, in every chat."""
     chance = random.Random(seed)  # noqa: S311
     places, database = sorted(failpoints()), folder / "home" / "state.db"
-    async with serve(ROUGH, seed) as server:
+    async with serve(ROUGH, seed) as server, nursery(folder) as birth:
         spec = alone(folder, server.url, ACCOUNT)
+        if members:
+            env = {"MESSAGING_CWD": str(folder / "work")}
+            given = Furniture(account=ACCOUNT, url=server.url, people=members, owners=(), env=env)
+            furnish(folder / "home", given)
         answers = Answers(server, database)
         for number in range(kills):
             first, last = updates * number // kills, updates * (number + 1) // kills
-            server.truth.say_all(questions(chance, first, last - first))
+            said = questions(chance, first, last - first, members or (OWNER,))
+            server.truth.say_all(said)
             place, nth = chance.choice(places), chance.randrange(1, 150)
-            await live_and_die(answers, structs.replace(spec, die_at=place, nth=nth))
-        report = await live_to_the_end(answers, spec)
+            await live_and_die(answers, structs.replace(spec, die_at=place, nth=nth), birth)
+        report = await live_to_the_end(answers, spec, birth)
         truth = server.truth
     outbox = judge_outbox(database, truth.spoken)
     verdict = judge(truth, outbox.parked, outbox.receipts)
@@ -94,9 +106,16 @@ async def many_lives(folder: Path, updates: int, kills: int, seed: int) -> str:
     return f"{updates} updates given out {given} times, {kills} kills: {verdict}; {report.loop}"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 async def test_nothing_is_lost_however_often_it_is_killed(tmp_path: Path) -> None:
-    sys.stdout.write(await many_lives(tmp_path, updates=2000, kills=20, seed=1))
+    sys.stdout.write(await many_lives(tmp_path, updates=4000, kills=60, seed=1))
+
+
+@pytest.mark.timeout(600)
+async def test_nothing_of_a_member_is_lost_however_often_it_comes_again(tmp_path: Path) -> None:
+    """They may not write as fast as the owner, and what comes again is nothing they wrote."""
+    four = ("bob", "cat", "dan", "eve")
+    sys.stdout.write(await many_lives(tmp_path, updates=400, kills=8, seed=2, members=four))
 
 
 @pytest.mark.soak

@@ -16,9 +16,10 @@ from hermes.cli.context import CliContext
 from hermes.cli.full_screen import AtTerminal
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
+from hermes.config.schema import Config
 from hermes.kit.clock import SystemClock
 from hermes.local.here import open_here
-from hermes.local.host import SHOWN, TURNS
+from hermes.local.host import SHOWN
 from hermes.local.meet import meet as meet_somebody
 from hermes.local.partner import (
     Ask,
@@ -73,6 +74,7 @@ SCRIPT = Script(
     default=Reply("Plain answer."),
     models=("mock", "other"),
 )  # fmt: skip
+EXCHANGES = Config().display.resume_exchanges
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 
 Opener = Callable[..., AbstractContextManager[Partner]]
@@ -193,7 +195,7 @@ def test_commands_are_answered(meet: Opener) -> None:
 def test_the_past_of_a_session_is_told_as_far_as_it_is_worth(meet: Opener) -> None:
     with meet() as partner:
         assert partner.past() == Past()
-        for place in range(TURNS + 1):
+        for place in range(EXCHANGES + 1):
             partner.say(said(f"turn {place}"), Ear())
         first = partner.state.session
         partner.say(said("hang"), Ear(partner.interrupt))
@@ -205,7 +207,7 @@ def test_the_past_of_a_session_is_told_as_far_as_it_is_worth(meet: Opener) -> No
         reply = partner.command(f"/resume {first}")
         assert isinstance(reply, Back)
         assert reply.told == f"Back in session {first}, {len(past.rows) + 4} messages."
-        assert reply.recap.splitlines()[0] == "you: turn 4"
+        assert reply.recap.splitlines()[0] == f"you: turn {EXCHANGES - 1}"
         assert partner.past() == past
 
 
@@ -250,8 +252,8 @@ def test_a_past_has_a_bound(meet: Opener, hermes: Hermes) -> None:
     anyio.run(said_before, "huge", 10, SIZE + 10)
     with meet(resume="many") as partner:
         past = partner.past()
-    assert len(past.rows) == TURNS
-    assert past.more == SHOWN + 30 - TURNS
+    assert len(past.rows) == EXCHANGES
+    assert past.more == SHOWN + 30 - EXCHANGES
     assert told("large") == (2, 2)
     assert told("huge") == (1, 1)
 

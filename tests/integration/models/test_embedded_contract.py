@@ -12,6 +12,7 @@ from msgspec import Raw, structs
 from engines import model_of
 from hermes.models.embedded.catalogue import Weights, weights_named
 from hermes.models.embedded.engine import Ear, Running
+from hermes.models.embedded.model import NOT_OPENED
 from hermes.models.embedded.place import Place
 from hermes.ports.model import Chunk, Model, Request
 from hermes.schema.errors import (
@@ -161,6 +162,21 @@ async def test_a_call_is_not_made_twice_in_a_row(failed: bool, asked: int) -> No
     assert len(rig.server.requests) == asked
     assert heard.answer.text == ("" if failed else "It is blue.")
     assert [call.name for call in heard.answer.calls] == (["look"] if failed else [])
+
+
+@pytest.mark.anyio
+async def test_a_page_that_nobody_opened_is_not_told_of_as_if_it_was() -> None:
+    page = "https://example.org/news"
+    tried = ToolCall("call_1", "terminal", Raw(f'{{"command": "curl {page}"}}'.encode()))
+    history = [
+        User("u1", (Text(f"Fetch {page} and tell me its title."),)),
+        Assistant("a1", (tried,), Stop.TOOLS),
+        Result("r1", "call_1", (Text('{"output": "curl: (6) no such host", "exit_code": 6}'),)),
+    ]
+    made_up = "The title is Good News."
+    async with ChoosingRig().playing(Played(text=(made_up,))) as model:
+        heard = await listen(model, Request("", history))
+    assert heard.answer.text == f"{made_up}\n\n{NOT_OPENED.format(page=page)}"
 
 
 class TestTalking(ModelContract):

@@ -137,7 +137,7 @@ async def test_what_is_decided_here_is_told_there(
     async with served(far) as url:
         ear = await ask(runtime_of(tmp_path, url, person))
     wish = Wish(tool="the far gateway", action="rm -r build", reaching=Reaching.BEYOND)
-    assert person.wishes == [(SCOPE, wish)]
+    assert person.wishes == [(msgspec.structs.replace(SCOPE, call="q1"), wish)]
     assert far.decided == [("/v1/runs/run_1/approval", {"choice": choice, "question_id": "q1"})]
     assert (ear.ended.outcome, ear.texts[-1]) == (Outcome.DONE, "Done.")
 

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 import pexpect
@@ -134,6 +135,7 @@ def test_it_ends_in_order_when_it_is_told_to(hermes: Hermes) -> None:
     ("words", "env", "settings"),
     [
         (["--plain"], {}, ""),
+        (["--cli"], {}, ""),
         ([], {"TERM": "dumb"}, ""),
         ([], {}, "display:\n  interface: cli\n"),
     ],
@@ -151,10 +153,12 @@ def test_who_wants_no_screen_gets_lines(
         encoding="utf-8",
         timeout=PATIENCE,
     )
+    child.logfile_read = transcript = StringIO()
     child.expect_exact("Ctrl+C interrupts, Ctrl+D leaves.")
     child.sendline("hello")
     child.expect_exact("Plain answer.")
     child.expect_exact("> ")
     child.sendline("/quit")
     assert ended(child) == 0
-    assert "\x1b[?1049h" not in child.before
+    assert "Plain answer." in transcript.getvalue()
+    assert "\x1b[?1049h" not in transcript.getvalue()

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from hermes.agent.turn import run_turn
-from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.counsel import PutOff, Reaching, Ruling, Wish
 from hermes.ports.model import Chunk, Request
 from hermes.ports.sink import Emit
 from hermes.ports.tool import ToolContext
@@ -30,6 +30,7 @@ from hermes.schema.messages import Assistant, Result, Stop, Usage, User, text_of
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.testing.scripted import Pause, ScriptedModel, says
+from hermes.testing.validators import check_request
 from workbench import Ear, FakeTool, Gates, answer, call, plan_for, running, user
 
 pytestmark = pytest.mark.anyio
@@ -316,3 +317,81 @@ async def test_interrupted_while_somebody_is_asked(allowed: int, told: str) -> N
         await counsel.asked.wait()
         scope.cancel()
     assert told in text_of(ear.results[0])
+
+
+class Leaving:
+    """A counsel of a house that closes once it has been asked so often; it remembers for what."""
+
+    def __init__(self, answers: int = 0) -> None:
+        self._answers = answers
+        self.calls: list[str] = []
+
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        await self.inquire(scope, "", (), tell)
+        return Ruling(allowed=True)
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        self.calls.append(scope.call)
+        if not self._answers:
+            raise PutOff
+        self._answers -= 1
+        return "blue"
+
+
+async def acts(args: dict, context: ToolContext) -> str:
+    await context.ask(Wish(tool="act", action="x", reaching=Reaching.BEYOND))
+    return "done"
+
+
+async def test_what_is_put_off_is_told_to_nobody() -> None:
+    ear, counsel = Ear(), Leaving(answers=1)
+    first, second, third = call("act"), call("act"), call("act")
+    model = ScriptedModel([answer(first, second, third)])
+    act = FakeTool("act", acts, effect=Effect.OUTSIDE)
+    plan = structs.replace(plan_for(model, act), counsel=counsel)
+    async with running(plan, ear):
+        pass
+    assert ear.ended.outcome is Outcome.CANCELLED
+    assert [one.call for one in ear.results] == [first.id]
+    assert counsel.calls == [first.id, second.id]
+    # Then it goes on where it was, before anything is asked of the model.
+    history = [event.message for event in ear.events if isinstance(event, Said)]
+    counsel, ear, model = Leaving(answers=2), Ear(), ScriptedModel(says("ok"))
+    plan = structs.replace(
+        plan_for(model, act), counsel=counsel, history=[user(), *history], resumes=True
+    )
+    assert await run_turn(plan, (), ear) is Outcome.DONE
+    assert counsel.calls == [second.id, third.id]
+    assert [one.call for one in ear.results] == counsel.calls
+    check_request(model.requests[0].messages)
+
+
+async def asks_twice(args: dict, context: ToolContext) -> str:
+    await acts(args, context)
+    return await acts(args, context)
+
+
+async def inquires(args: dict, context: ToolContext) -> str:
+    return await context.inquire("Which?", ()) or ""
+
+
+@pytest.mark.parametrize(
+    ("tool", "named"),
+    [
+        (FakeTool("act", asks_twice, effect=Effect.OUTSIDE), [True, False]),
+        (FakeTool("act", inquires, effect=Effect.WRITE), [False]),
+        (FakeTool("act", inquires, effect=Effect.WRITE, asks=True), [True]),
+        (FakeTool("act", inquires), [True]),
+    ],
+)
+async def test_only_what_has_done_nothing_yet_can_be_begun_anew(
+    tool: FakeTool, named: list[bool]
+) -> None:
+    counsel = Leaving(answers=2)
+    model = ScriptedModel([answer(call("act"))], says("ok"))
+    plan = structs.replace(plan_for(model, tool), counsel=counsel)
+    async with running(plan, Ear()):
+        pass
+    assert list(map(bool, counsel.calls)) == named

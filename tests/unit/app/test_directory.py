@@ -8,6 +8,8 @@ import anyio.lowlevel
 import pytest
 
 from hermes.app.directory import PACE, Directory
+from hermes.app.places import read_directory
+from hermes.config.home import Home
 from hermes.ports.channel import About, Inbound
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
@@ -99,3 +101,16 @@ async def test_no_kind_of_error_ends_it(tmp_path: Path, caplog: pytest.LogCaptur
                     await clock.advance(PACE)
                     await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
+
+
+async def test_a_call_that_is_over_is_no_chat_to_be_sent_to(tmp_path: Path) -> None:
+    clock = FakeClock()
+    home = Home(tmp_path, tmp_path)
+    old = [{"id": "webhook:ci:1", "name": "ci", "type": "webhook"}, {"id": "5", "type": "group"}]
+    home.channel_directory.write_text(json.dumps({"platforms": {"telegram": old}}))
+    assert [chat.id for chat in read_directory(home)] == ["5"]
+    known = Directory(home.channel_directory, clock)
+    known.meet(met("webhook:ci:2", "webhook", name="ci"))
+    known.meet(met("6", "group", name="ops"))
+    chats = await written(home.channel_directory, clock, known, 2)
+    assert [chat["id"] for chat in chats] == ["5", "6"]

@@ -15,7 +15,7 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
 from small_profile import asking, call, profile
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 RULE = "Always answer in rhymes."
 SILENT = "may hold somebody else's words"

@@ -7,11 +7,11 @@ import anyio
 import pytest
 from msgspec import structs
 
-from desks import ME, SCOPE, House, UnderWay
+from desks import ALLOWED, ME, SCOPE, TURN, House, UnderWay
 from hermes.approvals.desk import Answerer
 from hermes.approvals.rows import ANSWERED, Rows
 from hermes.approvals.wording import MOST_REFUSALS, short_id
-from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.questions import Choice
 from hermes.schema.scope import OWNER, Address, Role, Scope
 from hermes.store.sqlite import open_store
@@ -83,7 +83,7 @@ async def test_where_two_wait_the_owner_says_which(house: House, how: str) -> No
         assert (
             await house.desk.answer(THE_OWNER, Choice.DENY)
         ).told == "Refused: curl evil.example"
-    assert mine.ruling == Ruling(allowed=True)
+    assert mine.ruling == ALLOWED
     assert other.ruling is not None
     assert not other.ruling.allowed
 
@@ -126,8 +126,9 @@ async def test_what_was_answered_meanwhile_is_for_who_wished_it(
     house: House, scope: Scope, *, foreign: bool
 ) -> None:
     wish = far("./deploy.sh")
+    await house.begun()
     async with anyio.create_task_group() as group:
-        group.start_soon(house.rule, wish, OWNERS)
+        group.start_soon(house.rule, wish, structs.replace(OWNERS, key=TURN.key, call=TURN.call))
         await house.asked()
         house.desk.leave()
         group.cancel_scope.cancel()
@@ -169,7 +170,7 @@ async def test_after_some_refusals_a_turn_asks_no_more(house: House) -> None:
         group.start_soon(next_turn.run)
         await house.asked(MOST_REFUSALS + 1)
         await house.desk.answer(ME, Choice.ONCE)
-    assert next_turn.ruling == Ruling(allowed=True)
+    assert next_turn.ruling == ALLOWED
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import anyio
 import pytest
 from msgspec import structs
 
-from desks import SCOPE, House, UnderWay
+from desks import ALLOWED, SCOPE, House, UnderWay
 from hermes.approvals.desk import Answerer, ApprovalDesk
 from hermes.approvals.smart import Judge
 from hermes.approvals.waiting import MOST_OF_A_PERSON
 from hermes.approvals.wording import ONE_AT_A_TIME, TOO_MANY, short_id
-from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.questions import Choice
 from hermes.schema.scope import Address, Role, Scope
 from hermes.store.sqlite import open_store
@@ -86,7 +86,7 @@ async def test_a_bare_word_settles_none_that_others_asked_for(house: Served) -> 
         heard = await house.desk.reply(THE_OWNER, f"yes {name}")
         assert heard is not None
         assert heard.count == 1
-    assert theirs.ruling == Ruling(allowed=True)
+    assert theirs.ruling == ALLOWED
 
 
 async def test_a_late_yes_to_ones_own_question_is_not_for_anothers(house: Served) -> None:
@@ -123,7 +123,7 @@ async def test_all_are_refused_at_once_and_only_ones_own_allowed(house: Served) 
         assert heard.told.startswith("Allowed, this once: git push\n")
         heard = await house.desk.answer(THE_OWNER, Choice.DENY, everything=True)
         assert heard.count == 1
-    assert own.ruling == Ruling(allowed=True)
+    assert own.ruling == ALLOWED
     assert theirs.ruling is not None
     assert not theirs.ruling.allowed
 
@@ -191,10 +191,10 @@ async def test_those_of_another_process_count_and_its_own_is_taken_up(house: Ser
         group.start_soon(again.run)
         assert (await house.asked(2)).id == first.id
         await house.desk.answer(THE_OWNER, Choice.ONCE, question=first.id)
-    assert again.ruling == Ruling(allowed=True)
+    assert again.ruling == ALLOWED
     next_one = UnderWay(house, far("./other.sh"), members("r1"))
     async with anyio.create_task_group() as group:
         group.start_soon(next_one.run)
         question = await house.asked(3)
         await house.desk.answer(THE_OWNER, Choice.ONCE, question=question.id)
-    assert next_one.ruling == Ruling(allowed=True)
+    assert next_one.ruling == ALLOWED

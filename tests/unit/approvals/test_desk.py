@@ -8,14 +8,16 @@ import anyio
 import pytest
 from msgspec import structs
 
-from desks import ME, MEMBER, SCOPE, WISH, House, UnderWay, answered
+from desks import ALLOWED, ME, MEMBER, SCOPE, TURN, WISH, House, UnderWay, answered
 from hermes.approvals.desk import Answerer
 from hermes.approvals.policy import Mode
-from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.approvals.wording import NOT_RUN
+from hermes.ports.counsel import Left, PutOff, Reaching, Wish
+from hermes.ports.store import Done
 from hermes.schema.errors import NotFound
 from hermes.schema.events import Answered
 from hermes.schema.questions import Asking, Choice
-from hermes.schema.scope import Address, Asker, Role
+from hermes.schema.scope import Address, Asker, Role, Scope
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 
@@ -82,7 +84,7 @@ async def test_a_command_of_several_parts_is_allowed_once_only(house: House) -> 
         assert question.choices == ("once", "deny")
         heard = await house.desk.answer(ME, Choice.ALWAYS)
     assert "this once" in heard.told
-    assert under_way.ruling == Ruling(allowed=True)
+    assert under_way.ruling == ALLOWED
     assert await house.desk.grants() == []
 
 
@@ -179,10 +181,11 @@ async def test_a_stopped_turn_takes_its_question_back(house: House) -> None:
     assert not await house.desk.waits()
 
 
-async def cut_off(house: House) -> None:
+async def cut_off(house: House, scope: Scope = TURN) -> None:
     """The process ends while it asks; nothing is written any more."""
+    await house.begun()
     async with anyio.create_task_group() as group:
-        group.start_soon(house.rule)
+        group.start_soon(house.rule, WISH, scope)
         await house.asked()
         house.desk.leave()
         group.cancel_scope.cancel()
@@ -203,7 +206,7 @@ async def test_what_was_answered_meanwhile_counts_exactly_once(house: House) -> 
     await cut_off(house)
     heard = await house.desk.answer(ME, Choice.ONCE)
     assert heard.count == 1
-    assert (await house.rule()).allowed
+    assert (await house.rule(scope=TURN)).allowed
     assert len(house.questions) == 1
     alone = structs.replace(SCOPE, attended=False)
     assert not (await house.rule(scope=alone)).allowed
@@ -218,10 +221,108 @@ async def test_an_old_answer_does_not_count(house: House) -> None:
 
 
 async def test_too_late_after_a_restart(house: House) -> None:
-    await cut_off(house)
+    await cut_off(house, SCOPE)
     await house.clock.advance(61)
     heard = await house.desk.answer(ME, Choice.ONCE)
     assert heard.told.startswith("Too late")
+
+
+@pytest.mark.parametrize("why", ["nothing can take it up", "it was stopped", "another session"])
+async def test_nobody_waits_for_what_is_not_taken_up_again(house: House, why: str) -> None:
+    await cut_off(house, structs.replace(TURN, call="") if why.startswith("nothing") else TURN)
+    who = structs.replace(ME, session="s2") if why.startswith("another") else ME
+    if why == "it was stopped":
+        await house.store.commit(Done(f"letter for {TURN.key}"))
+    assert not await house.desk.takes(who, "yes")
+    assert (await house.desk.answer(who, Choice.ONCE)).count == 0
+    await house.desk.sweep()
+    assert await house.desk.waits() is why.startswith("another")
+
+
+async def test_words_are_no_answer_to_what_nobody_waits_for(house: House) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(house.desk.inquire, SCOPE, "Which colour?", ("red",), house.tell)
+        await house.asked()
+        house.desk.leave()
+        group.cancel_scope.cancel()
+    house.opened()
+    assert not await house.desk.takes(ME, "please also buy milk")
+
+
+async def test_a_turn_that_goes_on_asks_again_and_uses_what_was_answered(house: House) -> None:
+    await cut_off(house)
+    assert await house.desk.left("s1", resumed=True) == Left(waiting=frozenset({"call_1"}))
+    assert await house.desk.takes(ME, "yes")
+    assert (await house.desk.answer(ME, Choice.ONCE)).count == 1
+    assert await house.rule(scope=TURN) == ALLOWED
+    assert len(house.questions) == 1
+    # Now it was begun, and nobody knows how far it came.
+    assert await house.opened().left("s1", resumed=True) == Left()
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+async def test_a_turn_that_does_not_ask_again_closes_the_question(
+    house: House, *, resumed: bool
+) -> None:
+    await cut_off(house)
+    left = await house.desk.left("s1", resumed=resumed)
+    assert left == (
+        Left(waiting=frozenset({"call_1"})) if resumed else Left(told={"call_1": NOT_RUN})
+    )
+    await house.desk.over("s1")
+    assert not await house.desk.waits()
+    assert await house.opened().left("s1", resumed=True) == Left(told={"call_1": NOT_RUN})
+
+
+async def test_what_needs_no_leave_any_more_is_asked_no_more(house: House) -> None:
+    await cut_off(house)
+    desk = house.opened(yolo=True)
+    await desk.left("s1", resumed=True)
+    assert (await house.rule(scope=TURN)).allowed
+    assert not await desk.waits()
+
+
+@pytest.mark.parametrize(("choice", "told"), [(Choice.DENY, "a person refused"), (Choice.ONCE, "")])
+async def test_what_was_decided_is_told_of_a_call_that_came_to_no_end(
+    house: House, choice: Choice, told: str
+) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(house.rule, WISH, TURN)
+        await house.asked()
+        await house.desk.answer(ME, choice)
+    left = await house.opened().left("s1", resumed=True)
+    assert (told in left.told["call_1"]) if told else (left == Left())
+
+
+async def test_what_a_person_said_is_told_of_a_call_that_came_to_no_end(house: House) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(house.desk.inquire, TURN, "Which colour?", (), house.tell)
+        await house.asked()
+        await house.desk.reply(ME, "blue, please")
+    left = await house.opened().left("s1", resumed=True)
+    assert "'blue, please'" in left.told["call_1"]
+
+
+async def test_a_closing_house_puts_off_what_only_waits(house: House) -> None:
+    await house.begun()
+    put_off = anyio.Event()
+
+    async def ask() -> None:
+        with pytest.raises(PutOff):
+            await house.rule(scope=TURN)
+        put_off.set()
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            group.start_soon(house.rule, WISH, structs.replace(SCOPE, session="s2"))
+            await house.asked(2)
+            house.desk.leave()
+            await put_off.wait()
+            # A turn that is not taken up again is given its time.
+            assert await house.desk.takes(structs.replace(ME, session="s2"), "yes")
+            group.cancel_scope.cancel()
+    assert await house.opened().takes(ME, "yes")
 
 
 async def test_an_answer_that_another_process_took_is_found(house: House) -> None:
@@ -360,6 +461,7 @@ async def test_in_a_shared_talk_only_an_answer_of_others_is_told_that_it_is_not_
         assert (await house.desk.answer(ME, Choice.DENY)).count == 1
 
 
+@pytest.mark.slow
 async def test_words_for_a_question_that_lapses_meanwhile_are_something_to_say(
     house: House,
 ) -> None:

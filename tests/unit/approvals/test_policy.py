@@ -259,7 +259,13 @@ def test_where_nobody_can_be_asked() -> None:
     refused = judged(wish("rm -rf x"), scope=cron)
     assert isinstance(refused, Refused)
     assert "cron_mode" in refused.why
-    assert isinstance(judged(wish("rm -rf x"), structs.replace(RULES, cron=True), cron), Allowed)
+    allowing = structs.replace(RULES, cron=True)
+    assert isinstance(judged(wish("rm -rf x"), allowing, cron), Allowed)
+    for reaching in (Reaching.BEYOND, Reaching.NETWORK, Reaching.OPEN):
+        strangers = structs.replace(wish("rm -rf x", reaching), foreign=True)
+        refused = judged(strangers, allowing, cron)
+        assert isinstance(refused, Refused)
+        assert "strangers" in refused.why
 
 
 @given(st.text(alphabet="rmdf -/~.*?$(){}[]<>|&;\"'`\\\n#=:x01", max_size=40))

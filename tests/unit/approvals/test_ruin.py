@@ -21,6 +21,22 @@ def encoded(text: str) -> str:
 
 
 HOSTILE = [
+    # functions and aliases
+    'f(){ rm -rf "$1"; }; f /', "f(){ rm -rf $@; }; f -- /etc", 'function f { "$@"; }; f rm -rf /',
+    "g(){ rm $2 $1; }; f(){ g \"$1\" -rf; }; f ~", "f(){ cd /; }; f; rm -rf *",
+    "alias r=rm; r -rf /",
+    "alias r='rm -rf' q=r; r /", "alias a=b b='rm -rf'; a /",
+    # what one finds and the other removes
+    "find / -type f -print0 | xargs -0 rm -f", "find ~ | xargs rm",
+    "find / | sort | xargs -n1 rm -f",
+    "cd /; find . -print0 | xargs -0 shred -u",
+    # a program for sed
+    "sed -n '1e rm -rf /' f", "sed 'e rm -rf /' f", "sed -e '/x/,$ e rm -rf ~' f",
+    # programs in other languages
+    'python3 -c "import shutil, pathlib; shutil.rmtree(pathlib.Path.home())"',
+    "python3 -c \"import shutil, os; shutil.rmtree(os.path.expanduser('~'))\"",
+    "python3 -c \"exec(\\\"import shutil; shutil.rmtree('/')\\\")\"",
+    "python3 -c \"import os\nfor r, d, f in os.walk('/'):\n [os.remove(r+'/'+x) for x in f]\"",
     # plain
     "rm -rf /", "rm -fr /", "rm -r -f /", "rm -R /", "rm --recursive --force /", "rm -rf /*",
     "rm -rf //", "rm -rf /.", "rm -rf /./", "rm -rf /../", "rm -rf /bin/..",
@@ -153,6 +169,14 @@ HOSTILE = [
 ]  # fmt: skip
 
 HARMLESS = [
+    'f(){ rm -rf "$1"; }; f build', "alias ll='ls -l'; ll /", "alias ls='ls -a'; ls",
+    "f(){ f2; }; f2(){ ls; }; f /", "find / -name '*.pyc' -print0 | xargs -0 rm -f",
+    "find . -type f | xargs rm", "find / -type f; ls | xargs rm", "find / | xargs ls",
+    "sed -n 's/e /x/p' f",
+    "sed -e 's/the rm/x/' f",
+    'python3 -c "import shutil, pathlib; shutil.rmtree(pathlib.Path.home() / \'x\')"',
+    "python3 -c \"import os\nfor r, d, f in os.walk('/'):\n print(f)\"",
+    "python3 -c \"import os\nfor r, d, f in os.walk('/w/build'):\n os.remove(r)\"",
     "rm -rf build", "rm -rf ./dist node_modules", "rm -rf /tmp/x", "rm -rf ~/work/build",
     "rm -rf $HOME/work/x", "rm -rf *.pyc",
     "rm file", "rm -f /tmp/a", "echo rm -rf /", "echo 'rm -rf /'", "grep -r 'rm -rf /' .",

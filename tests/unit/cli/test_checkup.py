@@ -3,13 +3,16 @@
 import errno
 import io
 import os
+import re
 import socket
+from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from hermes.cli.checkup import doctor
 from hermes.cli.checkup.finding import Finding, Grade, Patient
 from hermes.cli.checkup.hands import check_sandbox
 from hermes.cli.checkup.house import check_disk, check_home, check_python, unwritable
@@ -87,6 +90,13 @@ def test_a_full_disk_is_no_matter_of_rights(home: Home) -> None:
     assert full.fix.startswith("Free some space")
 
 
+def test_a_disk_that_only_reads_is_no_matter_of_rights_either(home: Home) -> None:
+    one = unwritable(home.path, OSError(errno.EROFS, os.strerror(errno.EROFS)))
+    assert "Read-only file system" in one.says
+    assert "chown" not in one.fix
+    assert "export HERMES_HOME=" in one.fix
+
+
 @pytest.mark.parametrize(
     ("free", "grade"), [(10**6, Grade.ERROR), (5 * 10**8, Grade.WARNING), (10**11, Grade.OK)]
 )
@@ -138,7 +148,44 @@ def test_settings_are_read(home: Home, settings: str, dotenv: str, grade: Grade)
     found, findings = read_settings(context, home, SystemClock())
     (one,) = troubles(findings)
     assert one.grade is grade
+    typed = r"hermes config (edit|set|unset) ?\S*$|: \$\{EDITOR:-vi\} /\S+$"
+    assert re.search(typed, one.fix), one.fix
     assert (found is None) == (grade is Grade.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("settings", "command"),
+    [
+        ("display:\n  tmestamps: true\n", "hermes config unset display.tmestamps"),
+        ("'a b': 1\n", "hermes config unset 'a b'"),
+        ("MY_API_KEY: 1\n", "hermes config edit"),
+        ("worktree: true\n", "hermes config unset worktree"),
+    ],
+)
+def test_a_setting_without_effect_is_told_with_what_takes_it_away(
+    home: Home, settings: str, command: str
+) -> None:
+    home.config.write_text(settings)
+    context = CliContext(Env({}), None, (io.StringIO(), io.StringIO(), io.StringIO()))
+    (one,) = troubles(read_settings(context, home, SystemClock())[1])
+    assert one.fix.endswith(f": {command}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "left_out"),
+    [
+        ("agent: [\n", "Not looked at before the settings can be read: model, sandbox, database"),
+        ("", "Not looked at before the home can be written: sandbox, database."),
+    ],
+)
+def test_what_could_not_be_looked_at_is_named(home: Home, settings: str, left_out: str) -> None:
+    home.config.write_text(settings)
+    broken = home if settings else Home(Path("/proc/hermes"), Path("/proc/hermes"))
+    env = Env({"HERMES_HOME": str(broken.path)})
+    context = CliContext(env, None, (io.StringIO(), out := io.StringIO(), io.StringIO()))
+    assert doctor.perform(Namespace(fix=False, json=False), context) == 1
+    assert f"skipped  unchecked  {left_out}" in out.getvalue()
+    assert "fine" not in out.getvalue()
 
 
 async def test_a_database_that_is_none_is_told(home: Home) -> None:

@@ -2,7 +2,9 @@
 
 import io
 import re
+import subprocess
 from argparse import ArgumentParser
+from shlex import quote
 
 import pytest
 
@@ -45,6 +47,31 @@ def test_the_tree_knows_actions_flags_and_what_follows_them() -> None:
     assert flags(PLACES["hermes chat"])["--cwd"] == "folder"
     assert PLACES["hermes completion"].words == ("=bash zsh fish",)
     assert PLACES["hermes profile use"].words == ("profile",)
+    assert flags(PLACES["hermes setup"])["--provider"] == "provider"
+    assert PLACES["hermes config set"].words == ("setting", "any")
+    assert (PLACES["hermes tools enable"].words, PLACES["hermes tools enable"].more) == (
+        ("toolset",),
+        True,
+    )
+
+
+def test_what_is_known_is_named() -> None:
+    assert {"ollama", "custom"} <= set(complete("--names", "provider").split())
+    assert {"terminal", "memory"} <= set(complete("--names", "toolset").split())
+    settings = complete("--names", "setting").split()
+    assert "display.busy_input_mode" in settings
+    assert not {"display", "worktree"} & set(settings)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_asks_for_every_kind_that_it_may_have_to_offer(shell: str) -> None:
+    kinds = {kind for node in PLACES.values() for kind in node.words}
+    kinds |= {flag.value.lstrip("?") for node in PLACES.values() for flag in node.flags}
+    named = {kind for kind in kinds if kind and kind[0] != "="} - {"any"}
+    assert named == {"file", "folder", "profile", "session", "provider", "toolset", "setting"}
+    case = r"^        case ([a-z ]+)$" if shell == "fish" else r"^        ([a-z |]+)\)"
+    cases = re.findall(case, script(shell), re.MULTILINE)
+    assert named <= {word for case in cases for word in case.replace("|", " ").split()}
 
 
 def test_hidden_flags_stay_hidden() -> None:
@@ -87,6 +114,67 @@ def test_every_table_is_a_whole_case(shell: str) -> None:
     lines = [line.strip() for line in script(shell).splitlines()]
     assert sum(line.startswith("case ") for line in lines) == lines.count("esac")
     assert lines.count('case "$1" in') >= 5
+
+
+def rows_of_tree() -> dict[tuple[str, str], list[str]]:
+    """What each table must answer: by its name and the words that it is asked with."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for path, node in PLACES.items():
+        rows["is_place", path] = ["yes"]
+        rows["flags", path] = [f"{n}|{flag.summary}" for flag in node.flags for n in flag.names]
+        if node.children:
+            rows["verbs", path] = [f"{name}|{one.summary}" for name, one in node.children.items()]
+        for flag in node.flags:
+            for name in flag.names:
+                if flag.value:
+                    rows["value", f"{path} {name}"] = [flag.value]
+        for number, kind in enumerate(node.words):
+            rows["word", f"{path} {number}"] = [kind]
+        if node.more:
+            rows["word", f"{path} 17"] = [node.words[-1]]
+    return rows
+
+
+def test_the_tables_for_zsh_answer_as_the_tree_says() -> None:
+    """They are plain enough for any shell to read: bash stands in for one that may not be here."""
+    tables = re.findall(
+        r"^_hermes_\w+\(\) \{\n    case \"\$1\" in\n.*?^\}", script("zsh"), re.DOTALL | re.MULTILINE
+    )
+    assert len(tables) >= 5
+    rows = rows_of_tree()
+    asked = "".join(f"_hermes_{table} {quote(words)}\necho --\n" for table, words in rows)
+    unknown = "_hermes_verbs 'hermes nonsense'\n"
+    done = subprocess.run(
+        ["bash"], input="\n".join(tables) + "\n" + asked + unknown, capture_output=True, text=True,
+        check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stderr == ""
+    answers = re.split(r"^--\n", done.stdout, flags=re.MULTILINE)
+    assert [one.splitlines() for one in answers] == [*rows.values(), []]
+
+
+def test_the_tables_for_fish_answer_as_the_tree_says() -> None:
+    answers: dict[tuple[str, str], list[str]] = {}
+    table = words = ""
+    for line in script("fish").splitlines():
+        if found := re.fullmatch(r"function __hermes_(\w+)", line):
+            table = found[1]
+        elif found := re.fullmatch(r"        case ('.*')", line):
+            (words,) = fish_words(found[1])
+        elif line.startswith("            printf '%s\\n' "):
+            answers[table, words] = fish_words(line.strip().removeprefix("printf '%s\\n' "))
+    for (name, asked), rows in rows_of_tree().items():
+        known = answers.get((name, asked)) or answers.get((name, asked.rpartition(" ")[0] + " *"))
+        assert known == rows, (name, asked)
+    assert ("verbs", "hermes nonsense") not in answers
+
+
+def fish_words(text: str) -> list[str]:
+    """As fish reads them: in single quotes only a quote and a backslash can be escaped."""
+    found = re.findall(r"((?:'(?:[^'\\]|\\.)*')+)(?: |$)", text)
+    assert " ".join(found) == text
+    inside = ["".join(re.findall(r"'((?:[^'\\]|\\.)*)'", one)) for one in found]
+    return [re.sub(r"\\([\\'])", r"\1", one) for one in inside]
 
 
 def test_a_shell_must_be_named() -> None:

@@ -32,7 +32,7 @@ def test_a_name_that_there_is_not(tmp_path: Path, text: str, key: str, meant: st
     (problem,) = odd_values(home_with(tmp_path, text), {})
     assert (problem.key, problem.severity) == (key, Severity.WARNING)
     assert problem.line == text.count("\n")
-    assert f"Did you mean {meant}?" in problem.hint
+    assert problem.hint == f"If {meant} is meant: hermes config set {key} {meant}"
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ NESTED = '{"a":' * 5_000 + "1" + "}" * 5_000
 )
 def test_a_line_that_cannot_be_says_so(fields: str, why: str) -> None:
     line = f'{{"id": "s", "started_at": 0, {fields}}}'
-    with pytest.raises(UsageError, match=f"Line 7 is not an exported session: .*{why}"):
+    with pytest.raises(UsageError, match=f"Line 7 is not an exported session, .*{why}"):
         decode(line.encode(), 7)
 
 
@@ -291,9 +291,8 @@ def test_the_export_of_another_program_is_understood() -> None:
     ],
 )
 def test_a_line_that_is_no_session_is_named(line: bytes) -> None:
-    with pytest.raises(UsageError, match="Line 7 is not an exported session") as caught:
+    with pytest.raises(UsageError, match="Line 7 is not an exported session, so nothing was imp"):
         decode(line, 7)
-    assert "Nothing was imported" in caught.value.hint
 
 
 def nasty() -> Copy:

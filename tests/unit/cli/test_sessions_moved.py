@@ -206,6 +206,27 @@ def test_sessions_that_continue_each_other_in_a_ring_are_imported(cli: Cli, tmp_
     assert cli("import", str(file)).lines[0] == "Imported 4 sessions with 0 messages."
 
 
+def test_a_json_file_holds_one_session(cli: Cli, tmp_path: Path) -> None:
+    cli.keep(*talk("one"), *talk("two"))
+    file = tmp_path / "one.json"
+    cli("export", "one", "-o", str(file))
+    assert json.loads(file.read_text())["id"] == "one"
+    with pytest.raises(UsageError, match="holds one session, and these are 2") as caught:
+        cli("export", "--all", "-o", str(tmp_path / "all.json"))
+    assert f"-o {tmp_path}/all.jsonl" in caught.value.hint
+    assert not (tmp_path / "all.json").exists()
+
+
+def test_a_name_without_a_known_format_is_refused(cli: Cli, tmp_path: Path) -> None:
+    cli.keep(*talk("one"))
+    with pytest.raises(UsageError, match=r"x\.pdf does not say which format") as caught:
+        cli("export", "one", "-o", str(tmp_path / "x.pdf"))
+    assert "--format" in caught.value.hint
+    assert not (tmp_path / "x.pdf").exists()
+    cli("export", "one", "-o", str(tmp_path / "x.pdf"), "--format", "md")
+    assert (tmp_path / "x.pdf").read_text().startswith("# ")
+
+
 @pytest.mark.parametrize(("name", "begins"), [("x.md", "# "), ("x.html", "<!doctype html>")])
 def test_the_format_follows_the_name_of_the_file(
     cli: Cli, tmp_path: Path, name: str, begins: str

@@ -132,3 +132,10 @@ def test_one_platform_cannot_have_what_is_off_everywhere(desk: Desk) -> None:
     with pytest.raises(UsageError, match="all platforms") as caught:
         desk("enable file --platform webhook")
     assert caught.value.hint == "Switch on everywhere: hermes tools enable file"
+
+
+def test_it_is_said_that_roles_cut_further_in_chats(desk: Desk) -> None:
+    assert "role" not in desk("list")
+    desk.write("platforms:\n  telegram:\n    enabled: true\n")
+    assert "a guest only reads" in desk("list")
+    assert "/toolsets" in desk("list")

@@ -164,6 +164,26 @@ async def test_model(tmp_path: Path, line: str, chosen: tuple[str, str | None, b
         assert "big" in await at.read("/model")
 
 
+async def test_a_model_that_is_not_listed_is_refused_unless_forced(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        at.models.listed = ["big-one", "big-two", "small"]
+        with pytest.raises(UsageError, match="scripted does not list the model 'big-on'") as caught:
+            await at.type("/model big-on")
+        assert caught.value.hint.startswith("The nearest it has: big-one, big-two; ")
+        assert not at.models.chosen
+        assert await at.read("/model big-one") == "Using scripted/big-one from the next message on."
+        forced = await at.read("/model big-on --force")
+        assert forced == "Using scripted/big-on from the next message on."
+
+
+async def test_a_model_that_nobody_can_check_is_taken_with_one_warning(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        assert (await at.read("/model big")).splitlines() == [
+            "Using scripted/big from the next message on.",
+            "warning: big could not be checked (nobody knows); once it should work: hermes doctor",
+        ]
+
+
 @pytest.mark.parametrize("line", ["/model big --provider", "/model big small", "/model --glob big"])
 async def test_a_model_that_cannot_be_meant(tmp_path: Path, line: str) -> None:
     async with desk(tmp_path) as at:

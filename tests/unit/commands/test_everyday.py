@@ -130,8 +130,8 @@ async def test_clear_and_copy(tmp_path: Path) -> None:
             await at.type("/copy")
         await at.one.say("one")
         await at.one.say("two", Ear())
-        assert await at.type("/copy") == Told("Copied.", clip="second")
-        assert await at.type("/copy 2") == Told("Copied.", clip="first")
+        assert await at.type("/copy") == Told("Asked the terminal to copy it.", clip="second")
+        assert await at.type("/copy 2") == Told("Asked the terminal to copy it.", clip="first")
         for line in ("/copy 3", "/copy 0", "/copy x"):
             with pytest.raises(UsageError):
                 await at.type(line)
@@ -148,7 +148,8 @@ async def test_clear_and_copy(tmp_path: Path) -> None:
 async def test_what_is_copied_cannot_end_a_paste(tmp_path: Path) -> None:
     async with typist(tmp_path, says("a\tb\n\x1b[201~rm -rf ~\r")) as at:
         await at.one.say("one")
-        assert await at.type("/copy") == Told("Copied.", clip="a\tb\n␛[201~rm -rf ~␍")
+        told = Told("Asked the terminal to copy it.", clip="a\tb\n␛[201~rm -rf ~␍")
+        assert await at.type("/copy") == told
 
 
 async def test_image(tmp_path: Path) -> None:
@@ -178,6 +179,11 @@ async def test_save(tmp_path: Path) -> None:
         assert text == f"# {session}\n\n## you\n\nhello\n\n## hermes\n\nHi.\n"
         with pytest.raises(UsageError, match="exists already"):
             await at.type("/save talk.md")
+        for name in ("talk.html", "talk.jsonl", "talk.pdf", "talk"):
+            with pytest.raises(UsageError, match=f"{name} is neither") as refused:
+                await at.type(f"/save {name}")
+            assert f"hermes sessions export {session} -o FILE" in refused.value.hint
+            assert not (tmp_path / name).exists()
         with pytest.raises(UsageError, match="cannot be written"):
             await at.type("/save nowhere/talk.md")
 

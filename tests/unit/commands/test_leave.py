@@ -90,7 +90,9 @@ async def test_yolo_is_the_owners_and_of_one_session(tmp_path: Path) -> None:
         assert "nothing is asked for" in await at.read("/yolo")
         assert "nothing: /yolo is on" in await at.read("/status")
         assert "asked again" in await at.read("/yolo")
-        assert "smart" in await at.read("/status")
+        told = await at.read("/status")
+        assert "smart" in told
+        assert "where there is none" in told
         await at.type("/yolo on")
         await at.type("/new")
         assert "smart" in await at.read("/status")

@@ -69,7 +69,7 @@ def test_an_unknown_profile_names_those_that_exist(root):
     with pytest.raises(ConfigError) as caught:
         resolve_home(env(root), "wrok")
     assert str(caught.value) == ("There is no profile named 'wrok'; there are: default, play, work")
-    assert caught.value.hint == "Did you mean work? Create it with: hermes profile create wrok"
+    assert caught.value.hint == "Did you mean work?"
     with pytest.raises(ConfigError, match="no profile named 'gone'"):
         resolve_home(env(root / "profiles" / "gone"))
 

@@ -113,6 +113,7 @@ def test_what_is_read_is_what_the_real_parser_reads(text):
     assert agrees(text)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_a_slightly_damaged_real_file_is_read_alike_or_left(data):

@@ -283,6 +283,7 @@ async def test_progress_of_a_run_that_died_is_put_right_at_the_next_start(tmp_pa
         assert await two.open_rows(BUBBLES) == []
 
 
+@pytest.mark.slow
 async def test_a_post_that_became_the_answer_is_no_leftover(tmp_path: Path) -> None:
     channel = RoughChannel()
     rules = GatewayRules(pace=Pace(edit=0.5))

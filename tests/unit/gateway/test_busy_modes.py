@@ -27,6 +27,18 @@ async def test_interrupt_ends_the_run_and_answers_the_new_message(tmp_path: Path
         assert await one.open_rows() == []
 
 
+async def test_who_interrupts_is_answered_before_what_was_queued(tmp_path: Path) -> None:
+    gates, tool = gated()
+    mode = rules(Busy.INTERRUPT)
+    async with lobby(tmp_path, WAITS, tools=[tool], rules=mode) as one:
+        await busy_with_a_tool(one, gates)
+        await one.channel.say("/queue afterwards")
+        await one.channel.say("rather that")
+        await one.sees("Queued.", "Interrupted.", "re: rather that", "re: afterwards")
+        await one.calm()
+        assert await one.open_rows() == []
+
+
 async def test_queue_answers_one_after_the_other(tmp_path: Path) -> None:
     gates, tool = gated()
     async with lobby(tmp_path, WAITS, says("done"), tools=[tool], rules=rules(Busy.QUEUE)) as one:

@@ -160,6 +160,7 @@ async def test_ten_hours_offline_use_up_no_attempt(tmp_path: Path) -> None:
         assert one.channel.seen_in("1") == ["hello"]
 
 
+@pytest.mark.slow
 async def test_what_is_too_old_is_parked(tmp_path: Path) -> None:
     async with office(tmp_path) as one:
         one.delivery.depends_on(lambda: one.clock.monotonic() > 90_000)

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from gateways import PATIENCE, lobby, open_door, until, update
-from hermes.gateway.intake import LIMIT
+from hermes.gateway.errands import LIMIT
 from hermes.gateway.letters import COMMANDS, Letter, TurnedAway, Welcome, letter_parcel
 from hermes.ports.channel import About, Inbound
 from hermes.schema.messages import Assistant, Text, Trust, User
@@ -252,6 +252,7 @@ async def test_not_acknowledged_while_the_store_cannot_write(tmp_path: Path) -> 
     assert one.channel.acknowledged == ["fake:1"]
 
 
+@pytest.mark.slow
 async def test_two_hundred_sessions_at_once(tmp_path: Path) -> None:
     async with lobby(tmp_path, door=open_door) as one:
         async with anyio.create_task_group() as group:

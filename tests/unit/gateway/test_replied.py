@@ -304,6 +304,7 @@ async def test_a_question_that_waits_in_another_thread_is_not_over(tmp_path: Pat
         await until(lambda: at.channel.seen_in("1")[-1] == "the end")
 
 
+@pytest.mark.slow
 async def test_words_that_come_too_late_for_a_clarification_are_not_lost(tmp_path: Path) -> None:
     clock = FakeClock()
     ask = [answer(call("clarify", question="Which colour?"))]

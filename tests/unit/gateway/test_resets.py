@@ -60,6 +60,15 @@ def test_the_nearest_rule_wins() -> None:
     assert not policy.asks("agent:main:fake:group:1")
 
 
+@pytest.mark.parametrize(
+    ("minutes", "length"),
+    [(1, "1 minute"), (45, "45 minutes"), (60, "an hour"), (90, "90 minutes"), (120, "2 hours")],
+)
+def test_the_silence_is_told_in_plain_words(minutes: int, length: str) -> None:
+    policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=minutes))
+    assert f"nobody wrote for {length}." in policy.sentence(KEY, ResetReason.IDLE)
+
+
 @pytest.mark.anyio
 async def test_a_chat_that_slept_begins_anew_and_says_so(tmp_path: Path) -> None:
     clock = FakeClock()

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.app.chats import ChatSettings
+from hermes.config.schema import Config
+from hermes.config.sections.chats import Platform
 from hermes.gateway.roles import (
     ALWAYS,
     DAY,
@@ -211,3 +214,18 @@ def test_who_has_not_come_for_a_day_is_forgotten() -> None:
     clock.time = DAY + 1
     turns.take("ann", Quota(per_day=3))
     assert turns.people == 1
+
+
+@pytest.mark.parametrize(
+    ("platform", "roles", "quota"),
+    [
+        ("telegram", {}, Quota(20, 100)),
+        ("webhook", {}, Quota()),
+        ("webhook", {"guest": {"turns_per_hour": 5}}, Quota(5)),
+    ],
+)
+def test_who_has_a_secret_has_only_the_quota_that_was_set(
+    platform: str, roles: dict[str, dict[str, int]], quota: Quota
+) -> None:
+    config = Config(platforms={platform: Platform(extra={"roles": roles})})
+    assert ChatSettings(config).powers(platform, Role.GUEST).quota == quota

@@ -8,14 +8,16 @@ import pytest
 
 from gateways import KEY, WAITS, gated, key_of, lobby, rules, until
 from hermes.gateway.actors import ActorLimits
-from hermes.gateway.desk import AT_ONCE
+from hermes.gateway.desk import LINGERING
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.letters import Busy, Letter, Welcome
+from hermes.gateway.shortcuts import Shortcuts
 from hermes.ports.channel import Inbound
 from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import says
+from hermes.testing.settled import settled
 from hermes.testing.world import Fault, RoughChannel
 from talks import HANGS
 from workbench import FakeTool
@@ -92,8 +94,8 @@ async def test_stop_says_so_when_the_end_takes_longer(tmp_path: Path) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(one.channel.say, "/stop")
             await dying.wait()
-            await until(lambda: AT_ONCE in clock.slept)
-            await clock.advance(AT_ONCE)
+            await until(lambda: LINGERING in clock.slept)
+            await clock.advance(LINGERING)
         await one.sees(STOPPING)
         dead.set()
         await one.sees(STOPPING, "Stopped.")
@@ -186,3 +188,74 @@ async def test_a_member_stops_their_own_run_and_nobody_elses(tmp_path: Path) -> 
         await one.channel.say("/stop", sender="bob")
         await one.sees(foreign, "Stopped.", foreign, "Stopped.")
         await one.calm()
+
+
+@pytest.mark.parametrize("word", ["/new", "/resume 1", "start over"])
+async def test_who_goes_elsewhere_is_told_what_is_set_aside(tmp_path: Path, word: str) -> None:
+    queue = rules(Busy.QUEUE)
+    async with lobby(tmp_path, says("an answer", id="a1"), HANGS, rules=queue) as one:
+        one.gateway.intake.understands(Shortcuts(anew=frozenset({"start over"})))
+        await one.channel.say("before")
+        await one.sees("an answer")
+        await one.channel.say("/new")
+        await until(lambda: len(one.channel.seen_in("1")) == 2)
+        await one.channel.say("work")
+        await until(lambda: len(one.model.requests) == 2)
+        await one.channel.say("queued one")
+        await one.channel.say("queued two")
+        await one.channel.say(word)
+        await until(lambda: any("Set aside" in text for text in one.channel.seen_in("1")))
+        await one.calm()
+        (told,) = [text for text in one.channel.seen_in("1") if "Set aside" in text]
+        assert "Set aside 2 waiting messages." in told
+        assert told.startswith("Back in session" if "resume" in word else "New session")
+        assert await one.open_rows() == []
+        assert len(one.model.requests) == 2
+
+
+async def _obeys(args: dict[str, Any], context: ToolContext) -> str:
+    await anyio.sleep_forever()
+    return ""
+
+
+async def _never(order: object) -> str:
+    await anyio.sleep_forever()
+    return ""
+
+
+@pytest.mark.parametrize("hang", ["model", "tool", "stubborn tool", "command"])
+async def test_stop_is_told_and_free_in_time(tmp_path: Path, hang: str) -> None:
+    """By the clock that all of it goes by; how long the machine takes besides is for the soak."""
+    clock = FakeClock()
+
+    async def is_hard_to_end(args: dict[str, Any], context: ToolContext) -> str:
+        """As a command that does not heed SIGTERM, which is killed a second later."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await clock.sleep(1.0)
+        return ""
+
+    tool = FakeTool("wait", is_hard_to_end if "stubborn" in hang else _obeys)
+    script = WAITS if "tool" in hang else HANGS
+    took: dict[str, float] = {}
+    async with (
+        lobby(tmp_path, script, tools=[tool], clock=clock, urgent={"dig": _never}) as one,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(one.channel.say, "/dig" if hang == "command" else "work")
+        await until(lambda: one.gateway.intake.commands == 1 or len(one.model.requests) == 1)
+        await until(lambda: tool.now == 1 or "tool" not in hang)
+        began = clock.monotonic()
+        group.start_soon(one.channel.say, "/stop")
+        while len(took) < 2 and clock.monotonic() - began < 10:
+            await settled()
+            if any("top" in text for text in one.channel.seen_in("1")):
+                took.setdefault("told", clock.monotonic() - began)
+            if one.running() is None and not one.gateway.intake.commands:
+                took.setdefault("free", clock.monotonic() - began)
+            if len(took) < 2:
+                await clock.advance(0.05)
+    assert took["told"] <= 0.5
+    assert took["free"] <= 2.0

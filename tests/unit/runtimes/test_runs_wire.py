@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from msgspec import structs
 
 from hermes.agent.plan import Entrusted
 from hermes.agent.turn import run_turn
@@ -16,7 +17,7 @@ from hermes.ports.runtime import Ending, Errand, Tell
 from hermes.runtimes.proxy.afterwards import LETTER, late_words
 from hermes.runtimes.proxy.capabilities import NEEDED, OURS, Abilities, abilities_of
 from hermes.runtimes.proxy.far_runtime import FarRuntime
-from hermes.runtimes.proxy.far_turn import Parts
+from hermes.runtimes.proxy.far_turn import FarTurn, Parts
 from hermes.runtimes.proxy.luggage import LONGEST_TEXT, MOST_PICTURES, ROOM, Packer
 from hermes.runtimes.proxy.runs_wire import (
     LONGEST_PAST,
@@ -30,9 +31,10 @@ from hermes.runtimes.proxy.runs_wire import (
     name_of,
 )
 from hermes.runtimes.proxy.runtime import Far
-from hermes.schema.errors import UsageError
+from hermes.schema.errors import BadRequest, UsageError
 from hermes.schema.events import Notice, Outcome, Said, StreamReset, TextDelta, ToolStarted
 from hermes.schema.messages import Message, Stop, Text, Trust, User
+from hermes.schema.scope import Role
 from hermes.store.blobs import FileBlobs
 from workbench import SCOPE, Ear, answer, call, result, user
 
@@ -261,13 +263,35 @@ async def test_what_came_too_late_is_asked_next() -> None:
     assert len(runtime.asked) == 2
 
 
-FEATURES = dict.fromkeys((*NEEDED, "run_steer", "file_input"), True)
+async def test_the_far_side_is_told_who_asks(tmp_path: Path) -> None:
+    packer = Packer(FileBlobs(tmp_path), files=True)
+    guest = structs.replace(SCOPE, role=Role.GUEST)
+    hook = User("msg_1", (Text("it broke"),), Trust.DATA)
+    begin, _ = await begin_of(Errand(guest, "", (hook,)), packer)
+    assert (begin.role, begin.brought) == (Role.GUEST, True)
+    begin, _ = await begin_of(Errand(SCOPE, "", (user("hi"),)), packer)
+    assert (begin.role, begin.brought) == (Role.OWNER, False)
+
+
+async def test_one_that_cannot_be_told_is_asked_for_its_owner_alone(tmp_path: Path) -> None:
+    far, ear = Far(url="http://127.0.0.1:1"), Ear()
+    parts = Parts(far=far, clock=SystemClock(), blobs=FileBlobs(tmp_path))
+    guest = structs.replace(SCOPE, role=Role.GUEST)
+    turn = FarTurn(parts, Abilities(runs=True), Errand(guest, "", (user("hi"),)), ear)
+    with pytest.raises(BadRequest, match="cannot be told who asks"):
+        await turn.run()
+
+
+FEATURES = dict.fromkeys((*NEEDED, "run_steer", "file_input", "run_roles"), True)
+
+
+ALL = Abilities(runs=True, steers=True, files=True, roles=True)
 
 
 @pytest.mark.parametrize(
     ("told", "able"),
     [
-        ({"object": OURS, "features": FEATURES}, Abilities(runs=True, steers=True, files=True)),
+        ({"object": OURS, "features": FEATURES}, ALL),
         ({"object": OURS, "features": dict.fromkeys(NEEDED, True)}, Abilities(runs=True)),
         ({"object": OURS, "features": FEATURES | {"run_stop": False}}, Abilities()),
         ({"object": OURS, "features": FEATURES | {"run_stop": "yes"}}, Abilities()),

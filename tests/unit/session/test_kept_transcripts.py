@@ -1,10 +1,21 @@
 """Transcripts that were just used are kept up to a size, the latest ones, while they are right."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from hermes.agent.repair import History
-from hermes.schema.messages import Text, User
+from hermes.schema.messages import (
+    Assistant,
+    Message,
+    Reasoning,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    User,
+)
 from hermes.session.recall import EACH, Recall
 
 
@@ -23,7 +34,7 @@ def test_a_kept_transcript_is_given_to_the_next_generation_only() -> None:
 
 
 def test_those_not_used_for_longest_make_room() -> None:
-    one = history(1_000).size + EACH
+    one = history(1_000).held + EACH
     recall = Recall(limit=2 * one)
     for name in ("a", "b"):
         recall.keep(name, 1, history(1_000))
@@ -47,4 +58,28 @@ def test_no_more_is_kept_than_there_is_room_for(steps: list[tuple[str, int]]) ->
     for name, length in steps:
         recall.keep(name, 1, history(length))
     kept = [one for name in "abcdef" if (one := recall.take(name, 2)) is not None]
-    assert sum(one.size + EACH * len(one) for one in kept) <= limit
+    assert sum(one.held + EACH * len(one) for one in kept) <= limit
+
+
+WORDS = 200_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        User("m", (Text("\N{GRINNING FACE}" * WORDS),)),
+        Result("m", "c", (Text("ok"),), shown="x" * 4 * WORDS),
+        Assistant("m", (Reasoning("", "x" * 4 * WORDS),), Stop.END),
+        Assistant("m", (ToolCall("c", "tool", Raw(b"{}"), "x" * 4 * WORDS),), Stop.END),
+    ],
+)
+def test_room_is_measured_in_bytes_of_all_that_is_held(message: Message) -> None:
+    recall = Recall(limit=4 * WORDS)
+    grown = History([User("m", (Text("hi"),))])
+    recall.keep("s", 1, grown)
+    assert recall.take("s", 2) is grown
+    grown.add(message)
+    recall.keep("s", 2, grown)
+    assert recall.take("s", 3) is None
+    grown.begin_again([])
+    assert grown.held == 0

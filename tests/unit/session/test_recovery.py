@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from hermes.agent.repair import open_calls
+from hermes.ports.counsel import Left
 from hermes.ports.store import Append, Begin, Intent, OpenSession, Write
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, Result, ToolCall, text_of
@@ -85,3 +87,25 @@ async def test_recovering_twice_tells_once(tmp_path: Path) -> None:
         assert stored == once
         assert await close_lost_calls(one.store, CLOCK, "s1", stored) == once
         assert len(await one.rows()) == 3
+
+
+async def test_what_waited_for_a_person_goes_on_with_all_behind_it(tmp_path: Path) -> None:
+    lost, waits, behind = call("act"), call("act"), call("look")
+    async with talk(tmp_path) as one:
+        await crashed(one, user(), answer(lost, waits, behind), begun=(lost, waits))
+        history = [row.message for row in await one.rows()]
+        left = Left(waiting=frozenset({waits.id}))
+        whole = await close_lost_calls(one.store, CLOCK, "s1", history, left)
+        assert [one.id for one in open_calls(whole)] == [waits.id, behind.id]
+        assert "outcome is unknown" in text_of(whole[-1])
+
+
+async def test_what_is_known_of_a_call_is_told(tmp_path: Path) -> None:
+    refused = call("act")
+    async with talk(tmp_path) as one:
+        await crashed(one, user(), answer(refused), begun=(refused,))
+        history = [row.message for row in await one.rows()]
+        left = Left(told={refused.id: "Not done: a person refused."})
+        whole = await close_lost_calls(one.store, CLOCK, "s1", history, left)
+        assert text_of(whole[-1]) == "Not done: a person refused."
+        assert await one.store.open_intents("s1") == []

@@ -18,6 +18,7 @@ from hermes.schema.errors import ToolError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Scope
 from hermes.tools.aside import Aside
+from hermes.tools.caps import Caps
 from hermes.tools.catalog import ToolDeps, first_tools
 from hermes.tools.files.paging import BLOCK, COUNTED, LOOKED, WINDOW, read_page
 from hermes.tools.files.read import ReadFile, ReadParts
@@ -190,7 +191,7 @@ def test_a_page_is_a_slice_of_the_lines(tmp_path: Path, text: str, offset: int, 
     if not lines[-1]:
         lines.pop()
     with path.open("rb") as file:
-        page = read_page(file, 100, offset, limit, str)
+        page = read_page(file, 100, offset, Caps(lines=limit), str)
     assert page.total == len(lines)
     assert page.lines == [line.removesuffix("\r") for line in lines[offset - 1 :][:limit]]
 
@@ -208,8 +209,8 @@ def test_the_end_is_the_same_without_counting(tmp_path: Path, text: str, back: i
     path.write_bytes(text.encode())
     with path.open("rb") as file:
         size = len(text.encode())
-        plain = read_page(file, size, -back, limit, str)
-        page = read_page(file, size, -back, limit, str, 0)
+        plain = read_page(file, size, -back, Caps(lines=limit), str)
+        page = read_page(file, size, -back, Caps(lines=limit), str, 0)
     assert (page.lines, page.left) == (plain.lines, plain.left)
     assert page.total in {plain.total, None}
     assert page.first == (plain.first if page.total is not None else -back)
@@ -234,7 +235,7 @@ class CountingBytes(BytesIO):
 def test_the_end_of_a_large_file_is_read_without_what_stands_before():
     data = (b"x" * 99 + b"\n") * (COUNTED // 100 + 2)
     file = CountingBytes(data)
-    page = read_page(file, len(data), -1_000, 1_000, str)
+    page = read_page(file, len(data), -1_000, Caps(lines=1_000), str)
     assert (page.first, len(page.lines), page.left) == (-1_000, 1_000, 0)
     assert file.amount < 500_000
 
@@ -242,7 +243,7 @@ def test_the_end_of_a_large_file_is_read_without_what_stands_before():
 def test_the_end_of_one_endless_line_is_found(tmp_path: Path):
     (tmp_path / "f").write_bytes(b"first\n" + b"x" * (3 * WINDOW) + b"\nlast")
     with (tmp_path / "f").open("rb") as file:
-        page = read_page(file, 4 * WINDOW, -2, 5, str, 0)
+        page = read_page(file, 4 * WINDOW, -2, Caps(lines=5), str, 0)
     assert (page.lines[1], page.first) == ("last", -2)
 
 
@@ -272,7 +273,7 @@ def with_holes(path: Path, before: int, data: bytes) -> CountingFile:
 def test_a_line_that_begins_too_far_ahead_is_shown_by_its_end(tmp_path: Path, end: bytes):
     raw = with_holes(tmp_path / "f", len(end), end)
     with BufferedReader(raw) as file:
-        page = read_page(file, HOLES, -10, 100, str)
+        page = read_page(file, HOLES, -10, Caps(lines=100), str)
     assert (len(page.lines), page.first, page.total, page.left) == (1, -1, None, 0)
     assert page.lines[0].startswith("[… its beginning is left out]")
     assert page.lines[0].endswith("\0the last words")
@@ -282,14 +283,14 @@ def test_a_line_that_begins_too_far_ahead_is_shown_by_its_end(tmp_path: Path, en
 def test_whole_lines_behind_a_line_that_begins_too_far_ahead(tmp_path: Path):
     end = b"one\r\ntwo\nthree\n"
     with BufferedReader(with_holes(tmp_path / "f", len(end), end)) as file:
-        page = read_page(file, HOLES, -10, 100, str)
+        page = read_page(file, HOLES, -10, Caps(lines=100), str)
     assert (page.lines[1:], page.first, page.left) == (["two", "three"], -3, 0)
     assert page.lines[0].endswith("\0one")
 
 
 def test_a_line_at_the_edge_of_what_is_looked_through_is_whole(tmp_path: Path):
     with BufferedReader(with_holes(tmp_path / "f", LOOKED + 6, b"\nwhole\nrest")) as file:
-        page = read_page(file, HOLES, -10, 100, str)
+        page = read_page(file, HOLES, -10, Caps(lines=100), str)
     assert (page.lines[0], page.first) == ("whole", -2)
 
 
@@ -297,7 +298,7 @@ def test_the_end_of_a_cut_line_shows_no_half_of_a_secret(tmp_path: Path):
     secret = "".join(f"{n:05}" for n in range(2_000))
     end = secret.encode() * 20
     with BufferedReader(with_holes(tmp_path / "f", len(end), end)) as file:
-        page = read_page(file, HOLES, -1, 1, Redactor([secret]).redact)
+        page = read_page(file, HOLES, -1, Caps(lines=1), Redactor([secret]).redact)
     assert page.masked
     assert "0" not in page.lines[0]
 
@@ -307,7 +308,7 @@ def test_lines_are_found_across_blocks(tmp_path: Path, around: int):
     path = tmp_path / "f"
     path.write_bytes(b"\n" * (BLOCK + around) + b"here\nand there")
     with path.open("rb") as file:
-        page = read_page(file, 2 * BLOCK, BLOCK + around + 1, 2, str)
+        page = read_page(file, 2 * BLOCK, BLOCK + around + 1, Caps(lines=2), str)
     assert page.lines == ["here", "and there"]
     assert page.total == BLOCK + around + 2
 
@@ -405,5 +406,5 @@ async def test_what_nobody_waits_for_is_not_read_on(
 def test_a_file_that_grows_is_read_as_it_was(tmp_path: Path):
     (tmp_path / "f").write_bytes(b"one\ntwo\nthree")
     with (tmp_path / "f").open("rb") as file:
-        page = read_page(file, 8, 1, 10, str)
+        page = read_page(file, 8, 1, Caps(lines=10), str)
     assert (page.lines, page.total) == (["one", "two"], 2)

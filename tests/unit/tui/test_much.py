@@ -12,12 +12,11 @@ from hermes.tui.widgets.code import Prose
 from hermes.tui.widgets.transcript import MOST
 from hermes.tui.widgets.words import Answer, Earlier
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 DELTAS = 30_000
 
 
-@pytest.mark.slow
 async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_path: Path) -> None:
     """The parser is asked far less often than words come, and never for all of the text again."""
     companion = Scripted()
@@ -35,7 +34,6 @@ async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_pa
         await screen.rests()
 
 
-@pytest.mark.slow
 async def test_a_list_that_grows_is_not_drawn_anew_as_a_whole(tmp_path: Path) -> None:
     async with drawn(Scripted(), tmp_path) as screen:
         answer = Answer()
@@ -56,7 +54,6 @@ def _length(answers) -> int:
     return sum(len(answer.text) for answer in answers)
 
 
-@pytest.mark.slow
 async def test_a_long_talk_stays_light_and_can_be_read_to_its_beginning(tmp_path: Path) -> None:
     companion = Scripted()
     async with drawn(companion, tmp_path) as screen:
@@ -76,7 +73,6 @@ async def test_a_long_talk_stays_light_and_can_be_read_to_its_beginning(tmp_path
         await screen.hides("↓ more below")
 
 
-@pytest.mark.slow
 async def test_who_reads_above_is_not_pulled_down(tmp_path: Path) -> None:
     companion = Scripted()
     more = [TextDelta(f"line {number}\n\n") for number in range(50)]
@@ -92,6 +88,19 @@ async def test_who_reads_above_is_not_pulled_down(tmp_path: Path) -> None:
         companion.interrupt()
         await screen.rests()
         assert screen.ui.chat.transcript.scroll_y == place
+
+
+@pytest.mark.parametrize("line", ["/help", "/nonsense"])
+async def test_whoever_types_a_command_above_sees_its_reply(tmp_path: Path, line: str) -> None:
+    companion = Scripted(answered("first\n\n" * 40))
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("one")
+        await screen.rests()
+        await screen.pilot.press("pageup", "pageup", "pageup")
+        await screen.shows("↓ more below")
+        await screen.says(line)
+        await screen.hides("↓ more below")
+        await screen.shows("first")
 
 
 @pytest.mark.parametrize("size", [(40, 10), (20, 6), (200, 60)])

@@ -12,7 +12,6 @@ from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text, User
 from hermes.schema.sessions import Stored
 from hermes.tui.companion import Before, Done
-from hermes.tui.meanwhile import turns_undone
 from hermes.tui.widgets.code import CodeText
 from hermes.tui.widgets.transcript import UNDONE
 from hermes.tui.widgets.words import Answer, Said
@@ -114,11 +113,14 @@ async def test_what_was_said_in_another_session_is_not_taken_back(tmp_path: Path
         assert not screen.ui.chat.query(f".{UNDONE}")
 
 
-@pytest.mark.parametrize(
-    ("line", "turns"), [("/undo", 1), ("/undo 3", 3), ("/retry", 1), ("/undo x", 0), ("/help", 0)]
-)
-def test_how_many_turns_a_command_takes_back(line: str, turns: int) -> None:
-    assert turns_undone(line) == turns
+async def test_what_a_rollback_took_back_is_struck_through_like_an_undo(tmp_path: Path) -> None:
+    companion = Failing(*(answered(f"Answer {name}.") for name in "abc"))
+    async with drawn(companion, tmp_path) as screen:
+        for line in ("one", "two", "three", "/rollback 2", "/help"):
+            await screen.says(line)
+            await screen.rests()
+        undone = [one.plain for one in screen.ui.chat.query(Said) if one.has_class(UNDONE)]
+        assert undone == ["> two", "> three"]
 
 
 async def test_code_that_is_too_wide_goes_on_below(tmp_path: Path) -> None:
@@ -151,6 +153,7 @@ async def test_code_that_is_too_wide_goes_on_below(tmp_path: Path) -> None:
         assert f"    {WIDE}\n" in chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["x" * 300, "広" * 100, "\t" * 12 + "end"])
 async def test_nothing_of_a_wide_line_is_lost(tmp_path: Path, line: str) -> None:
     async with drawn(Scripted(answered(f"```\n{line}\n```\n")), tmp_path, size=(40, 30)) as screen:

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.app.references import references_in
 from hermes.tui.completion import suggestions
 from hermes.tui.history import History
 from hermes.tui.pastes import Pastes
 
+KINDS = ["@file:", "@folder:", "@diff", "@staged", "@git:", "@url:"]
 COMMANDS = {"help": "Show all.", "model": "", "compress": "", "resume": ""}
 
 
@@ -34,15 +36,44 @@ def test_files_after_an_at(tmp_path: Path) -> None:
     (tmp_path / "src" / "app.py").touch()
     (tmp_path / "notes.md").touch()
     (tmp_path / ".hidden").touch()
-    (tmp_path / "with space").touch()
     (tmp_path / "steer\x1bing").touch()
-    assert labels("look at @", tmp_path) == ["@notes.md", "@src/"]
-    assert labels("@no", tmp_path) == ["@notes.md"]
-    assert labels("@.", tmp_path) == ["@.hidden"]
-    (one,) = suggestions("see @src/a", (), str(tmp_path))
-    assert (one.text, one.replaces) == ("@src/app.py ", 6)
-    assert labels("@none/", tmp_path) == []
-    assert labels("mail@", tmp_path) == []
+    (tmp_path / 'quo"ted').touch()
+    assert labels("look at @", tmp_path) == [*KINDS, "@file:notes.md", "@file:src/"]
+    assert labels("(@no", tmp_path) == ["@file:notes.md"]
+    assert labels("@.", tmp_path) == ["@file:.hidden"]
+    for typed in ("@src/a", "@file:src/a"):
+        (one,) = suggestions(f"see {typed}", (), str(tmp_path))
+        assert (one.text, one.replaces) == ("@file:src/app.py ", len(typed))
+    assert labels("@file:src/", tmp_path) == ["@file:src/app.py", "@folder:src/"]
+    assert labels("@folder:", tmp_path) == ["@folder:src/"]
+    assert labels("@folder:src/", tmp_path) == []
+    for nothing in ("@none/", "mail@", "@file:src/app.py", "@diff", "@git:3", "@url:http://x"):
+        assert labels(nothing, tmp_path) == []
+
+
+def test_names_with_blanks_and_marks_are_quoted(tmp_path: Path) -> None:
+    (tmp_path / "my dir").mkdir()
+    (tmp_path / "my dir" / "a b.txt").touch()
+    (tmp_path / "end.").touch()
+    (one,) = suggestions("@my", {}, str(tmp_path))
+    assert (one.label, one.text) == ('@file:"my dir/"', '@file:"my dir/')
+    inside = suggestions(f"see {one.text}", {}, str(tmp_path))
+    assert [each.text for each in inside] == ['@file:"my dir/a b.txt" ', '@folder:"my dir/" ']
+    assert {each.replaces for each in inside} == {len(one.text)}
+    (one,) = suggestions("@end", {}, str(tmp_path))
+    assert one.text == '@file:"end." '
+
+
+def test_what_is_suggested_is_what_is_attached(tmp_path: Path) -> None:
+    for name in ("notes.md", "two words", "odd)."):
+        (tmp_path / name).touch()
+    (tmp_path / "src").mkdir()
+    offered = [*suggestions("@", {}, str(tmp_path)), *suggestions("@file:src/", {}, str(tmp_path))]
+    ends = {"@file:": "notes.md", "@folder:": "src", "@git:": "2", "@url:": "http://x"}
+    found = [references_in(one.text + ends.get(one.text, "")) for one in offered]
+    named = {(one.kind, one.what) for (one,) in found}
+    assert {kind for kind, _ in named} == {"file", "folder", "diff", "staged", "git", "url"}
+    assert {what for kind, what in named if kind == "file"} >= {"notes.md", "two words", "odd)."}
 
 
 def test_history_is_shared_with_the_plain_chat(tmp_path: Path) -> None:
@@ -72,7 +103,7 @@ def test_what_only_this_user_may_read(tmp_path: Path) -> None:
 
 
 def test_long_texts_become_a_mark_and_come_back_whole() -> None:
-    pastes = Pastes()
+    pastes = Pastes(5, 2000)
     assert pastes.shortened("a few words") == "a few words"
     lines = "line\n" * 10
     mark = pastes.shortened(lines)
@@ -82,10 +113,17 @@ def test_long_texts_become_a_mark_and_come_back_whole() -> None:
     assert pastes.whole("the mark was deleted") == "the mark was deleted"
 
 
+def test_what_is_long_is_a_matter_of_taste() -> None:
+    assert Pastes(2, 0).shortened("a\nb\nc") == "[pasted text 1: 3 lines]"
+    assert Pastes(2, 0).shortened("x" * 9000) == "x" * 9000
+    assert Pastes(0, 10).shortened("x" * 11) == "[pasted text 1: 11 characters]"
+    assert Pastes(0, 0).shortened("a\n" * 9000) == "a\n" * 9000
+
+
 @pytest.mark.slow
 @given(st.lists(st.text(min_size=2001, max_size=2100), min_size=1, max_size=3))
 def test_what_was_pasted_is_never_read_as_a_mark(texts: list[str]) -> None:
-    pastes = Pastes()
+    pastes = Pastes(5, 2000)
     evil = ["[pasted text 1: 2,001 characters]" + text for text in texts]
     marks = [pastes.shortened(text) for text in evil]
     assert pastes.whole(" ".join(marks)) == " ".join(evil)

@@ -22,7 +22,16 @@ from hermes.channels.webhook.template import plain_text, prompt_parts
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
-from hermes.ports.channel import About, Caps, Inbound, Offline, Outgoing, Receipt, TargetGone
+from hermes.ports.channel import (
+    About,
+    Caps,
+    Inbound,
+    NotTaken,
+    Offline,
+    Outgoing,
+    Receipt,
+    TargetGone,
+)
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
@@ -179,6 +188,8 @@ class WebhookChannel:
             raise Refused(429, "rate_limit", message, wait=math.ceil(wait))
         try:
             await self._deliver(taken.inbound)
+        except NotTaken as error:
+            raise Refused(429, "rate_limit", str(error), wait=math.ceil(error.wait)) from error
         except HermesError as error:
             log.warning("webhook %s: a call could not be kept: %s", taken.route.name, error)
             raise Refused(

@@ -173,6 +173,6 @@ def _wrong(what: str) -> ConfigError:
     words = ", ".join(Word)
     return ConfigError(
         f"filters: {what}",
-        hint=f"For example {{field: action, equals: opened}}. The words are {words}; "
+        hint=f"Write it like {{field: action, equals: opened}}, with one of {words}; "
         "`all`, `any` and `not` group tests.",
     )

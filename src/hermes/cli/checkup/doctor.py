@@ -27,7 +27,15 @@ from hermes.telemetry.logs import LogSettings, set_up_logs
 
 log = logging.getLogger(__name__)
 
-_COLOURS = {Grade.OK: "green", Grade.WARNING: "yellow", Grade.ERROR: "red", Grade.FIXED: "cyan"}
+_COLOURS = {
+    Grade.OK: "green",
+    Grade.WARNING: "yellow",
+    Grade.ERROR: "red",
+    Grade.FIXED: "cyan",
+    Grade.SKIPPED: "dim",
+}
+_CHECKS = (("model", False), ("sandbox", True), ("database", True), ("gateway", False))
+"""What is looked at last, and whether it must write into the home for that."""
 
 
 def perform(args: Namespace, context: CliContext) -> int:
@@ -37,7 +45,8 @@ def perform(args: Namespace, context: CliContext) -> int:
         findings = [_mended(one) for one in findings]
     findings = [_for_profile(one, context.profile) for one in findings]
     if args.json:
-        rows = [{name: getattr(one, name) for name in _FIELDS} for one in findings]
+        seen = [one for one in findings if one.grade is not Grade.SKIPPED]
+        rows = [{name: getattr(one, name) for name in _FIELDS} for one in seen]
         context.stdout.write(msgspec.json.encode(rows).decode() + "\n")
     else:
         _print(context, findings)
@@ -85,10 +94,15 @@ async def _findings(context: CliContext) -> AsyncIterator[Finding]:
     for one in settings:
         yield one
     if patient is None:
+        yield _unmade([name for name, _ in _CHECKS], "before the settings can be read")
         return
-    for check, name in await _deeper(usable=usable):
-        for one in await _guarded(check, name, patient):
-            yield one
+    left_out = [] if usable else [name for name, writes in _CHECKS if writes]
+    for check, name in await _deeper():
+        if name not in left_out:
+            for one in await _guarded(check, name, patient):
+                yield one
+    if left_out:
+        yield _unmade(left_out, "before the home can be written")
 
 
 def _house(home: Home) -> list[Finding]:
@@ -106,13 +120,17 @@ def _is_unusable(house: Sequence[Finding]) -> bool:
     return any(one.check == "home" and one.grade is Grade.ERROR for one in house)
 
 
-async def _deeper(
-    *, usable: bool
-) -> Sequence[tuple[Callable[[Patient], Awaitable[Iterable[Finding]]], str]]:
-    """Loaded only now: with broken settings there is nothing for them to look at.
+def _unmade(names: Sequence[str], until: str) -> Finding:
+    """Nobody should take what was not looked at for sound; why not is told above."""
+    return Finding(
+        check="unchecked",
+        grade=Grade.SKIPPED,
+        says=f"Not looked at {until}: {', '.join(names)}.",
+    )
 
-    What must write into the home in order to look is left out when that cannot be done.
-    """
+
+async def _deeper() -> Sequence[tuple[Callable[[Patient], Awaitable[Iterable[Finding]]], str]]:
+    """Loaded only now: with broken settings there is nothing for them to look at."""
     from hermes.cli.checkup.hands import check_sandbox
     from hermes.cli.checkup.keeping import check_kept
     from hermes.cli.checkup.serving import check_channels, check_gateway
@@ -121,8 +139,8 @@ async def _deeper(
     async def serving(patient: Patient) -> Iterable[Finding]:
         return [*check_gateway(patient.home), *check_channels(patient)]
 
-    writers = [(check_sandbox, "sandbox"), (check_kept, "database")] if usable else []
-    return [(check_model, "model"), *writers, (serving, "gateway")]
+    checks = (check_model, check_sandbox, check_kept, serving)
+    return [(check, name) for check, (name, _) in zip(checks, _CHECKS, strict=True)]
 
 
 async def _guarded(

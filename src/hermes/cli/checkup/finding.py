@@ -17,6 +17,7 @@ class Grade(StrEnum):
     WARNING = "warning"
     ERROR = "error"
     FIXED = "fixed"
+    SKIPPED = "skipped"
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ LITTLE = 1024**3
 TOO_LITTLE = 100 * 1024**2
 _PRIVATE = 0o077
 _FREE = "Free some space; this shows which disk is full: df -h"
+_ELSEWHERE = "export HERMES_HOME=DIRECTORY"
 _TIDY = "Free some space; this drops old sessions: hermes sessions prune --older-than 90d"
 
 
@@ -66,6 +67,8 @@ def unwritable(path: Path, error: OSError) -> Finding:
     says = f"{path} cannot be written: {error.strerror}."
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return wrong("home", says, _FREE)
+    if error.errno == errno.EROFS:
+        return wrong("home", says, f"Choose a home that can be written: {_ELSEWHERE}")
     return wrong("home", says, f"sudo chown -R $USER {path}   (or: export HERMES_HOME=~/.hermes)")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
+from hermes.cli.checkup.finding import Finding, Patient, odd, well, wrong
 from hermes.cli.context import CliContext
 from hermes.cli.odd_values import BACKEND, PROVIDER, check_settings
 from hermes.config.dotenv import env_of
@@ -23,7 +23,8 @@ def read_settings(
     try:
         env = env_of(home.dotenv, context.env)
     except ConfigError as error:
-        return None, [told("settings", error, f"Correct it by hand: {home.dotenv}")]
+        advice = error.hint.rstrip(".") or "Correct it by hand"
+        return None, [wrong("settings", str(error), f"{advice}: ${{EDITOR:-vi}} {home.dotenv}")]
     # Of a provider or a sandbox that there is not, their own checks tell.
     told_later = (PROVIDER, BACKEND)
     problems = [one for one in check_settings(home, env) if one.path not in told_later]

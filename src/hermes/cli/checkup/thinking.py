@@ -7,12 +7,13 @@ import anyio
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
 from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
-from hermes.kit.text import did_you_mean
+from hermes.kit.text import alike
 from hermes.models.address import shown_url
 from hermes.models.discover import list_models
 from hermes.models.embedded.catalogue import catalogue, weights_named
 from hermes.models.embedded.fetching import in_megabytes
 from hermes.models.embedded.place import Place, free_memory, place_at
+from hermes.models.listed import is_listed
 from hermes.models.providers import EMBEDDED
 from hermes.models.resolve import Target
 from hermes.models.settings import Flags
@@ -81,12 +82,12 @@ def check_embedded(place: Place, name: str) -> Iterator[Finding]:
 
 
 def _listed(target: Target, models: list[str]) -> Iterator[Finding]:
-    if models and target.model not in models:
-        near = did_you_mean(target.model, models)
+    if models and not is_listed(target.model, models):
+        near = ", ".join(alike(target.model, models))
         yield odd(
             "model",
-            f"{target.provider} does not list {target.model!r}. {near}".strip(),
-            f"hermes model   (then: hermes model NAME --provider {target.provider})",
+            f"{target.provider} does not list {target.model!r}.",
+            f"hermes model {near or 'NAME'} --provider {target.provider}",
         )
         return
     yield well("model", f"{target.provider}/{target.model} answers")

@@ -9,6 +9,7 @@ from hermes.cli.export.jsonl import Copy
 from hermes.cli.export.markdown import BROKEN_OFF, SPEAKERS, facts, moment, name_of
 from hermes.cli.export.plain import flat, harmless
 from hermes.kit.text import one_line
+from hermes.schema.attachments import in_short
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -68,8 +69,9 @@ CLOSING = "</body></html>"
 
 def _message(stored: Stored, files: Mapping[str, bytes]) -> Iterator[str]:
     match stored.message:
-        case User(parts=parts, trust=trust):
-            yield from _article("user", SPEAKERS[trust], stored, [_part(p, files) for p in parts])
+        case User(trust=trust) as said:
+            told = [_part(part, files) for part in in_short(said)]
+            yield from _article("user", SPEAKERS[trust], stored, told)
         case Assistant(parts=parts, stop=stop):
             yield from _article("assistant", "Hermes", stored, [_part(p, files) for p in parts])
             if stop in BROKEN_OFF:

@@ -90,8 +90,8 @@ def decode(data: bytes, number: int) -> Copy:
     except (ValueError, OverflowError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else error
         raise UsageError(
-            f"Line {number} is not an exported session: {why}",
-            hint="Import what `hermes sessions export` wrote. Nothing was imported.",
+            f"Line {number} is not an exported session, so nothing was imported: {why}",
+            hint="Import what `hermes sessions export` wrote.",
         ) from error
     return Copy(session, [stored for stored in messages if stored], line.usage, line.files)
 

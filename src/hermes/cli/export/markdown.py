@@ -6,6 +6,7 @@ from datetime import datetime
 
 from hermes.cli.export.jsonl import Copy
 from hermes.cli.export.plain import flat, harmless
+from hermes.schema.attachments import in_short
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -97,9 +98,9 @@ def closed(text: str) -> list[str]:
 
 def _message(stored: Stored) -> Iterator[str]:
     match stored.message:
-        case User(parts=parts, trust=trust):
+        case User(trust=trust) as said:
             yield from _heading(SPEAKERS[trust], stored)
-            for part in parts:
+            for part in in_short(said):
                 yield from _part(part)
         case Assistant(parts=parts, stop=stop):
             yield from _heading("Hermes", stored)

@@ -32,9 +32,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     mind.add_argument("--source", metavar="TAG", default="cli", help=SUPPRESS)
     out = parser.add_argument_group("what to print")
     out.add_argument("-Q", "--quiet", action="store_true", help="only the answer on stdout")
-    out.add_argument(
-        "--plain", "--cli", action="store_true", help="chat line by line, no full screen"
-    )
+    out.add_argument("--plain", action="store_true", help="line by line, no escape codes")
+    out.add_argument("--cli", action="store_true", help="line by line, with colours")
     out.add_argument("--tui", action="store_true", help="chat on the whole screen")
     out.add_argument("--json", action="store_true", help="every event as a line of JSON")
     out.add_argument("--usage-file", metavar="PATH", help="write tokens and cost there as JSON")
@@ -46,6 +45,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, context: CliContext) -> int:
     _check(args)
+    if args.plain:
+        context.be_plain()
     prompt = _prompt(args, context)
     if prompt is None:
         from hermes.cli.first_model import choose_if_new
@@ -62,15 +63,20 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 def _is_screen_wanted(args: Namespace, context: CliContext) -> bool:
-    if args.plain or not _fills_a_screen(context):
+    if args.plain or args.cli:
         return False
-    if args.tui:
-        return True
+    return (args.tui or _is_screen_usual(context)) and _fills_a_screen(context)
+
+
+def _is_screen_usual(context: CliContext) -> bool:
+    """As the settings say, which may also want no escape code at all."""
     from hermes.config.dotenv import env_of
     from hermes.config.load import load_config
 
     home = context.home()
     display = load_config(home, env_of(home.dotenv, context.env)).config.display
+    if display.interface == "plain":
+        context.be_plain()
     return display.interface not in {"cli", "plain"}
 
 
@@ -95,8 +101,8 @@ def _count(text: str) -> int:
 def _check(args: Namespace) -> None:
     if args.oneshot is not None and args.query is not None:
         raise UsageError("Use either -z or -q, not both.")
-    if args.plain and args.tui:
-        raise UsageError("Use either --plain or --tui, not both.")
+    if args.plain + args.cli + args.tui > 1:
+        raise UsageError("Use only one of --plain, --cli and --tui.")
     if args.resume and args.go_on is not None:
         raise UsageError("Use either -c or -r, not both.")
 

@@ -121,13 +121,11 @@ def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
 
 
 def _warn_of_odd(context: CliContext, path: "KeyPath") -> None:
-    """What was just set may name something that there is not."""
-    if str(path[0]) not in {"model", "display", "terminal"}:
-        return
+    """What was just set may name something that there is not, or change nothing."""
     from hermes.cli.odd_values import odd_values
 
     for one in odd_values(context.home(), _env(context)):
-        if one.path == path:
+        if one.path == path[: len(one.path)]:
             context.stderr.write(f"warning: {one}\n  {one.hint}\n")
 
 

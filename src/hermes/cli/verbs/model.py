@@ -10,6 +10,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--provider", metavar="NAME", help="the provider to use it from, or to list"
     )
+    parser.add_argument(
+        "--force", action="store_true", help="take a name that the provider does not list"
+    )
     parser.add_argument("--all", action="store_true", help="list every model")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
 

@@ -8,6 +8,9 @@ from hermes.cli.context import CliContext
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--provider", metavar="NAME", help="such as openrouter, ollama or custom")
     parser.add_argument("--model", metavar="NAME", help="one of its models")
+    parser.add_argument(
+        "--force", action="store_true", help="take a model that the provider does not list"
+    )
     parser.add_argument("--base-url", metavar="URL", help="the address of a server of your own")
     parser.add_argument(
         "--local", action="store_true", help="fetch a small model that runs inside Hermes"

@@ -11,6 +11,9 @@ _FILES = (
 )
 _QUOTED = r"(?<!\w)(?:'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|`([^`\n]{1,80})`)(?!\w)"
 _NAMED = re.compile(f"(?P<file>{_FILES})|{_QUOTED}")
+_ADDRESS = re.compile(r"https?://[^\s<>\"'`“”]+", re.IGNORECASE)
+_AFTER = ".,;:!?)]}"
+"""What may follow an address and is not of it."""
 _KNOW = re.compile(
     r"\b(?:who|whom|whose|which|what|when|where|why|how)\b.*\?"
     r"|\b(?:tell|show|list|count|explain|describe|compare|summari[sz]e|summary)\b",
@@ -29,6 +32,11 @@ def named_in(asked: str) -> list[str]:
         (one["file"] or next(filter(None, one.groups()), "")) for one in _NAMED.finditer(asked)
     )
     return list(dict.fromkeys(filter(None, found)))
+
+
+def addresses_in(asked: str) -> list[str]:
+    """Pages of the web."""
+    return list(dict.fromkeys(one.rstrip(_AFTER) for one in _ADDRESS.findall(asked)))
 
 
 def wants_to_know(asked: str) -> bool:

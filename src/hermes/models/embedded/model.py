@@ -8,6 +8,7 @@ import anyio
 from msgspec import structs
 
 from hermes.kit.clock import Clock
+from hermes.kit.text import fenced
 from hermes.models.driver import Served, WireModel
 from hermes.models.embedded.catalogue import PROVIDER, Weights
 from hermes.models.embedded.engine import Ear, Running
@@ -23,6 +24,10 @@ from hermes.schema.errors import Unreachable
 from hermes.schema.events import Notice, TextDelta
 from hermes.schema.messages import Assistant, Stop, Text, ToolCall
 
+NOT_OPENED = (
+    "Note: {page} was not opened, so nothing here comes from it. To ask about it, paste its text, "
+    "or save it as a file in this folder."
+)
 IDLE = 900.0
 """Seconds of silence: a long text is read for minutes before the first word comes."""
 
@@ -132,13 +137,20 @@ class EmbeddedModel:
 def complete(request: Request, chunk: Chunk) -> Sequence[Chunk]:
     """An answer that says nothing of what was found is followed by it.
 
+    So is one to a question about a page that nobody opened: by that, whatever it says of the page.
     What was said cannot be taken back: people and programs have read it already.
     """
     if not isinstance(chunk, Assistant) or chunk.calls or chunk.stop is not Stop.END:
         return [chunk]
-    if not (found := turn_of(request.messages).lacking(chunk.text)):
+    turn = turn_of(request.messages)
+    found = turn.lacking(chunk.text)
+    # Lines by themselves would run together where answers are read as Markdown.
+    found = fenced(found) if "\n" in found else found
+    more = [found, *(NOT_OPENED.format(page=one) for one in turn.unopened)]
+    if not any(more):
         return [chunk]
-    rest = f"\n\n{found}" if chunk.text.strip() else found
+    rest = "\n\n".join(filter(None, more))
+    rest = f"\n\n{rest}" if chunk.text.strip() else rest
     return [TextDelta(rest), structs.replace(chunk, parts=(*chunk.parts, Text(rest)))]
 
 

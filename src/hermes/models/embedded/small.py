@@ -74,7 +74,7 @@ def reminder(turn: Turn) -> str:
 
 
 def small_profile() -> Profile:
-    return Profile(images=False, tools=tuple(_rows()), prompt=small_prompt())
+    return Profile(images=False, forms=False, tools=tuple(_rows()), prompt=small_prompt())
 
 
 def short_for(spec: ToolSpec) -> Short:

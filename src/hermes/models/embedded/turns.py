@@ -10,7 +10,13 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.models.embedded.asked import LONGEST, named_in, wants_it_done, wants_to_know
+from hermes.models.embedded.asked import (
+    LONGEST,
+    addresses_in,
+    named_in,
+    wants_it_done,
+    wants_to_know,
+)
 from hermes.models.embedded.plainly import is_silent, plain_result
 from hermes.models.embedded.trimming import cut
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, User, text_of
@@ -70,6 +76,7 @@ class Turn:
     def __init__(self, asked: str = "", *, holds: bool = True) -> None:
         self.asked = cut(asked, LONGEST)
         self._named = named_in(self.asked) if holds else []
+        self._pages = addresses_in(asked)
         self.steps: list[Step] = []
         self.calls: list[ToolCall] = []
 
@@ -130,6 +137,13 @@ class Turn:
         """Whether the last step came to nothing."""
         return bool(self.steps) and self.steps[-1].failed
 
+    @property
+    def unopened(self) -> list[str]:
+        """Pages that the question names and no step got anything from, or did anything with."""
+        used = [one.call for one in self.steps if not (one.failed or _came_to_nothing(one))]
+        touched = "\n".join(bytes(call.args).decode() for call in used)
+        return [page for page in self._pages if page not in touched]
+
     def lacking(self, reply: str) -> str:
         """What was found, when the reply has not a word of it that was not in the question."""
         known, said = _words(self.asked), _words(reply)
@@ -163,6 +177,12 @@ def _file_of(call: ToolCall) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
     return str(path).rpartition("/")[2]
+
+
+def _came_to_nothing(step: Step) -> bool:
+    """A command that printed nothing, and kept nothing in a file either."""
+    kept = re.search(rb">|\s-[oO]", bytes(step.call.args))
+    return step.call.name == "terminal" and step.silent and not kept
 
 
 def _changes(call: ToolCall) -> bool:

@@ -16,7 +16,7 @@ from hermes.models.profile import EffortForm, Profile, Replay, nearest_effort
 from hermes.models.wire.codec import RequestCodec
 from hermes.models.wire.pictures import as_text, is_image, missing
 from hermes.models.wire.stream import Urls
-from hermes.ports.model import Calling, Request
+from hermes.ports.model import Calling, Form, Request
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -205,6 +205,8 @@ class ChatRequestCodec(RequestCodec):
             head[self._profile.max_tokens_field] = limit
         if request.effort and self._optional.takes("effort"):
             head |= _effort(request.effort, self._profile)
+        if request.calling.form is not None:
+            head["response_format"] = _form(request.calling.form)
         return head | self._extra
 
     @staticmethod
@@ -307,6 +309,15 @@ def _calling(wanted: Calling) -> dict[str, Any]:
     if wanted.one:
         head["parallel_tool_calls"] = False
     return head
+
+
+def _form(wanted: Form) -> dict[str, Any]:
+    if wanted.schema is None:
+        return {"type": "json_object"}
+    schema: dict[str, Any] = {"name": wanted.name, "schema": wanted.schema}
+    if wanted.strict is not None:
+        schema["strict"] = wanted.strict
+    return {"type": "json_schema", "json_schema": schema}
 
 
 def _effort(wanted: str, profile: Profile) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from hermes.models.wire.kept_responses import KeptResponses
 from hermes.models.wire.pictures import as_text, missing
 from hermes.models.wire.responses_stream import SealedItem
 from hermes.models.wire.stream import Urls
-from hermes.ports.model import Calling, Request
+from hermes.ports.model import Calling, Form, Request
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -75,6 +75,8 @@ class ResponsesRequestCodec(RequestCodec):
         if request.tools:
             head["tools"] = self._offered(request.tools)
             head |= _calling(request.calling)
+        if request.calling.form is not None:
+            head["text"] = {"format": _form(request.calling.form)}
         return head | self._extra
 
     def learn(self, refusal: str) -> bool:
@@ -167,6 +169,13 @@ def _call(call: ToolCall) -> Item:
         "name": call.name,
         "arguments": bytes(call.args).decode(),
     }
+
+
+def _form(wanted: Form) -> Item:
+    if wanted.schema is None:
+        return {"type": "json_object"}
+    form: Item = {"type": "json_schema", "name": wanted.name, "schema": wanted.schema}
+    return form if wanted.strict is None else form | {"strict": wanted.strict}
 
 
 def _calling(wanted: Calling) -> Item:

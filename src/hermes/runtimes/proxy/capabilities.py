@@ -29,6 +29,8 @@ class Abilities(Struct, frozen=True):
     runs: bool = False
     steers: bool = False
     files: bool = False
+    roles: bool = False
+    """Whether it can be told that somebody else than the owner asks."""
     sessions: bool = False
     """Whether a session can be followed after its turn."""
 
@@ -96,6 +98,7 @@ def abilities_of(body: bytes) -> Abilities:
         runs=True,
         steers="run_steer" in able,
         files="file_input" in able,
+        roles="run_roles" in able,
         sessions="session_events_sse" in able,
     )
 

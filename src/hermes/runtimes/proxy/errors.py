@@ -36,6 +36,14 @@ def told(body: bytes, key: str) -> ModelError:
     return Overloaded(f"⚠️ Proxy error: {_words(body, key)}.", hint="Ask again.")
 
 
+def knows_no_roles() -> ModelError:
+    """To it everybody would be the owner."""
+    return BadRequest(
+        "The far gateway cannot be told who asks, so it is asked for its owner alone.",
+        hint="Bring the gateway there up to date.",
+    )
+
+
 def broken(error: Exception, read: float, key: str) -> ModelError:
     """There is no connection, or it broke."""
     hint = f"Check {URL} and that the gateway there is running."

@@ -8,16 +8,23 @@ from typing import TypeVar
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import beside
 from hermes.ports.blobs import Blobs
-from hermes.ports.counsel import Counsel, Reaching, Wish
+from hermes.ports.counsel import Counsel, PutOff, Reaching, Wish
 from hermes.ports.runtime import Ending, Errand, Tell
 from hermes.runtimes.proxy.afterwards import Afterwards
 from hermes.runtimes.proxy.capabilities import UNKNOWN, Abilities
-from hermes.runtimes.proxy.errors import cut_off, forgotten, interrupted, shown, too_slow
+from hermes.runtimes.proxy.errors import (
+    cut_off,
+    forgotten,
+    interrupted,
+    knows_no_roles,
+    shown,
+    too_slow,
+)
 from hermes.runtimes.proxy.line import RUNS, Cut, Line, Patience, Refused
 from hermes.runtimes.proxy.luggage import Packer
 from hermes.runtimes.proxy.runs_wire import (
@@ -40,6 +47,7 @@ from hermes.schema.errors import ModelError
 from hermes.schema.events import Answered, Asked, Event, Notice, Outcome, Said
 from hermes.schema.messages import Stop, User
 from hermes.schema.questions import Choice
+from hermes.schema.scope import Role
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +112,8 @@ class FarTurn:
     async def _begin(self) -> None:
         packer = Packer(self._parts.blobs, files=self._able.files)
         begin, behind = await begin_of(self._errand, packer, later=self._is_followed)
+        if begin.role is not Role.OWNER and not self._able.roles:
+            raise knows_no_roles()
         for name in behind:
             await self._tell(Notice(f"{name} cannot be passed on to the far gateway."))
         self._body = msgspec.json.encode(begin)
@@ -255,6 +265,8 @@ class FarTurn:
         try:
             with scope:
                 answer = await self._answer_to(counsel, leave)
+        except PutOff:
+            log.info("a question of the far gateway is asked again after the next start")
         finally:
             del self._asking[leave.question]
         if answer is not None:
@@ -278,7 +290,8 @@ class FarTurn:
 
     async def _answer_to(self, counsel: Counsel, leave: Leave) -> Decision | Words | None:
         """Leave is asked for at our own door: who may give it here is for our rules to say."""
-        asked = self._errand.scope
+        # Found again at the far gateway, it is asked again.
+        asked = structs.replace(self._errand.scope, call=leave.question)
         if leave.open:
             words = await counsel.inquire(asked, leave.text, leave.choices, self._show)
             return Words(words, leave.question) if words else None

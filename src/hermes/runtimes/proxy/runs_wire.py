@@ -27,10 +27,12 @@ from hermes.schema.messages import (
     Stop,
     Text,
     ToolCall,
+    Trust,
     Usage,
     User,
     text_of,
 )
+from hermes.schema.scope import Role
 from hermes.schema.tools import Effect
 
 MOST_PAST = 400
@@ -55,12 +57,15 @@ class Begin(Struct, frozen=True, omit_defaults=True):
     """The body of `POST /v1/runs`. The history counts only where the session is new.
 
     Where nobody follows the session after its turn, the far side is to promise nothing for later.
+    It is told who asks, and whether the words are `brought`, nobody's own.
     """
 
     input: Sequence[Item]
     instructions: str = ""
     conversation_history: Sequence[Item] = ()
     later: bool = True
+    role: Role = Role.OWNER
+    brought: bool = False
 
 
 class Begun(Struct, frozen=True):
@@ -155,6 +160,8 @@ async def begin_of(
         instructions=errand.system,
         conversation_history=_past(said[:first]),
         later=later,
+        role=errand.scope.role,
+        brought=any(isinstance(one, User) and one.trust is Trust.DATA for one in said[first:]),
     )
     return begin, [name for one in packed for name in one.behind]
 
@@ -255,6 +262,8 @@ class RunHearing:
         match told.event:
             case "message.delta":
                 self._add(told.delta)
+            case "message.restarted":
+                return self._anew(told.text)
             case "steer.applied":
                 self.applied.append(told.text)
             case name if name in _LEAVE or name in _QUESTIONS:
@@ -288,7 +297,13 @@ class RunHearing:
         self._words = [output]
         if output.startswith(heard):
             return [TextDelta(output[len(heard) :])]
-        return [StreamReset("the far gateway answered anew"), TextDelta(output)]
+        return self._anew(output)
+
+    def _anew(self, text: str) -> Sequence[Heard]:
+        """What was told so far does not count: this does."""
+        self._words = [text]
+        again = StreamReset("the far gateway answered anew")
+        return [again, TextDelta(text)] if text else [again]
 
     def _add(self, words: str) -> None:
         self._size += len(words)

@@ -106,7 +106,7 @@ class ToolContract:
             await tool.run(Raw(raw), _context(scope))
 
     @settings(
-        max_examples=40,
+        max_examples=min(40, settings().max_examples),
         deadline=None,
         suppress_health_check=[
             HealthCheck.function_scoped_fixture,

@@ -5,13 +5,11 @@ from typing import BinaryIO, TypeAlias
 
 from msgspec import Struct
 
+from hermes.tools.caps import Caps
+
 BLOCK = 1 << 20
-MAX_LINE = 2_000
-"""Characters of one line that are shown."""
 WINDOW = 64 << 10
 """Bytes of one line that are looked at to mask what is shown of it."""
-MAX_CHARS = 100_000
-"""Characters of one page."""
 MAX_WIDE = 32 << 20
 """Bytes of a UTF-16 file, which has to be read whole."""
 COUNTED = 32 << 20
@@ -76,7 +74,7 @@ def wide_encoding(head: bytes) -> str | None:
 
 
 def read_page(
-    file: BinaryIO, size: int, offset: int, limit: int, redact: Redact, counted: int = COUNTED
+    file: BinaryIO, size: int, offset: int, caps: Caps, redact: Redact, counted: int = COUNTED
 ) -> Page:
     """`offset` counts from one; a negative one counts from the end.
 
@@ -87,7 +85,7 @@ def read_page(
     file.seek(0)
     wide = wide_encoding(file.read(4))
     file.seek(0)
-    shown = _Shown(limit, redact)
+    shown = _Shown(caps, redact)
     if wide is not None:
         first, total = _take_wide(file, wide, offset, shown)
     elif offset < 0 and size > counted and (tail := _from_end(file, size, -offset)):
@@ -114,24 +112,24 @@ def read_page(
 class _Shown:
     """The lines of a page. Each is masked before it is cut, so that no half of a secret stays."""
 
-    def __init__(self, limit: int, redact: Redact) -> None:
+    def __init__(self, caps: Caps, redact: Redact) -> None:
         self.lines: list[str] = []
         self.masked = False
         self.encoding = "utf-8"
-        self._limit = limit
+        self._caps = caps
         self._redact = redact
-        self._room = MAX_CHARS
+        self._room = caps.page
 
     @property
     def full(self) -> bool:
-        return len(self.lines) >= self._limit or self._room < 0
+        return len(self.lines) >= self._caps.lines or self._room < 0
 
     def add(self, text: str, over: int = 0) -> None:
         """`over` bytes of the line stand behind the text; a secret may begin in its last half."""
         text = text.removesuffix("\n").removesuffix("\r")
         masked = self._redact(text)
         safe = len(masked) - len(text) // 2 if over else len(masked)
-        line = masked[: max(min(safe, MAX_LINE), 0)]
+        line = masked[: max(min(safe, self._caps.line), 0)]
         over += len(masked) - len(line)
         if over:
             line += f" [… {over:,} more]"
@@ -141,7 +139,7 @@ class _Shown:
         """The end of a line that begins before the text; a secret may end in its first half."""
         text = text.removesuffix("\r")
         masked = self._redact(text)
-        safe = max(min(len(masked) - len(text) // 2, MAX_LINE), 0)
+        safe = max(min(len(masked) - len(text) // 2, self._caps.line), 0)
         self._append(_CUT + masked[len(masked) - safe :], masked=masked != text)
 
     def _append(self, line: str, *, masked: bool) -> None:

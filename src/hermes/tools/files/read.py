@@ -25,6 +25,7 @@ from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.aside import Aside
+from hermes.tools.caps import USUAL, Caps
 from hermes.tools.files.documents import MAX_DOCUMENT, Documents, document_kind
 from hermes.tools.files.nearby import listing, suggestion
 from hermes.tools.files.paging import Page, read_page, wide_encoding
@@ -37,7 +38,6 @@ from hermes.tools.places import Closed, Places
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-MAX_LINES = 2_000
 MAX_FILE = 4 << 30
 UNSIZED = 16 << 20
 """Bytes of a file that has no size of its own, as some file systems make them up."""
@@ -73,6 +73,7 @@ class ReadParts(Struct, frozen=True, kw_only=True):
     documents: Documents | None = None
     origins: Origins | None = None
     patience: float = PATIENCE
+    caps: Caps = USUAL
 
 
 class _Found(Struct, frozen=True, kw_only=True):
@@ -157,8 +158,9 @@ class ReadFile:
             return _Found(path=real, stat=stat, page=page)
 
     def _page(self, source: BinaryIO, size: int, asked: ReadArgs) -> Page:
-        limit = min(asked.limit, MAX_LINES)
-        return read_page(source, size, asked.offset, limit, self._parts.redact)
+        most = self._parts.caps
+        caps = structs.replace(most, lines=min(asked.limit, most.lines))
+        return read_page(source, size, asked.offset, caps, self._parts.redact)
 
     async def _document(self, found: _Found, asked: ReadArgs) -> Output:
         documents, stat = self._parts.documents, found.stat

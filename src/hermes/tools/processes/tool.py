@@ -16,6 +16,7 @@ from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.caps import USUAL
 from hermes.tools.origins import LONGEST, Origins
 from hermes.tools.processes.record import Record, State
 from hermes.tools.processes.registry import Live, Registry
@@ -24,7 +25,6 @@ from hermes.tools.processes.typed import INTERRUPT, Typed
 MAX_WAIT = 600
 DEFAULT_WAIT = 180
 PREVIEW = 1_000
-MAX_OUTPUT = 50_000
 LINES = 200
 SHOWN_COMMAND = 200
 FEED_PATIENCE = 5.0
@@ -78,7 +78,15 @@ class Polled(Struct, frozen=True, kw_only=True):
 
 
 class ProcessTool:
-    def __init__(self, registry: Registry, clock: Clock, origins: Origins | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        origins: Origins | None = None,
+        most: int = USUAL.output,
+    ) -> None:
+        """`most` characters of what a process said are shown at once."""
+        self._most = most
         self._registry = registry
         self._clock = clock
         self._origins = origins
@@ -168,10 +176,10 @@ class ProcessTool:
         short = bool(live and live.said.lost) or (live is None and bool(record.log))
         return self._about(
             record,
-            output=text[-MAX_OUTPUT:],
+            output=text[-self._most :],
             total_lines=len(lines),
             showing=f"lines {first + 1} to {first + len(some)}" if some else "no lines",
-            full_output=record.log if short or len(text) > MAX_OUTPUT else UNSET,
+            full_output=record.log if short or len(text) > self._most else UNSET,
         )
 
     async def _waited(self, record: Record, live: Live | None, seconds: int) -> Polled:
@@ -180,7 +188,7 @@ class ProcessTool:
                 await live.over.wait()
             record = live.record
         note = f"It still runs after {seconds} s." if record.is_running else UNSET
-        return self._about(record, output=_tail(record, live, MAX_OUTPUT), note=note)
+        return self._about(record, output=_tail(record, live, self._most), note=note)
 
     async def _killed(self, record: Record, live: Live | None) -> Polled:
         if live is None and record.is_running:

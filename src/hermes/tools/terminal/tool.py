@@ -18,6 +18,7 @@ from hermes.schema.messages import Message, text_of
 from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
+from hermes.tools.caps import USUAL
 from hermes.tools.origins import LONGEST_BEHIND, Origins
 from hermes.tools.places import Places, is_folder
 from hermes.tools.processes.record import Record
@@ -35,10 +36,11 @@ from hermes.tools.terminal.foreign import (
 from hermes.tools.terminal.held_back import hint
 from hermes.tools.terminal.shell import MAX_COMMAND, MAX_TIMEOUT, Shell
 from hermes.tools.terminal.spills import Spills
-from hermes.tools.terminal.viewing import MAX_OUTPUT, View, Viewing
+from hermes.tools.terminal.viewing import View, Viewing
 from hermes.tools.transcript import results
 
-KEEP = MAX_OUTPUT * 4
+LONGEST_CHARACTER = 4
+"""Bytes."""
 MAX_PATTERNS = 10
 MAX_PATTERN = 200
 _STARTED = "Background process started"
@@ -103,7 +105,8 @@ class TerminalParts(Struct, frozen=True, kw_only=True):
     """What the tool is made of; `env` builds a child's environment, `redact` masks secrets.
 
     Without `processes` nothing can be left running. `network` is what commands may do with it
-    without asking, `writable` where they may write besides the workspace.
+    without asking, `writable` where they may write besides the workspace. `most` characters of
+    the output are seen by the model.
     """
 
     sandbox: Sandbox
@@ -118,6 +121,7 @@ class TerminalParts(Struct, frozen=True, kw_only=True):
     network: bool = False
     writable: tuple[str, ...] = ()
     origins: Origins | None = None
+    most: int = USUAL.output
 
 
 class _Permit(Struct, frozen=True):
@@ -217,7 +221,7 @@ class Terminal:
         self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
     ) -> Output:
         parts = self._parts
-        viewing = Viewing(parts.redact, parts.spills)
+        viewing = Viewing(parts.redact, parts.spills, parts.most)
         with parts.spills.opened() as spill:
             job = Job(
                 argv=parts.shell.argv(asked.command),
@@ -225,7 +229,7 @@ class Terminal:
                 env=parts.env(ctx.scope),
                 timeout=asked.timeout,
                 reach=permit.reach,
-                keep=KEEP,
+                keep=parts.most * LONGEST_CHARACTER,
                 spill=spill.path if spill else None,
                 principal=ctx.scope.principal,
             )

@@ -12,15 +12,13 @@ from msgspec import Struct
 from hermes.kit.clock import Clock
 from hermes.kit.text import HEAD
 from hermes.ports.sandbox import Finished
+from hermes.tools.caps import USUAL
 from hermes.tools.terminal.plain import plain
 from hermes.tools.terminal.shell import Mark, mark_in, without_marks
 from hermes.tools.terminal.spills import Spill, Spills
 
 log = logging.getLogger(__name__)
 
-MAX_OUTPUT = 50_000
-"""Characters the model sees: `FRONT` from the beginning, the rest from the end."""
-FRONT = int(MAX_OUTPUT * HEAD)
 PROGRESS_EVERY = 0.1
 PROGRESS_LENGTH = 2_000
 PROGRESS_KEPT = 32_000
@@ -40,9 +38,13 @@ class View(Struct, frozen=True):
 class Viewing:
     """One command's output, without its mark and without secrets."""
 
-    def __init__(self, redact: Callable[[str], str], spills: Spills) -> None:
+    def __init__(
+        self, redact: Callable[[str], str], spills: Spills, most: int = USUAL.output
+    ) -> None:
+        """`most` characters are seen by the model: more of the end than of the beginning."""
         self._redact = redact
         self._spills = spills
+        self._most = most
 
     async def view(self, done: Finished, spill: Spill | None) -> View:
         """What the model sees, and the file that has all of it when this is less."""
@@ -52,14 +54,15 @@ class Viewing:
             end = _without_beginning(_text(done.output[done.seam :]))
             kept = await self._kept(partial(spill.keep, self._clean)) if spill else None
             mark = mark_in(first, end)
-            shown = _cut(self._clean(begin), self._clean(end), done.total)
+            shown = _cut(self._clean(begin), self._clean(end), done.total, self._most)
             return View(shown, mark, True, kept)
         raw = _text(done.output)
         text, mark = self._clean(raw), mark_in(raw, raw)
-        if len(text) <= MAX_OUTPUT:
+        if len(text) <= self._most:
             return View(text, mark)
         kept = await self._kept(partial(spill.keep_text, text)) if spill else None
-        return View(_cut(text[:FRONT], text[FRONT:], len(text)), mark, True, kept)
+        front = int(self._most * HEAD)
+        return View(_cut(text[:front], text[front:], len(text), self._most), mark, True, kept)
 
     def progress(self, tell: Callable[[str], Awaitable[None]], clock: Clock) -> "Progress":
         return Progress(tell, clock, self._clean)
@@ -124,10 +127,10 @@ def _without_beginning(text: str) -> str:
     return text[min(line or TORN, TORN) :]
 
 
-def _cut(begin: str, end: str, total: int) -> str:
+def _cut(begin: str, end: str, total: int, most: int) -> str:
     """Whole lines from both ends, so that no half of a secret is left standing at the cut."""
-    begin = begin[:FRONT]
-    end = end[-(MAX_OUTPUT - len(begin)) :]
+    begin = begin[: int(most * HEAD)]
+    end = end[-(most - len(begin)) :]
     begin = begin[: begin.rfind("\n") + 1] or begin
     end = end[end.find("\n") + 1 :] or end
     left_out = max(total - len(begin) - len(end), 0)

@@ -13,6 +13,7 @@ from hermes.schema.errors import HermesError
 from hermes.schema.questions import Choice
 from hermes.tui.companion import Parts, Shown
 from hermes.tui.meanwhile import INVITES, Manner
+from hermes.tui.pastes import Pastes
 from hermes.tui.screens.ending import Ending
 from hermes.tui.screens.greeting import greet, recall
 from hermes.tui.screens.house import Going, House
@@ -37,7 +38,11 @@ EVERY = 1.0
 
 
 class Chat(Reading):
-    CSS = "Chat { layout: vertical; background: $background; }"
+    CSS = """
+    Chat { layout: vertical; background: $background; }
+    Chat.compact Said, Chat.compact Answer { margin: 0 1 0 0; }
+    Chat.compact Note { margin: 0 1; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
         Binding("ctrl+d", "leave", show=False),
@@ -53,12 +58,14 @@ class Chat(Reading):
         self._hello = house.companion.hello
         self._now = house.companion.now
         self.talk = Talk(house.companion, house.errands, house.aside, self)
-        self._scribe = Scribe(self.transcript, house.clock, self.talk.heard)
+        self.set_class(house.taste.compact, "compact")
+        self._scribe = Scribe(self.transcript, house.clock, self.talk.heard, house.taste)
         self._incoming = Incoming(self._scribe, house.clock, self)
         self._status = Status()
         self._waiting = Waiting()
         self._suggestions = Suggestions()
-        self.prompt = Prompt(house.history, self._suggestions, self.talk.take_back)
+        pastes = Pastes(house.taste.paste_lines, house.taste.paste_size)
+        self.prompt = Prompt(house.history, self._suggestions, self.talk.take_back, pastes)
         self._opened = asyncio.Event()
         self._turning = Turning(house, self._scribe, self._incoming)
         self._ending = Ending(self)
@@ -86,7 +93,7 @@ class Chat(Reading):
         try:
             await self._house.errands.do(companion.open)
         except HermesError as error:
-            self.leave(error)
+            self.post_message(Going(error.exit_code, error))
             return
         self._hello, self._now = companion.hello, companion.now
         self.prompt.surround(self._hello.commands, self._hello.folder)
@@ -103,13 +110,16 @@ class Chat(Reading):
     # What the conversation is shown on.
 
     async def show_said(self, text: str) -> None:
-        said = Said(text)
+        said = Said(text, self._house.clock.now() if self._house.taste.times else None)
         said.add_class(TURN)
         await self.transcript.add(said)
         self.transcript.go_to_end()
 
     async def show_note(self, text: str, kind: str, typed: str = "") -> None:
         await self.transcript.add(Note(text, kind, typed))
+        if typed or kind == "reply":
+            # Whoever asked for it wants to see it, wherever they were reading.
+            self.transcript.go_to_end()
 
     def take_back(self, turns: int) -> None:
         self.transcript.take_back(turns)
@@ -154,6 +164,8 @@ class Chat(Reading):
                 self.changed()
         await self._turning.count()
         self.changed()
+        if self._house.taste.bell:
+            app_of(self).bell()
 
     @property
     def plain(self) -> str:
@@ -171,8 +183,8 @@ class Chat(Reading):
         rest = f"\n{self.prompt.text}" if self.prompt.text else ""
         self.prompt.fill(text + rest)
 
-    def leave(self, trouble: HermesError | None) -> None:
-        self.post_message(Going(trouble.exit_code if trouble else 0, trouble))
+    def leave(self) -> None:
+        self.post_message(Going(0))
 
     def changed(self) -> None:
         """Show how things are."""

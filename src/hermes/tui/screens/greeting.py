@@ -27,7 +27,7 @@ async def recall(transcript: Transcript, house: House) -> int:
     except HermesError as error:
         await transcript.add(Note(error.sentence, "warning"))
         return 0
-    await remember(transcript, before)
+    await remember(transcript, before, house.taste)
     said = [row.message.usage for row in before.rows if isinstance(row.message, Assistant)]
     return next((one.input + one.output for one in reversed(said) if one.input), 0)
 

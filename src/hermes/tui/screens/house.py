@@ -8,16 +8,18 @@ from hermes.schema.errors import HermesError
 from hermes.tui.companion import Companion
 from hermes.tui.errands import Errands
 from hermes.tui.history import History
+from hermes.tui.taste import Taste
 
 
 class House(Struct, frozen=True):
-    """What the chat is made with: somebody to talk to, threads to wait in, and the time."""
+    """What the chat is made with: somebody to talk to, threads, the time, and what people like."""
 
     companion: Companion
     errands: Errands
     aside: Errands
     history: History
     clock: Clock
+    taste: Taste
 
 
 class Going(Message):

@@ -1,6 +1,7 @@
 """A list to choose from by typing a part of it, by arrows, or with the mouse."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 from textual import events, on
@@ -62,7 +63,8 @@ class Picker(ModalScreen[str | None]):
         self._look(event.value)
 
     def _look(self, words: str) -> None:
-        self.run_worker(self._search(words), exclusive=True)
+        # Made when its turn comes: the next letter may end it before it began.
+        self.run_worker(partial(self._search, words), exclusive=True)
 
     async def _search(self, words: str) -> None:
         told = self.query_one(".told", Static)

@@ -32,7 +32,9 @@ class Reading(Screen[None]):
     @on(Copied)
     def _copied(self, event: Copied) -> None:
         app_of(self).copy_to_clipboard(event.text)
-        self.notify(f"Copied: {fit(flat(event.text), 60)}", timeout=2, markup=False)
+        # It does not say whether it did.
+        told = f"Asked the terminal to copy: {fit(flat(event.text), 40)}"
+        self.notify(told, timeout=2, markup=False)
 
     def copy_selected(self) -> bool:
         """Whether something was marked with the mouse."""

@@ -18,7 +18,9 @@ class Row(Struct, frozen=True):
 
 def session_row(past: Past) -> Row:
     when = f"{past.last_at.astimezone():%Y-%m-%d %H:%M}"
-    return Row(past.id, fit(flat(past.about), 60), f"{when}, {plural(past.messages, 'message')}")
+    told = f"{when}, {plural(past.messages, 'message')}"
+    found = f"\n  {fit(flat(past.found), 80)}" if past.found else ""
+    return Row(past.id, fit(flat(past.about), 60), told + found)
 
 
 def model_row(offered: Offered, current: str) -> Row:

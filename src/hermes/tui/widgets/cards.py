@@ -6,6 +6,7 @@ from hermes.kit.plain import flat, harmless
 from hermes.kit.text import plural
 from hermes.schema.messages import Result, ToolCall
 from hermes.tui.calls import behind, headline, verdict
+from hermes.tui.taste import Taste
 from hermes.tui.widgets.fold import Fold, Head
 
 WORTH_TELLING = 0.1
@@ -14,9 +15,10 @@ _PROGRESS = 8_000
 
 
 class ToolCard(Fold):
-    def __init__(self, call: ToolCall) -> None:
+    def __init__(self, call: ToolCall, taste: Taste) -> None:
         self.call = call
-        self._line = headline(call)
+        self._line = headline(call, taste.preview)
+        self._opens = taste.diffs
         self._result: Result | None = None
         self._progress = ""
         super().__init__(Head("●", "$accent", self._line, "running"))
@@ -47,7 +49,7 @@ class ToolCard(Fold):
             self.head.tell("✓", "$success", self._line, end)
         self._progress = ""
         self.renew()
-        if how.diff and how.short and not result.failed:
+        if self._opens and how.diff and how.short and not result.failed:
             await self.open()
 
     def give_up(self) -> None:

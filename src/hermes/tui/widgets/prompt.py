@@ -61,6 +61,7 @@ class Prompt(TextArea):
         history: History,
         offered: Suggestions,
         recall: Callable[[], str | None],
+        pastes: Pastes,
     ) -> None:
         """`recall` takes back the last thing that waits to be said."""
         super().__init__(
@@ -76,7 +77,7 @@ class Prompt(TextArea):
         self._commands: Mapping[str, str] = {}
         self._folder = ""
         self._recall = recall
-        self._pastes = Pastes()
+        self._pastes = pastes
         self._ignores: Callable[[str], bool] = _nothing
         self._unasked = False
         self._settled = ""

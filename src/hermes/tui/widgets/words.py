@@ -1,5 +1,6 @@
 """What is said: by the person, by the agent, and by the program itself."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from textual.containers import Vertical
@@ -26,9 +27,12 @@ class Said(Static):
     Said { margin: 1 0 1 0; padding: 0 1; border-left: outer $primary; background: $surface; }
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, at: datetime | None = None) -> None:
+        """`at` stands before it."""
         self.plain = "> " + harmless(text)
-        super().__init__(Content(head_and_tail(_short(harmless(text)), _MOST)), markup=False)
+        words = Content(head_and_tail(_short(harmless(text)), _MOST))
+        time = Content.styled(f"{at.astimezone():%H:%M} ", "dim") if at else Content("")
+        super().__init__(Content.assemble(time, words), markup=False)
 
 
 class Note(Static):

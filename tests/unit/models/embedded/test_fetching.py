@@ -206,7 +206,7 @@ async def test_what_is_not_the_file_is_never_used(place: Place) -> None:
         with pytest.raises(Unreachable) as caught:
             await fetch(weights(url), place, Pip(good=0).means(), silent)
         assert "its digest is another" in str(caught.value)
-        assert "Nothing of it is kept; try again with: hermes setup" in caught.value.hint
+        assert "nothing of it is kept; try again with: hermes setup" in caught.value.hint
         assert not place.has(weights())
         assert left_over(place) == []
         file = await fetch(weights(url), place, Pip().means(), silent)

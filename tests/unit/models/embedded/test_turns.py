@@ -3,8 +3,8 @@
 import pytest
 from msgspec import Raw
 
-from hermes.models.embedded.asked import named_in, wants_it_done, wants_to_know
-from hermes.models.embedded.model import complete
+from hermes.models.embedded.asked import addresses_in, named_in, wants_it_done, wants_to_know
+from hermes.models.embedded.model import NOT_OPENED, complete
 from hermes.models.embedded.turns import MOST_HELD, turn_of
 from hermes.ports.model import Request
 from hermes.schema.events import TextDelta
@@ -80,8 +80,8 @@ def test_the_name_of_a_file_is_not_what_is_in_it() -> None:
 @pytest.mark.parametrize(
     ("history", "reply", "rest"),
     [
-        (asked("What is here?", LS), "I listed the folder.", "\n\nplan.txt\nnotes.md"),
-        (asked("What is here?", LS), "", "plan.txt\nnotes.md"),
+        (asked("What is here?", LS), "I listed the folder.", "\n\n```\nplan.txt\nnotes.md\n```"),
+        (asked("What is here?", LS), "", "```\nplan.txt\nnotes.md\n```"),
         (asked("What is here?", LS), "A plan and notes: plan.txt, notes.md.", ""),
         (asked("How long is diary.txt?", COUNT), "Seven lines.", ""),
         (asked("How long is diary.txt?", COUNT), "I counted diary.txt.", "\n\n7 diary.txt"),
@@ -98,6 +98,61 @@ def test_an_answer_without_what_was_found_is_followed_by_it(
     assert isinstance(last, Assistant)
     assert last.text == reply + rest
     assert list(chunks[:-1]) == ([TextDelta(rest)] if rest else [])
+
+
+PAGE = "https://example.org/a/b.html?x=1"
+FETCHED = f'{{"command": "curl -s {PAGE}"}}'
+KEPT = f'{{"command": "curl -s {PAGE} > page.html"}}'
+NOTED = f'{{"path": "links.md", "content": "See {PAGE}."}}'
+
+
+@pytest.mark.parametrize(
+    ("words", "pages"),
+    [
+        (f"Read {PAGE}, please.", [PAGE]),
+        ("(see HTTP://a.b/c) and <http://a.b/d>!", ["HTTP://a.b/c", "http://a.b/d"]),
+        ("'http://a.b/c' or `http://a.b/c`?", ["http://a.b/c"]),
+        ("example.org and ftp://a.b and http:// are none", []),
+    ],
+)
+def test_pages_in_a_question(words: str, pages: list[str]) -> None:
+    assert addresses_in(words) == pages
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [],
+        [LS],
+        [step(0, "terminal", FETCHED, '{"output":"no such host","exit_code":6}')],
+        [step(0, "terminal", FETCHED, "the network is not allowed", failed=True)],
+        [step(0, "terminal", FETCHED, '{"output":"","exit_code":0}')],
+    ],
+)
+def test_a_page_that_nobody_opened_is_not_told_of_as_if_it_was(steps: list[list[Message]]) -> None:
+    reply = "The page says that plan.txt matters."
+    chunks = complete(
+        Request("", asked(f"What does {PAGE} say?", *steps)),
+        Assistant("a", (Text(reply),), Stop.END),
+    )
+    last = chunks[-1]
+    assert isinstance(last, Assistant)
+    rest = last.text.removeprefix(reply)
+    assert rest == "\n\n" + NOT_OPENED.format(page=PAGE)
+    assert list(chunks[:-1]) == [TextDelta(rest)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        step(0, "terminal", FETCHED, '{"output":"<title>Good day</title>","exit_code":0}'),
+        step(0, "terminal", KEPT, '{"output":"","exit_code":0}'),
+        step(0, "write_file", NOTED, '{"bytes_written":20}'),
+    ],
+)
+def test_a_page_that_something_was_done_with_needs_no_note(made: list[Message]) -> None:
+    answer = Assistant("a", (Text("Good day, it says."),), Stop.END)
+    assert complete(Request("", asked(f"Do something with {PAGE}", made)), answer) == [answer]
 
 
 def test_a_call_goes_through_as_it_is() -> None:

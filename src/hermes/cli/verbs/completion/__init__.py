@@ -6,6 +6,8 @@ from hermes.cli.context import CliContext
 from hermes.schema.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
+KINDS = ("provider", "toolset", "setting")
+"""Names that the program itself knows."""
 
 _HOW = """\
 To use it once and from now on:
@@ -19,6 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _HOW
     parser.add_argument("shell", nargs="?", choices=SHELLS, help="which shell it is for")
     parser.add_argument("--sessions", metavar="BEGINNING", help=SUPPRESS)
+    parser.add_argument("--names", choices=KINDS, help=SUPPRESS)
 
 
 def run(args: Namespace, context: CliContext) -> int:
@@ -26,6 +29,11 @@ def run(args: Namespace, context: CliContext) -> int:
         from hermes.cli.verbs.completion.names import offer_sessions
 
         return offer_sessions(args.sessions, context)
+    if args.names is not None:
+        from hermes.cli.verbs.completion.known import known
+
+        context.stdout.writelines(f"{name}\n" for name in known(args.names))
+        return 0
     if args.shell is None:
         raise UsageError("Say which shell: bash, zsh or fish.", hint=_HOW)
     from hermes.cli.verbs.completion.scripts import script

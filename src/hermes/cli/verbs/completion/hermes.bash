@@ -47,6 +47,7 @@ _hermes_offer() {
         file) compgen -f -- "$current" ;;
         folder) compgen -d -- "$current" ;;
         profile) _hermes_profiles ;;
+        provider | toolset | setting) "$program" completion --names "$1" 2>/dev/null ;;
         session)
             if [[ -n $profile ]]; then
                 "$program" -p "$profile" completion --sessions "$current" 2>/dev/null | cut -f 1

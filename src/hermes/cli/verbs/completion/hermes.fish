@@ -50,6 +50,8 @@ function __hermes_offer -a kind current profile program
             __fish_complete_directories "$current"
         case profile
             __hermes_profiles
+        case provider toolset setting
+            command $program completion --names "$kind" 2>/dev/null
         case session
             if test -n "$profile"
                 command $program -p "$profile" completion --sessions "$current" 2>/dev/null

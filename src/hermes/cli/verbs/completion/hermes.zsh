@@ -42,6 +42,9 @@ _hermes_offer() {
             [[ $root == */profiles/* ]] && root="${root%/profiles/*}"
             compadd -- default "$root"/profiles/*(N/:t)
             ;;
+        provider | toolset | setting)
+            compadd -- ${(f)"$("$program" completion --names "$1" 2>/dev/null)"}
+            ;;
         session)
             [[ -n $profile ]] && chosen=(-p "$profile")
             offers=(${(f)"$("$program" $chosen completion --sessions "$PREFIX" 2>/dev/null)"})

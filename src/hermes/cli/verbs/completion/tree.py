@@ -26,6 +26,19 @@ _BY_PLACE = {
     ("hermes profile show", "name"): "profile",
     ("hermes profile delete", "name"): "profile",
     ("hermes profile rename", "name"): "profile",
+    ("hermes chat", "provider"): "provider",
+    ("hermes model", "provider"): "provider",
+    ("hermes setup", "provider"): "provider",
+    ("hermes auth add", "provider"): "provider",
+    ("hermes auth list", "provider"): "provider",
+    ("hermes auth remove", "provider"): "provider",
+    ("hermes auth reset", "provider"): "provider",
+    ("hermes auth status", "provider"): "provider",
+    ("hermes tools enable", "names"): "toolset",
+    ("hermes tools disable", "names"): "toolset",
+    ("hermes config get", "key"): "setting",
+    ("hermes config set", "key"): "setting",
+    ("hermes config unset", "key"): "setting",
 }
 """Where the name of the value does not say what it is."""
 
@@ -41,7 +54,8 @@ class Flag(Struct, frozen=True):
 class Node(Struct, frozen=True, kw_only=True):
     """A place on the command line. `words` are the kinds of what follows; `more` repeats the last.
 
-    A kind is `file`, `folder`, `session`, `profile`, `any`, or `=` and the words to choose from.
+    A kind is `file`, `folder`, `session`, `profile`, `provider`, `toolset`, `setting`, `any`, or
+    `=` and the words to choose from.
     """
 
     summary: str

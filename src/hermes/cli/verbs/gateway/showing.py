@@ -1,6 +1,8 @@
 """`hermes gateway status` and `list`: what can be seen from outside, and what cannot be known."""
 
+import time
 from argparse import Namespace
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -17,10 +19,15 @@ from hermes.daemon.state import GatewayState
 from hermes.kit.clock import SystemClock
 
 NOT_RUNNING = 3
+CONNECTING = "connecting"
+MOMENT = 3.0
+"""Seconds, a little longer than it takes until a gateway tells how it is."""
+GLANCE = 0.1
 
 
 def status(args: Namespace, context: CliContext) -> int:
-    standing = look(context.home())
+    home = context.home()
+    standing = settled(lambda: look(home), SystemClock().now, time.sleep)
     code = 0 if standing.record is not None else NOT_RUNNING
     below = _below(standing, context) if args.deep else {}
     if args.json:
@@ -42,6 +49,21 @@ def status(args: Namespace, context: CliContext) -> int:
         flag = "" if context.profile is None else f" -p {standing.home.profile}"
         context.stderr.write(f"Start it with: hermes{flag} gateway start\n")
     return code
+
+
+def settled(
+    look: Callable[[], Standing], now: Callable[[], datetime], sleep: Callable[[float], object]
+) -> Standing:
+    """A platform that has just begun to connect is given a moment; its state is told with delay."""
+    standing = look()
+    for _ in range(round(MOMENT / GLANCE)):
+        states = standing.platforms.values() if standing.record is not None else ()
+        begun = [one.updated_at for one in states if one.state == CONNECTING]
+        if not any(at and (now() - at).total_seconds() < MOMENT for at in begun):
+            break
+        sleep(GLANCE)
+        standing = look()
+    return standing
 
 
 def _below(standing: Standing, context: CliContext) -> dict[str, str]:
@@ -131,6 +153,8 @@ def _platforms(paper: Paper, standing: Standing, state: GatewayState, now: datet
     for name, one in sorted(shown.items()):
         since = ago(one.updated_at, now) if one.updated_at else ""
         reason = ": ".join(filter(None, [one.error_code, one.error_message]))
+        if one.state == CONNECTING:
+            reason = "nothing was heard from it yet"
         rows.append((flat(name), flat(one.state), since, flat(reason)))
     paper.line()
     paper.table(rows)

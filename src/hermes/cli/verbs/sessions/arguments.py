@@ -110,7 +110,9 @@ def _carrying(
     export.add_argument("--all", action="store_true", help="all, or all that the marks below fit")
     export.add_argument("-o", "--output", metavar="FILE", help="where to (default: stdout)")
     export.add_argument(
-        "--format", choices=("jsonl", "md", "html"), help="default: by the file's name, else jsonl"
+        "--format",
+        choices=("jsonl", "md", "html"),
+        help="default: by the file's name; jsonl to stdout",
     )
     _add_filters(export)
     bring.add_argument("file", metavar="FILE", help="an export, or - for stdin")

@@ -21,7 +21,17 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import SqliteStore
 
-_SUFFIXES = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
+_JSON = "json"
+"""As `jsonl`, for a single session."""
+_SUFFIXES = {
+    "": "jsonl",
+    ".jsonl": "jsonl",
+    ".json": _JSON,
+    ".md": "md",
+    ".markdown": "md",
+    ".html": "html",
+    ".htm": "html",
+}
 
 
 def export(desk: Desk) -> int:
@@ -34,12 +44,17 @@ def export(desk: Desk) -> int:
         )
     desk.need_sessions()
     output = Path(args.output).expanduser() if args.output not in {None, "-"} else None
-    kind: str = args.format or _SUFFIXES.get(output.suffix.lower() if output else "", "jsonl")
+    kind: str = args.format or _kind(output)
 
     async def write(store: SqliteStore) -> _Written:
         sessions = await _chosen(store, desk)
         if not sessions:
             raise NotFound("No session fits.", hint="`hermes sessions list` shows all there are.")
+        if kind == _JSON and len(sessions) > 1:
+            raise UsageError(
+                f"A .json file holds one session, and these are {len(sessions)}.",
+                hint=f"Write one line for each: -o {Path(args.output).with_suffix('.jsonl')}",
+            )
         with _destination(desk, output) as out:
             return await _Writer(store, open_blobs(desk.context.home()), kind, out).run(sessions)
 
@@ -49,6 +64,18 @@ def export(desk: Desk) -> int:
     if written.lost:
         desk.note(f"{plural(written.lost, 'file')} named in them could not be read any more.")
     return 0
+
+
+def _kind(output: Path | None) -> str:
+    if output is None:
+        return "jsonl"
+    kind = _SUFFIXES.get(output.suffix.lower())
+    if kind is None:
+        raise UsageError(
+            f"The name {output.name} does not say which format is meant.",
+            hint="Call it .jsonl, .json, .md or .html, or choose one: --format jsonl",
+        )
+    return kind
 
 
 class _Written(Struct):
@@ -108,7 +135,7 @@ class _Writer:
 
 
 def _rendered(copy: Copy, kind: str) -> bytes:
-    if kind == "jsonl":
+    if kind in {"jsonl", _JSON}:
         return encode(copy)
     return _lines(html.render(copy) if kind == "html" else markdown.render(copy))
 

@@ -11,6 +11,7 @@ from hermes.cli.verbs.sessions.desk import Desk
 from hermes.cli.verbs.sessions.results import readable
 from hermes.cli.verbs.sessions.when import clock_time, local
 from hermes.kit.text import plural
+from hermes.schema.attachments import in_short
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -78,9 +79,9 @@ class _Transcript:
 
     def _message(self, stored: Stored) -> None:
         match stored.message:
-            case User(parts=parts, trust=trust):
+            case User(parts=parts, trust=trust) as said:
                 self._heading(SPEAKERS[trust], "green", stored)
-                self._parts(parts)
+                self._parts(parts if self._full else in_short(said))
             case Assistant(parts=parts, stop=stop):
                 self._heading("Hermes", "cyan", stored)
                 self._parts(parts)

@@ -1,0 +1,170 @@
+"""A turn under a key outlives its client: it is done once, and told to whoever asks again."""
+
+import base64
+import io
+import zipfile
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from api_house import KEY, House, house
+from gateways import until
+from hermes.api.desk import Limits
+from hermes.schema.messages import Result
+from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+IN_SESSION, SESSION_STREAM = "/api/sessions/s/chat", "/api/sessions/s/chat/stream"
+TOUCH = {"command": "echo done"}
+ASKED: list[tuple[str, dict[str, object]]] = [
+    (CHAT, {"messages": [{"role": "user", "content": "touch"}]}),
+    (CHAT, {"messages": [{"role": "user", "content": "touch"}], "stream": True}),
+    (RESPONSES, {"input": "touch"}),
+    (RESPONSES, {"input": "touch", "stream": True}),
+    (IN_SESSION, {"message": "touch"}),
+    (SESSION_STREAM, {"message": "touch"}),
+]
+
+
+def script(*last: Reply) -> Script:
+    """A turn that does something outside, and then answers."""
+    return Script(rules=[Rule("touch", [Reply("", [Call("terminal", TOUCH)]), *last])])
+
+
+async def begin(one: House) -> None:
+    assert (await one.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
+
+
+async def ask_and_leave(one: House, path: str, body: bytes, requests: int) -> None:
+    """Hang up as soon as the model was asked so often."""
+    sent = {"Idempotency-Key": "a", "Authorization": f"Bearer {KEY}"}
+
+    async def ask() -> None:
+        async with one.http.post(one.url + path, data=body, headers=sent) as response:
+            await response.read()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        await until(lambda: len(one.mock.requests) >= requests)
+        group.cancel_scope.cancel()
+
+
+async def times_done(one: House) -> int:
+    said = [await one.said(found.session.id) for found in await one.sessions()]
+    return sum(isinstance(message, Result) for messages in said for message in messages)
+
+
+@pytest.mark.parametrize(("path", "asked"), ASKED)
+async def test_who_was_cut_off_is_told_the_rest(
+    tmp_path: Path, path: str, asked: dict[str, object]
+) -> None:
+    body = msgspec.json.encode(asked)
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, script(Reply("Done it.", first_byte=0.3))) as one:
+            await begin(one)
+            await ask_and_leave(one, path, body, 2)
+            told = await one.ask("POST", path, body, Idempotency_Key="a")
+            assert (told.status, told.headers["x-hermes-replayed"]) == (200, "true")
+            assert b"Done it." in told.body
+            assert await times_done(one) == 1
+            assert len(one.mock.requests) == 2
+
+
+@pytest.mark.parametrize(("path", "asked"), ASKED)
+async def test_what_failed_after_it_did_something_is_not_done_again(
+    tmp_path: Path, path: str, asked: dict[str, object]
+) -> None:
+    body = msgspec.json.encode(asked)
+    wrong = Reply(fault=Fault("status", named="unauthorized"))
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, script(wrong, Reply("never"))) as one:
+            await begin(one)
+            first = await one.ask("POST", path, body, Idempotency_Key="a")
+            assert first.status == (200 if "stream" in f"{path}{asked}" else 502)
+            again = await one.ask("POST", path, body, Idempotency_Key="a")
+            assert (again.status, again.code) == (410, "turn_interrupted")
+            assert await times_done(one) == 1
+
+
+@pytest.mark.parametrize(("path", "asked"), ASKED)
+async def test_what_did_nothing_may_be_asked_again(
+    tmp_path: Path, path: str, asked: dict[str, object]
+) -> None:
+    body = msgspec.json.encode(asked)
+    wrong = Reply(fault=Fault("status", named="unauthorized"))
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(replies=[wrong], default=Reply("ok"))) as one:
+            await begin(one)
+            await one.ask("POST", path, body, Idempotency_Key="a")
+            again = await one.ask("POST", path, body, Idempotency_Key="a")
+            assert again.status == 200
+            assert "x-hermes-replayed" not in again.headers
+            assert b"ok" in again.body
+
+
+@pytest.mark.parametrize(("path", "asked"), ASKED)
+async def test_without_a_key_who_leaves_ends_the_turn(
+    tmp_path: Path, path: str, asked: dict[str, object]
+) -> None:
+    body = msgspec.json.encode(asked)
+    slow = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=slow)) as one:
+            await begin(one)
+
+            async def ask() -> None:
+                await one.ask("POST", path, body)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                await until(lambda: bool(one.mock.requests))
+                group.cancel_scope.cancel()
+            await one.mock.requests[0].ended.wait()
+            await one.server.entry.idle()
+
+
+async def test_the_end_of_the_server_ends_it_and_it_is_not_done_again(tmp_path: Path) -> None:
+    path, asked = ASKED[1]
+    body = msgspec.json.encode(asked)
+    slow = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, script(slow), limits=Limits(drain=0.1)) as one:
+            await ask_and_leave(one, path, body, 2)
+            assert one.server.entry.active == 1
+        async with house(tmp_path, Script(default=Reply("never"))) as one:
+            told = await one.ask("POST", path, body, Idempotency_Key="a")
+            assert (told.status, told.code) == (410, "turn_interrupted")
+            assert one.mock.requests == []
+
+
+async def test_who_leaves_before_it_has_begun_is_told_all_of_it(tmp_path: Path) -> None:
+    """A document is read in a process of its own first: by then nobody listens any more."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr(
+            "word/document.xml",
+            f"<w:document {W}><w:body><w:p><w:r><w:t>words</w:t></w:r></w:p></w:body></w:document>",
+        )
+    file = {"filename": "a.docx", "file_data": base64.b64encode(written.getvalue()).decode()}
+    content = [{"type": "text", "text": "read"}, {"type": "file", "file": file}]
+    body = msgspec.json.encode({"messages": [{"role": "user", "content": content}], "stream": True})
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=Reply("I see."))) as one:
+
+            async def ask() -> None:
+                await one.ask("POST", CHAT, body, Idempotency_Key="a")
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                await until(lambda: one.server.entry.active == 1)
+                group.cancel_scope.cancel()
+            told = await one.ask("POST", CHAT, body, Idempotency_Key="a")
+            assert told.headers["x-hermes-replayed"] == "true"
+            assert b"I see." in told.body
+            assert len(one.mock.requests) == 1

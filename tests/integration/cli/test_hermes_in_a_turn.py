@@ -1,0 +1,42 @@
+"""A command of a turn that is itself `hermes`: of the same profile, or told that it cannot be."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from processes import HERMES, Hermes, mock_model
+
+
+def output_of_sending(root: Path, profile: str, backend: str) -> tuple[Hermes, str]:
+    """What `hermes send` said to the agent of a profile, where another one is the usual one."""
+    send = Call("terminal", {"command": f"{HERMES} send -t local kept"})
+    script = Script(rules=[Rule("send it", [Reply("", [send]), Reply("Done.")])])
+    with mock_model(root / "model", script) as model:
+        hermes = Hermes(root, model.url)
+        for name in ("work", "usual"):
+            assert hermes("profile", "create", name).code == 0
+        assert hermes("profile", "use", "usual").code == 0
+        assert hermes("-p", profile, "config", "set", "terminal.backend", backend).code == 0
+        ran = hermes("-p", profile, "-q", "send it", "--json", "--yolo")
+    said = [event["message"] for event in ran.events if event["type"] == "said"]
+    (result,) = [message for message in said if message["type"] == "result"]
+    return hermes, json.loads(result["parts"][0]["text"])["output"]
+
+
+@pytest.mark.parametrize("profile", ["work", "default"])
+def test_without_a_wall_it_is_of_the_same_profile(tmp_path: Path, profile: str) -> None:
+    hermes, output = output_of_sending(tmp_path, profile, "local")
+    home = hermes.home if profile == "default" else hermes.home / "profiles" / profile
+    path = Path(output.strip().removeprefix("local: written (").rstrip(")"))
+    assert path.read_text() == "kept\n"
+    assert path.is_relative_to(home)
+    others = {"work", "default"} - {profile} | {"usual"}
+    assert not any(f"/profiles/{name}/" in str(path) for name in others)
+
+
+def test_behind_a_wall_it_is_told_what_to_do_instead(tmp_path: Path) -> None:
+    _, output = output_of_sending(tmp_path, "work", "auto")
+    assert "its home cannot be seen" in output
+    assert "send_message" in output

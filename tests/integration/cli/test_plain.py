@@ -1,0 +1,76 @@
+"""Whoever wants no escape codes gets none, from the greeting to the goodbye."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from processes import HERMES, PATIENCE, Hermes, MockModel, ended, mock_model
+
+WRITE = Call("write_file", {"path": "a.txt", "content": "one\ntwo\n"})
+DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
+SCRIPT = Script(
+    rules=[
+        Rule("write", [Reply("Writing.", [WRITE], reasoning="A thought."), Reply("Written.")]),
+        Rule("ask me", [Reply("", [Call("terminal", DELETE)]), Reply("Ok")]),
+    ],
+    default=Reply("Plain answer."),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "settings"),
+    [
+        (["--plain"], {}, ""),
+        (["--plain"], {"NO_COLOR": "1"}, ""),
+        ([], {"TERM": "dumb"}, ""),
+        ([], {}, "display:\n  interface: plain\n"),
+    ],
+)
+def test_a_plain_talk_holds_no_escape_code(
+    tmp_path: Path, model: MockModel, words: list[str], env: dict[str, str], settings: str
+) -> None:
+    hermes = Hermes(tmp_path, model.url)
+    hermes.configure(settings + "approvals:\n  mode: manual\n")
+    with (tmp_path / "transcript").open("w+", encoding="utf-8") as transcript:
+        child = pexpect.spawn(
+            HERMES,
+            words,
+            cwd=str(hermes.work),
+            env=hermes.env | env,
+            encoding="utf-8",
+            dimensions=(24, 80),
+            timeout=PATIENCE,
+        )
+        child.logfile_read = transcript
+        child.delaybeforesend = None
+        child.expect_exact("\r\n> ")
+        child.sendline("write a file")
+        child.expect_exact("thinking…")
+        child.expect_exact("Written.")
+        child.expect_exact("\r\n> ")
+        child.sendline("ask me")
+        child.expect_exact("(Enter alone denies): ")
+        child.sendline("n")
+        child.expect_exact("Ok")
+        child.expect_exact("\r\n> ")
+        for line in ("/copy", "/clear", "/nonsense"):
+            child.sendline(line)
+            child.expect_exact("\r\n> ")
+        # What was typed before comes back, a command is completed, and a line is taken back.
+        child.send("\x1b[A\x15/stat\t")
+        child.expect_exact("/status ")
+        child.sendintr()
+        child.expect_exact("\r\n> ")
+        child.sendline("/quit")
+        assert ended(child) == 0
+        transcript.seek(0)
+        assert "\x1b" not in transcript.read()

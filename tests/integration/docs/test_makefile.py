@@ -1,0 +1,44 @@
+"""What `make` says to a Python that is too old, before anything is made."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from processes import PATIENCE
+
+ROOT = Path(__file__).parents[3]
+PRETENDED = """\
+#!{python}
+import subprocess, sys
+code = "import sys; sys.version_info = {version}; exec(sys.argv.pop(1))"
+if sys.argv[1] == "-c":
+    sys.exit(subprocess.run([{python!r}, "-c", code, sys.argv[2]]).returncode)
+print("asked for", *sys.argv[1:])
+"""
+
+
+def made_with(version: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    python = folder / "python"
+    python.write_text(PRETENDED.format(python=sys.executable, version=version))
+    python.chmod(0o755)
+    venv = folder / "venv"
+    return subprocess.run(
+        ["make", "-s", f"PYTHON={python}", f"VENV={venv}", f"{venv}/.python"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+
+
+def test_an_old_python_is_named_with_the_next_command(tmp_path: Path) -> None:
+    done = made_with("(3, 10, 14)", tmp_path)
+    assert done.returncode != 0
+    assert "Hermes needs Python 3.11 or newer" in done.stdout
+    assert "make PYTHON=python3.12" in done.stdout
+    assert "asked for" not in done.stdout
+    assert not (tmp_path / "venv").exists()
+
+
+def test_the_oldest_that_will_do_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    done = made_with("(3, 11, 0)", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"asked for -m venv {tmp_path}/venv" in done.stdout

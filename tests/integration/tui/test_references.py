@@ -1,0 +1,65 @@
+"""A reference from the Tab that takes it to the request that the model gets, and back again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulated import terminal
+from hermes.testing.mock_openai import Reply, Script
+from processes import Hermes, MockModel, mock_model
+
+READY = "Ask anything."
+SCRIPT = Script(default=Reply("So it says."))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
+        yield running
+
+
+def test_a_file_is_completed_attached_and_not_taken_for_words(
+    tmp_path: Path, model: MockModel
+) -> None:
+    hermes = Hermes(tmp_path, model.url)
+    (hermes.work / "garden notes").mkdir()
+    (hermes.work / "garden notes" / "beds.txt").write_text("beans in the first\n")
+    with terminal(hermes) as at:
+        at.shows(READY)
+        at.shows("openai/mock")
+        at.keys("REFER to @gard")
+        at.shows('@file:"garden notes/"')
+        at.keys("\t")
+        at.shows('@file:"garden notes/beds.txt"')
+        at.keys("\t")
+        at.shows('REFER to @file:"garden notes/beds.txt"')
+        at.keys("now\r")
+        at.shows("So it says.")
+        at.shows(READY)
+        at.keys("/retry\r")
+        at.until(lambda: len(model.requests("REFER")) == 2)
+        at.shows(READY)
+        at.keys("\x04")
+        assert at.ends() == 0
+    for request in model.requests("REFER"):
+        content = str(request["messages"][-1]["content"])
+        assert content.count('@file:"garden notes/beds.txt" now') == 1
+        assert content.count("beans in the first") == 1
+    with terminal(hermes, "-c") as at:
+        at.shows("So it says.")
+        at.shows(READY)
+        assert "beans in the first" not in at.text
+        assert "stand for" not in at.text
+        at.keys("\x04")
+        assert at.ends() == 0
+    shown = hermes("sessions", "show", session_of(hermes)).out
+    assert "attached: @file:garden notes/beds.txt" in shown
+    assert "beans in the first" not in shown
+    assert "beans in the first" in hermes("sessions", "show", session_of(hermes), "--full").out
+
+
+def session_of(hermes: Hermes) -> str:
+    (session,) = hermes("sessions", "list", "--json").events
+    assert "stand for" not in session["preview"]
+    return session["id"]

@@ -1,0 +1,106 @@
+// The Vercel AI SDK, by its provider for OpenAI itself (responses, unless told otherwise), against our server.
+
+import { createOpenAI } from "@ai-sdk/openai";
+import { generateObject, generateText, stepCountIs, streamText, tool } from "ai";
+import { z } from "zod";
+import { ADDRESS, KEY, run } from "./cases.mjs";
+
+const provider = createOpenAI({ baseURL: `${ADDRESS}/v1`, apiKey: KEY });
+const model = provider("hermes-agent");
+const maxRetries = 0;
+const schema = z.object({ city: z.string() });
+const said = (content) => ({ role: "user", content });
+
+function weather(asked) {
+  return tool({
+    description: "The weather of a city.",
+    inputSchema: schema,
+    execute: async ({ city }) => {
+      asked.push(city);
+      return "rain";
+    },
+  });
+}
+
+const told = (calls) => calls.map((one) => [one.toolName, one.providerExecuted ?? false]);
+
+run({
+  async plain() {
+    const done = await generateText({ model, maxRetries, prompt: "hello" });
+    return { text: done.text, reason: done.finishReason, usage: done.usage.totalTokens };
+  },
+
+  async own() {
+    const done = await generateText({ model, maxRetries, prompt: "Tidy my list." });
+    return { text: done.text, reason: done.finishReason, calls: told(done.toolCalls), results: done.toolResults.length };
+  },
+
+  async own_stream() {
+    const stream = streamText({ model, maxRetries, prompt: "Tidy my list." });
+    let text = "";
+    for await (const piece of stream.textStream) text += piece;
+    return { text, reason: await stream.finishReason, calls: told(await stream.toolCalls), results: (await stream.toolResults).length };
+  },
+
+  async own_chat() {
+    const done = await generateText({ model: provider.chat("hermes-agent"), maxRetries, prompt: "Tidy my list." });
+    return { text: done.text, reason: done.finishReason };
+  },
+
+  async tools() {
+    const asked = [];
+    const done = await generateText({
+      model,
+      maxRetries,
+      prompt: "What is the weather in Oslo?",
+      tools: { weather: weather(asked) },
+      stopWhen: stepCountIs(3),
+    });
+    return { text: done.text, asked, steps: done.steps.length };
+  },
+
+  async stream_tools() {
+    const asked = [];
+    const stream = streamText({
+      model,
+      maxRetries,
+      prompt: "What is the weather in Oslo?",
+      tools: { weather: weather(asked) },
+      stopWhen: stepCountIs(3),
+    });
+    let text = "";
+    for await (const piece of stream.textStream) text += piece;
+    return { text, asked, steps: (await stream.steps).length };
+  },
+
+  async talk() {
+    const first = [said("Tidy my list.")];
+    const done = await generateText({ model, maxRetries, messages: first });
+    const messages = [...first, ...done.response.messages, said("and now greet me")];
+    return (await generateText({ model, maxRetries, messages })).text;
+  },
+
+  async thinks() {
+    const stream = streamText({ model, maxRetries, prompt: "ponder" });
+    for await (const _ of stream.textStream);
+    return { text: await stream.text, thought: await stream.reasoningText };
+  },
+
+  async thinks_whole() {
+    const done = await generateText({ model, maxRetries, prompt: "ponder" });
+    return { text: done.text, thought: done.reasoningText };
+  },
+
+  async object() {
+    return (await generateObject({ model, maxRetries, schema, prompt: "as json" })).object;
+  },
+
+  async object_chat() {
+    const chat = provider.chat("hermes-agent");
+    return (await generateObject({ model: chat, maxRetries, schema, prompt: "as json" })).object;
+  },
+
+  async failing() {
+    return (await generateText({ model, maxRetries, prompt: "fail, please" })).text;
+  },
+});

@@ -1,0 +1,33 @@
+"""The pictures in the documentation show the program as it is."""
+
+import re
+from html import unescape
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.anyio
+ROOT = Path(__file__).parents[3]
+KEPT = ROOT / "docs" / "screens"
+
+
+def words_in(picture: Path) -> list[str]:
+    """Every piece of text, without scroll bars, and without the times of the machine."""
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
+    said = [unescape(one).replace("\N{NO-BREAK SPACE}", " ").rstrip() for one in texts]
+    words = [one for one in said if one.strip(" ▁▂▃▄▅▆▇█▎")]
+    return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "WHEN", one) for one in words]
+
+
+@pytest.mark.slow
+async def test_the_pictures_are_what_their_script_makes(tmp_path: Path) -> None:
+    spec = spec_from_file_location("screens", ROOT / "scripts" / "screens.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = module_from_spec(spec)
+    spec.loader.exec_module(script)
+    await script.take_all(tmp_path)
+    made = {one.name: words_in(one) for one in sorted(tmp_path.glob("*.svg"))}
+    kept = {one.name: words_in(one) for one in sorted(KEPT.glob("*.svg"))}
+    assert made == kept, "make them anew: python scripts/screens.py"

@@ -1,0 +1,127 @@
+"""What the settings say of how things are shown, as it is seen on the screen."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from textual.events import Paste
+
+from companions import Scripted, answered, called
+from drawn import drawn
+from hermes.cli.tasting import taste_of
+from hermes.config.home import Home
+from hermes.config.load import load_config
+from hermes.schema.events import ReasoningDelta
+from hermes.testing.clock import FakeClock
+from hermes.tui.app import Setting, Ui
+from hermes.tui.taste import USUAL, Taste
+
+pytestmark = pytest.mark.anyio
+DIFF = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n"
+SETTINGS = """\
+display:
+  show_reasoning: false
+  inline_diffs: false
+  show_cost: true
+  timestamps: true
+  bell_on_complete: true
+  compact: true
+  tool_preview_length: 12
+paste_collapse_threshold: 7
+paste_collapse_char_threshold: 700
+"""
+
+
+def test_every_setting_has_its_place(tmp_path: Path) -> None:
+    home = Home(tmp_path, tmp_path)
+    assert taste_of(load_config(home, {}).config) == USUAL
+    home.config.write_text(SETTINGS)
+    assert taste_of(load_config(home, {}).config) == Taste(
+        reasoning=False,
+        diffs=False,
+        cost=True,
+        times=True,
+        bell=True,
+        compact=True,
+        preview=12,
+        paste_lines=7,
+        paste_size=700,
+    )
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_thoughts(tmp_path: Path, *, wanted: bool) -> None:
+    companion = Scripted([ReasoningDelta("A thought."), *answered("The answer.")])
+    async with drawn(companion, tmp_path, taste=Taste(reasoning=wanted)) as screen:
+        await screen.says("go")
+        await screen.shows("The answer.")
+        assert ("thought" in screen.text) is wanted
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_short_diffs_are_open(tmp_path: Path, *, wanted: bool) -> None:
+    companion = Scripted([*called("patch", '{"path": "x"}', DIFF), *answered("Done.")])
+    async with drawn(companion, tmp_path, taste=Taste(diffs=wanted)) as screen:
+        await screen.says("go")
+        await screen.shows("Done.")
+        await screen.rests()
+        assert ("+two" in screen.text) is wanted
+        assert "+1 -1" in screen.text
+
+
+async def test_a_call_is_shown_as_far_as_somebody_likes(tmp_path: Path) -> None:
+    steps = [*called("terminal", '{"command": "echo 1234567890"}', "x"), *answered("Done.")]
+    async with drawn(Scripted(steps), tmp_path, taste=Taste(preview=9)) as screen:
+        await screen.says("go")
+        await screen.shows("Done.")
+        assert "terminal echo 123…" in screen.text
+
+
+async def test_times(tmp_path: Path) -> None:
+    at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
+    shown = f"{at.astimezone():%H:%M} go"
+    async with drawn(Scripted(), tmp_path, clock=FakeClock(at), taste=Taste(times=True)) as screen:
+        await screen.says("go")
+        await screen.shows(shown)
+    async with drawn(Scripted(), tmp_path, clock=FakeClock(at)) as screen:
+        await screen.says("go")
+        await screen.rests()
+        assert shown not in screen.text
+
+
+async def test_less_room_between_things(tmp_path: Path) -> None:
+    heights: list[int] = []
+    for compact in (False, True):
+        async with drawn(Scripted(), tmp_path, taste=Taste(compact=compact)) as screen:
+            await screen.says("go")
+            await screen.shows("Plain answer.")
+            await screen.rests()
+            heights.append(screen.ui.chat.transcript.virtual_size.height)
+            first = next(place for place, line in enumerate(screen.lines) if " go" in line)
+            last = next(at for at, line in enumerate(screen.lines) if "Plain answer." in line)
+            heights.append(last - first)
+    assert heights[1] > heights[3] == 1
+
+
+async def test_long_pastes(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path, taste=Taste(paste_lines=2)) as screen:
+        screen.ui.chat.prompt.post_message(Paste("a\nb\nc"))
+        await screen.shows("[pasted text 1: 3 lines]")
+
+
+class Ringing(Ui):
+    rung = 0
+
+    def bell(self) -> None:
+        self.rung += 1
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_a_bell_rings_at_the_end_of_a_turn(tmp_path: Path, *, wanted: bool) -> None:
+    taste = Taste(bell=wanted)
+    ui = Ringing(Scripted(), Setting(history=tmp_path / "h", clock=FakeClock(), taste=taste))
+    async with ui.run_test() as pilot:
+        while not ui.chat.talk.open:
+            await pilot.pause(0.01)
+        await ui.chat.run_turn(())
+        assert ui.rung == int(wanted)
