@@ -16,6 +16,7 @@ from hermes.app.embedded import EngineRoom, open_models
 from hermes.app.later import Homecoming
 from hermes.app.learning import Learning
 from hermes.app.leave import approval_desk
+from hermes.app.mcp import ServerParts, Servers, open_servers
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
 from hermes.app.personalities import personality_words
@@ -100,11 +101,11 @@ class App:
         self.chats = parts.chats
         self.toolbox = parts.toolbox
         self.planner = parts.planner
-        self.tools: Mapping[str, Tool] = parts.toolbox.on(source)
         self.runner = parts.runner
         self.later = parts.later
         self.afterwards = parts.afterwards
         self.codex = parts.codex
+        self.servers = parts.servers
         self.approvals = parts.approvals
         self.processes = parts.processes
         self.delegations = parts.delegations
@@ -113,6 +114,11 @@ class App:
         self.outgoing = parts.outgoing
         self.checkpoints = parts.toolbox.checkpoints
         self.conversation = self.talk(parts.origin)
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Those of where the program was started from."""
+        return self.toolbox.on(self._source)
 
     def hide_in_logs(self, redactor: Redactor) -> None:
         """Mask the secrets of another home, too, in what this one's log files get."""
@@ -150,6 +156,7 @@ class App:
             ("tools", ", ".join(self.models.told(session, self.tools)) or "none"),
             ("sandbox", self.toolbox.sandboxes.describe(self._source)),
             *([("runtime", self.codex.status())] if self.codex.on else []),
+            *([("mcp", told)] if (told := self.servers.status()) else []),
         ]
 
 
@@ -167,6 +174,7 @@ class _Parts(Struct, frozen=True, kw_only=True):
     later: Homecoming
     afterwards: "Afterwards | None"
     codex: Codex
+    servers: Servers
     approvals: ApprovalDesk
     processes: Registry
     delegations: Delegations
@@ -236,6 +244,21 @@ async def open_app(
         )
         planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
         planner.asks(approvals)
+        servers = await stack.enter_async_context(
+            open_servers(
+                ServerParts(
+                    home=home,
+                    env=env,
+                    loaded=loaded,
+                    toolbox=toolbox,
+                    blobs=blobs,
+                    clock=clock,
+                    redactor=redactor,
+                    workspace=choices.workspace,
+                ),
+                planner,
+            )
+        )
         near = Near(blobs=blobs, clock=clock, store=store, later=later, counsel=approvals)
         afterwards = afterwards_of(loaded.config, env, near)
         codex = await stack.enter_async_context(
@@ -276,8 +299,9 @@ async def open_app(
                 runner,
             )
         )
-        helping = delegation_parts(loaded.config, store, runner, clock, later)
-        hands.delegations = await stack.enter_async_context(open_delegations(helping))
+        hands.delegations = await stack.enter_async_context(
+            open_delegations(delegation_parts(loaded.config, store, runner, clock, later))
+        )
         parts = _Parts(
             blobs=blobs,
             clock=clock,
@@ -292,6 +316,7 @@ async def open_app(
             later=later,
             afterwards=afterwards,
             codex=codex,
+            servers=servers,
             approvals=approvals,
             processes=processes,
             delegations=hands.delegations,

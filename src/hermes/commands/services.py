@@ -259,6 +259,14 @@ class Guides(Protocol):
         ...
 
 
+class Servers(Protocol):
+    """The MCP servers of the profile."""
+
+    async def reload(self) -> str:
+        """Read the settings again and connect anew. Returns what came of it, for people."""
+        ...
+
+
 class Services(Struct, frozen=True, kw_only=True):
     """`restart` asks the program in the background to begin again, and returns at once."""
 
@@ -276,3 +284,4 @@ class Services(Struct, frozen=True, kw_only=True):
     lessons: Lessons | None = None
     runtimes: Runtimes | None = None
     guides: Guides | None = None
+    servers: Servers | None = None

@@ -23,7 +23,8 @@ class ToolSpec(Struct, frozen=True, dict=True):
     """`schema` is the JSON schema of the arguments; `timeout` bounds one call in seconds.
 
     `foreign` says that its results are words of strangers. `refunded`: a step with nothing but
-    calls of such tools is not counted against the steps of a turn.
+    calls of such tools is not counted against the steps of a turn. `alone`: never beside another
+    call, though it may only read.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ToolSpec(Struct, frozen=True, dict=True):
     toolset: str = ""
     foreign: bool = False
     refunded: bool = False
+    alone: bool = False
 
     @cached_property
     def characters(self) -> int:

@@ -1,0 +1,300 @@
+"""The MCP servers of a profile: settings become connections, and those become tools.
+
+Nothing is loaded or started before the first turn, and nothing at all where there is no server.
+"""
+
+import logging
+import sys
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+from msgspec import Struct, structs
+
+from hermes.app.planner import StandardPlanner
+from hermes.app.toolbox import NO_MCP, Toolbox
+from hermes.config.dotenv import env_of
+from hermes.config.env import Env
+from hermes.config.home import Home, user_home
+from hermes.config.load import Loaded, load_config
+from hermes.config.masking import secrets_in
+from hermes.config.sections.work import McpServer
+from hermes.kit.clock import Clock
+from hermes.kit.outside import parsed
+from hermes.kit.redact import Redactor
+from hermes.kit.tasks import beside
+from hermes.kit.text import plural
+from hermes.ports.blobs import Blobs
+from hermes.ports.sandbox import Job, Process, Reach
+from hermes.sandbox.child_env import bare_env
+from hermes.schema.errors import ConfigError, SandboxError
+from hermes.telemetry.rotation import RotatingFile
+from hermes.tools.toolsets import known_toolsets
+
+if TYPE_CHECKING:
+    from hermes.mcp.link import Link, Near
+    from hermes.mcp.server import Program, Server, Way
+
+log = logging.getLogger(__name__)
+
+LOADING = 30.0
+"""Seconds that a turn waits at most for the SDK itself, which takes about one."""
+LARGEST_LOG = 1_000_000
+TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
+
+
+class ServerParts(Struct, frozen=True, kw_only=True):
+    """What of a profile its servers need."""
+
+    home: Home
+    env: Env
+    loaded: Loaded
+    toolbox: Toolbox
+    blobs: Blobs
+    clock: Clock
+    redactor: Redactor
+    workspace: str
+
+
+def missing_sdk() -> str:
+    """Why no server can be talked to, and what to do; empty where the SDK is installed."""
+    if find_spec("mcp") is not None:
+        return ""
+    install = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
+    return f"MCP servers need a package that is not installed. Install it: {install}"
+
+
+def server_of(name: str, given: McpServer, env: Env, workspace: str) -> "Server":
+    """Raises `ConfigError` that says what is wrong with it, and what to do."""
+    from hermes.mcp.server import NAME, Server  # noqa: PLC0415 - most homes have no server
+
+    if not NAME.fullmatch(name):
+        raise _wrong(name, "its name may have up to 32 letters, digits, dots, lines and dashes")
+    if name in {*known_toolsets(), NO_MCP}:
+        raise _wrong(name, "that is the name of a toolset already")
+    if given.timeout <= 0 or given.connect_timeout <= 0:
+        raise _wrong(name, "timeout and connect_timeout are seconds, more than 0")
+    return Server(
+        name=name,
+        way=_way(name, given, env, workspace),
+        timeout=given.timeout,
+        connect=given.connect_timeout,
+        idle=given.idle_timeout_seconds,
+        lifetime=given.max_lifetime_seconds,
+        include=given.tools.include,
+        exclude=given.tools.exclude,
+        parallel=given.supports_parallel_tool_calls,
+        resources=given.tools.resources,
+        prompts=given.tools.prompts,
+    )
+
+
+def _way(name: str, given: McpServer, env: Env, workspace: str) -> "Way":
+    from hermes.mcp.server import Program, Site  # noqa: PLC0415 - as above
+
+    if bool(given.command) == bool(given.url):
+        raise _wrong(name, "it has a command to start, or a url to call: one of the two")
+    if given.transport not in TRANSPORTS:
+        raise _wrong(name, f"there is no transport {given.transport!r}, only http and sse")
+    _check_variables(name, given)
+    if given.command:
+        home = user_home(env)
+        command, *_ = words = _from_home((given.command, *given.args), home)
+        if not command.strip() or any("\0" in word for word in words):
+            raise _wrong(name, "its command cannot be run")
+        folder = Path(workspace, *_from_home([given.cwd], home)) if given.cwd else Path(workspace)
+        variables = {**bare_env(env), **given.env}
+        return Program(argv=tuple(words), cwd=str(folder), env=variables, walled=given.sandbox)
+    if parsed(given.url) is None:
+        raise _wrong(name, "its url is no address over http or https without a password in it")
+    if given.auth:
+        raise _wrong(name, f"auth: {given.auth} is not known here; put a token into its headers")
+    if any("\n" in one or not one.isascii() for pair in given.headers.items() for one in pair):
+        raise _wrong(name, "its headers have letters that no header has")
+    return Site(url=given.url, headers=given.headers, events=given.transport == "sse")
+
+
+def _check_variables(name: str, given: McpServer) -> None:
+    texts = [given.command, *given.args, given.url, *given.env.values(), *given.headers.values()]
+    for text in texts:
+        if "${" in text:
+            variable = text.partition("${")[2].partition("}")[0]
+            raise _wrong(name, f"the variable {variable} is not set (hermes config set it)")
+
+
+def _from_home(words: Iterable[str], home: Path) -> list[str]:
+    return [f"{home}{word[1:]}" if word.startswith("~/") else word for word in words]
+
+
+def _wrong(name: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"The MCP server {name!r} cannot be used: {why}.", hint="Correct it: hermes config edit"
+    )
+
+
+class Servers:
+    """All of a profile's. Connected with the first plan, and then kept by their own tasks."""
+
+    def __init__(self, parts: ServerParts, group: TaskGroup) -> None:
+        self._parts = parts
+        self._group = group
+        self._given = parts.loaded.config.mcp_servers
+        self._masks = Redactor(secrets_in(self._given_raw(parts.loaded)))
+        self._log = RotatingFile(parts.home.logs / "mcp-stderr.log", LARGEST_LOG, 1)
+        self._links: dict[str, tuple[Link, anyio.CancelScope]] = {}
+        self._begun = False
+        self._loaded = anyio.Event()
+        self._until = 0.0
+        self.troubles: dict[str, str] = {}
+        """Servers that cannot even be tried, each with why."""
+
+    def begin(self) -> None:
+        """Start connecting, once."""
+        if self._given and not self._begun:
+            self._begun = True
+            self._group.start_soon(self._load)
+
+    async def ready(self) -> None:
+        """Before a plan: servers that are quick are there with the first, others with a later."""
+        if not self._given:
+            return
+        self.begin()
+        with anyio.move_on_after(LOADING):
+            await self._loaded.wait()
+        with anyio.CancelScope(deadline=self._until):
+            for link, _ in [*self._links.values()]:
+                await link.settled.wait()
+
+    async def _load(self) -> None:
+        """The SDK takes about a second to load, which nobody else has to wait for."""
+        why = missing_sdk()
+        if not why:
+            await run_sync(import_module, "hermes.mcp.tools")
+        for name, given in self._given.items():
+            if not given.enabled or not self._parts.toolbox.may_offer(name):
+                continue
+            try:
+                server = server_of(name, given, self._parts.env, self._parts.workspace)
+            except ConfigError as error:
+                self.troubles[name] = error.sentence
+            else:
+                self.troubles |= {name: why} if why else {}
+                if not why:
+                    self._connect(server)
+        for trouble in dict.fromkeys(self.troubles.values()):
+            log.warning("%s", trouble)
+        self._until = anyio.current_time() + self._parts.loaded.config.mcp_discovery_timeout
+        self._loaded.set()
+
+    def _connect(self, server: "Server") -> None:
+        from hermes.mcp.link import Link  # noqa: PLC0415 - most homes have no server
+
+        link = Link(server, self._near())
+        scope = anyio.CancelScope()
+        self._links[server.name] = link, scope
+        self._parts.toolbox.join((), server.name)
+        link.wake()
+        self._group.start_soon(self._keep, link, scope)
+
+    async def _keep(self, link: "Link", scope: anyio.CancelScope) -> None:
+        with scope:
+            await link.run()
+
+    def _near(self) -> "Near":
+        from hermes.mcp.link import Near  # noqa: PLC0415 - as above
+
+        return Near(
+            launch=self.launch, log=self._write_log, redact=self._redact, listed=self._listed
+        )
+
+    def _listed(self, link: "Link") -> None:
+        from hermes.mcp.results import Reading  # noqa: PLC0415 - as above
+        from hermes.mcp.tools import tools_of  # noqa: PLC0415 - as above
+
+        tools = tools_of(link, Reading(self._parts.blobs, self._redact))
+        self._parts.toolbox.join(tools, link.server.name)
+        log.info("MCP server %s: %s", link.server.name, plural(len(tools), "tool"))
+
+    def launch(self, program: "Program") -> AbstractAsyncContextManager[Process]:
+        """Through the one door. The owner named the program; without `sandbox` no wall holds it."""
+        near = self._parts.toolbox.sandboxes.near
+        if program.walled and not near.wall:
+            raise SandboxError("it is to run in the sandbox, and there is none here")
+        reach = Reach(network=True, writable=(program.cwd,)) if program.walled else _BEYOND
+        return near.open(
+            Job(
+                argv=program.argv,
+                cwd=program.cwd,
+                env=program.env,
+                timeout=0,
+                reach=reach,
+                apart=True,
+            )
+        )
+
+    def _redact(self, text: str) -> str:
+        return self._masks.redact(self._parts.redactor.redact(text))
+
+    async def _write_log(self, name: str, text: str) -> None:
+        now = f"{self._parts.clock.now():%Y-%m-%d %H:%M:%S}"
+        lines = "".join(f"{now} {name}: {line}\n" for line in text.splitlines())
+        await run_sync(self._log.append, lines.encode())
+
+    def _given_raw(self, loaded: Loaded) -> object:
+        return loaded.raw.get("mcp_servers")
+
+    def states(self) -> list[tuple[str, str]]:
+        """Each server by name, and how it is, for people."""
+        told = dict(self.troubles)
+        for name, (link, _) in self._links.items():
+            tools = plural(len(link.tools), "tool")
+            told[name] = (
+                f"{link.state}: {link.trouble}" if link.trouble else f"{link.state}, {tools}"
+            )
+        return sorted(told.items())
+
+    def status(self) -> str:
+        return "; ".join(f"{name} {state}" for name, state in self.states())
+
+    async def reload(self) -> str:
+        """What runs of calls to the old ones is lost, and says so."""
+        parts = self._parts
+        env = env_of(parts.home.dotenv, parts.env)
+        loaded = await run_sync(load_config, parts.home, env)
+        for name, (_, scope) in self._links.items():
+            scope.cancel()
+            parts.toolbox.join((), name)
+        self._links, self.troubles = {}, {}
+        self._given = loaded.config.mcp_servers
+        self._masks = Redactor(secrets_in(self._given_raw(loaded)))
+        self._parts = structs.replace(parts, loaded=loaded, env=env)
+        self._loaded, self._begun = anyio.Event(), False
+        if not self._given:
+            return "There are no MCP servers in the settings."
+        await self.ready()
+        states = self.states() or [("all", "switched off")]
+        return "\n".join(f"{name}: {state}" for name, state in states)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+_BEYOND = Reach(beyond=True, network=True)
+
+
+@asynccontextmanager
+async def open_servers(parts: ServerParts, planner: StandardPlanner) -> AsyncGenerator[Servers]:
+    """For as long as a profile is open; leaving the block ends what was started."""
+    async with beside() as group:
+        servers = Servers(parts, group)
+        planner.waits_for(servers.ready)
+        try:
+            yield servers
+        finally:
+            servers.close()
