@@ -5,8 +5,9 @@ Nothing is loaded or started before the first turn, and nothing at all where the
 
 import logging
 import sys
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,9 +32,10 @@ from hermes.kit.redact import Redactor
 from hermes.kit.tasks import beside
 from hermes.kit.text import plural
 from hermes.ports.blobs import Blobs
-from hermes.ports.sandbox import Job, Process, Reach
+from hermes.ports.sandbox import Job, Process, Reach, Sandbox
 from hermes.sandbox.child_env import bare_env
 from hermes.schema.errors import ConfigError, SandboxError
+from hermes.schema.tools import ToolSpec
 from hermes.telemetry.rotation import RotatingFile
 from hermes.tools.toolsets import known_toolsets
 
@@ -138,6 +140,23 @@ def _wrong(name: str, why: str) -> ConfigError:
     )
 
 
+def launched(sandbox: Sandbox, program: "Program") -> AbstractAsyncContextManager[Process]:
+    """Through the one door. The owner named the program; without `sandbox` no wall holds it."""
+    if program.walled and not sandbox.wall:
+        raise SandboxError("it is to run in the sandbox, and there is none here")
+    near = Reach(network=True, writable=(program.cwd,))
+    return sandbox.open(
+        Job(
+            argv=program.argv,
+            cwd=program.cwd,
+            env=program.env,
+            timeout=0,
+            reach=near if program.walled else Reach(beyond=True, network=True),
+            apart=True,
+        )
+    )
+
+
 class Servers:
     """All of a profile's. Connected with the first plan, and then kept by their own tasks."""
 
@@ -210,7 +229,10 @@ class Servers:
         from hermes.mcp.link import Near  # noqa: PLC0415 - as above
 
         return Near(
-            launch=self.launch, log=self._write_log, redact=self._redact, listed=self._listed
+            launch=partial(launched, self._parts.toolbox.sandboxes.near),
+            log=self._write_log,
+            redact=self._redact,
+            listed=self._listed,
         )
 
     def _listed(self, link: "Link") -> None:
@@ -220,23 +242,6 @@ class Servers:
         tools = tools_of(link, Reading(self._parts.blobs, self._redact))
         self._parts.toolbox.join(tools, link.server.name)
         log.info("MCP server %s: %s", link.server.name, plural(len(tools), "tool"))
-
-    def launch(self, program: "Program") -> AbstractAsyncContextManager[Process]:
-        """Through the one door. The owner named the program; without `sandbox` no wall holds it."""
-        near = self._parts.toolbox.sandboxes.near
-        if program.walled and not near.wall:
-            raise SandboxError("it is to run in the sandbox, and there is none here")
-        reach = Reach(network=True, writable=(program.cwd,)) if program.walled else _BEYOND
-        return near.open(
-            Job(
-                argv=program.argv,
-                cwd=program.cwd,
-                env=program.env,
-                timeout=0,
-                reach=reach,
-                apart=True,
-            )
-        )
 
     def _redact(self, text: str) -> str:
         return self._masks.redact(self._parts.redactor.redact(text))
@@ -285,9 +290,6 @@ class Servers:
         self._log.close()
 
 
-_BEYOND = Reach(beyond=True, network=True)
-
-
 @asynccontextmanager
 async def open_servers(parts: ServerParts, planner: StandardPlanner) -> AsyncGenerator[Servers]:
     """For as long as a profile is open; leaving the block ends what was started."""
@@ -298,3 +300,40 @@ async def open_servers(parts: ServerParts, planner: StandardPlanner) -> AsyncGen
             yield servers
         finally:
             servers.close()
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """What came of connecting once; `trouble` says why nothing did."""
+
+    version: str = ""
+    tools: Sequence[ToolSpec] = ()
+    trouble: str = ""
+
+
+async def tried(server: "Server", sandbox: Sandbox, redactor: Redactor) -> Trial:
+    """Connect to one server, look at what it has, and leave it."""
+    if why := missing_sdk():
+        return Trial(trouble=why)
+    await run_sync(import_module, "hermes.mcp.tools")
+    from hermes.mcp.link import Link, Near  # noqa: PLC0415 - as above
+    from hermes.mcp.listing import specs_of  # noqa: PLC0415 - as above
+
+    async def unheard(name: str, text: str) -> None:
+        """The last line is told with the failure."""
+
+    near = Near(
+        launch=partial(launched, sandbox),
+        log=unheard,
+        redact=redactor.redact,
+        listed=lambda link: None,
+    )
+    link = Link(server, near)
+    async with beside() as group:
+        link.wake()
+        settled = link.settled
+        group.start_soon(link.run)
+        await settled.wait()
+        if link.trouble:
+            return Trial(trouble=link.trouble)
+        specs = [spec for _, spec in specs_of(server, link.tools).values()]
+        return Trial(version=link.version, tools=specs)

@@ -115,6 +115,7 @@ async def _deeper(
     """
     from hermes.cli.checkup.hands import check_sandbox
     from hermes.cli.checkup.keeping import check_kept
+    from hermes.cli.checkup.servers import check_servers
     from hermes.cli.checkup.serving import check_channels, check_gateway
     from hermes.cli.checkup.thinking import check_model
 
@@ -122,7 +123,7 @@ async def _deeper(
         return [*check_gateway(patient.home), *check_channels(patient)]
 
     writers = [(check_sandbox, "sandbox"), (check_kept, "database")] if usable else []
-    return [(check_model, "model"), *writers, (serving, "gateway")]
+    return [(check_model, "model"), *writers, (check_servers, "mcp"), (serving, "gateway")]
 
 
 async def _guarded(
