@@ -127,17 +127,16 @@ def _check_variables(name: str, given: McpServer) -> None:
     for text in texts:
         if "${" in text:
             variable = text.partition("${")[2].partition("}")[0]
-            raise _wrong(name, f"the variable {variable} is not set (hermes config set it)")
+            mend = f"Set it: hermes config set {variable} VALUE"
+            raise _wrong(name, f"the variable {variable} is not set", mend)
 
 
 def _from_home(words: Iterable[str], home: Path) -> list[str]:
     return [f"{home}{word[1:]}" if word.startswith("~/") else word for word in words]
 
 
-def _wrong(name: str, why: str) -> ConfigError:
-    return ConfigError(
-        f"The MCP server {name!r} cannot be used: {why}.", hint="Correct it: hermes config edit"
-    )
+def _wrong(name: str, why: str, hint: str = "Correct it: hermes config edit") -> ConfigError:
+    return ConfigError(f"The MCP server {name!r} cannot be used: {why}.", hint=hint)
 
 
 def launched(sandbox: Sandbox, program: "Program") -> AbstractAsyncContextManager[Process]:

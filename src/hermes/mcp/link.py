@@ -114,6 +114,7 @@ class Link:
         self._wanted = anyio.Event()
         self._over = anyio.Event()
         self._changed = anyio.Event()
+        self._lost = False
         self._failures = 0
         self._hangs = 0
         self._next = 0.0
@@ -230,7 +231,7 @@ class Link:
         self.state, self.trouble, self._last_words = State.CONNECTING, "", ""
         self._begun = b""
         self._over, self._changed = anyio.Event(), anyio.Event()
-        served = False
+        served = self._lost = False
         try:
             deadline = anyio.current_time() + self.server.connect
             with anyio.CancelScope(deadline=deadline) as limit:
@@ -244,9 +245,9 @@ class Link:
                 self.trouble = f"it did not answer within {self.server.connect:g} s"
         except Exception as error:  # noqa: BLE001 - the boundary of the background: `_fail` tells
             self.trouble = self._says(_first(error))
-            self._over.set()
+            self._lost = True
         self._client = self._group = None
-        if served and not self._over.is_set():
+        if served and not self._lost:
             self.state = State.RESTING
             return False
         self._fail(served=served)
@@ -284,7 +285,8 @@ class Link:
             if _tells_of_changes(client):
                 group.start_soon(self._hear_changes, client)
             await self._until_over()
-            self._client = None
+            # Whoever is let go says goodbye as well.
+            self._client, self._lost = None, self._over.is_set()
             group.cancel_scope.cancel()
 
     async def _until_over(self) -> None:
