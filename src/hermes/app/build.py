@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from hermes.agent.guard import GuardLimits
 from hermes.app.chats import ChatSettings
-from hermes.app.codex import Codex, CodexNear, open_codex
+from hermes.app.codex import CODEX, Codex, CodexNear, open_codex
 from hermes.app.compressing import Means, compressing_of
 from hermes.app.context import Briefing
 from hermes.app.embedded import EngineRoom, open_models
@@ -255,6 +255,7 @@ async def open_app(
                     clock=clock,
                     redactor=redactor,
                     workspace=choices.workspace,
+                    early=choices.looks_back and loaded.config.main_model.openai_runtime != CODEX,
                 ),
                 planner,
             )

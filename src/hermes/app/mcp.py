@@ -52,7 +52,7 @@ TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
 
 
 class ServerParts(Struct, frozen=True, kw_only=True):
-    """What of a profile its servers need."""
+    """What of a profile its servers need; `early` connects them before the first turn."""
 
     home: Home
     env: Env
@@ -62,6 +62,7 @@ class ServerParts(Struct, frozen=True, kw_only=True):
     clock: Clock
     redactor: Redactor
     workspace: str
+    early: bool = False
 
 
 def missing_sdk() -> str:
@@ -266,6 +267,10 @@ class Servers:
     def status(self) -> str:
         return "; ".join(f"{name} {state}" for name, state in self.states())
 
+    @property
+    def confirms(self) -> bool:
+        return self._parts.loaded.config.approvals.mcp_reload_confirm
+
     async def reload(self) -> str:
         """What runs of calls to the old ones is lost, and says so."""
         parts = self._parts
@@ -295,6 +300,8 @@ async def open_servers(parts: ServerParts, planner: StandardPlanner) -> AsyncGen
     async with beside() as group:
         servers = Servers(parts, group)
         planner.waits_for(servers.ready)
+        if parts.early:
+            servers.begin()
         try:
             yield servers
         finally:

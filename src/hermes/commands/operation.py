@@ -55,7 +55,7 @@ async def _reload_mcp(context: Context, words: str) -> Reply:
     servers = context.services.servers
     if servers is None:
         raise UsageError("MCP servers cannot be connected from here.")
-    if words != "now":
+    if servers.confirms and words != "now":
         return Told(
             "The servers of the settings are connected anew, and with other tools the model reads "
             "the whole conversation once more, which costs. To do it: /reload-mcp now"

@@ -260,7 +260,10 @@ class Guides(Protocol):
 
 
 class Servers(Protocol):
-    """The MCP servers of the profile."""
+    """The MCP servers of the profile; `confirms`: who connects them anew is asked first."""
+
+    @property
+    def confirms(self) -> bool: ...
 
     async def reload(self) -> str:
         """Read the settings again and connect anew. Returns what came of it, for people."""
