@@ -147,7 +147,8 @@ async def as_of_old() -> None:
 def over_http() -> None:
     import uvicorn  # noqa: PLC0415 - only here
 
-    ear = socket.create_server(("127.0.0.1", 0))
+    port = next((one.partition("=")[2] for one in sys.argv if one.startswith("--port=")), "0")
+    ear = socket.create_server(("127.0.0.1", int(port)))
     app = server.sse_app() if "--sse" in sys.argv else server.streamable_http_app()
     sys.stdout.write(f"{ear.getsockname()[1]}\n")
     sys.stdout.flush()

@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 LOADING = 30.0
 """Seconds that a turn waits at most for the SDK itself, which takes about one."""
 LARGEST_LOG = 1_000_000
+_INSTALL = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
 TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
 
 
@@ -69,8 +70,16 @@ def missing_sdk() -> str:
     """Why no server can be talked to, and what to do; empty where the SDK is installed."""
     if find_spec("mcp") is not None:
         return ""
-    install = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
-    return f"MCP servers need a package that is not installed. Install it: {install}"
+    return f"MCP servers need a package that is not installed. Install it: {_INSTALL}"
+
+
+def _load_sdk() -> str:
+    """In a thread, because it takes so long. Returns why it cannot be used."""
+    try:
+        import_module("hermes.mcp.tools")
+    except ImportError as error:
+        return f"MCP servers cannot be used: {error}. Install it anew: {_INSTALL}"
+    return ""
 
 
 def server_of(name: str, given: McpServer, env: Env, workspace: str) -> "Server":
@@ -192,9 +201,7 @@ class Servers:
 
     async def _load(self) -> None:
         """The SDK takes about a second to load, which nobody else has to wait for."""
-        why = missing_sdk()
-        if not why:
-            await run_sync(import_module, "hermes.mcp.tools")
+        why = missing_sdk() or await run_sync(_load_sdk)
         for name, given in self._given.items():
             if not given.enabled or not self._parts.toolbox.may_offer(name):
                 continue
@@ -318,9 +325,8 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 async def tried(server: "Server", sandbox: Sandbox, redactor: Redactor) -> Trial:
     """Connect to one server, look at what it has, and leave it."""
-    if why := missing_sdk():
+    if why := missing_sdk() or await run_sync(_load_sdk):
         return Trial(trouble=why)
-    await run_sync(import_module, "hermes.mcp.tools")
     from hermes.mcp.link import Link, Near  # noqa: PLC0415 - as above
     from hermes.mcp.listing import specs_of  # noqa: PLC0415 - as above
 

@@ -29,6 +29,7 @@ from hermes.kit.text import did_you_mean, one_line, plural
 from hermes.sandbox.door import Door
 from hermes.schema.errors import ConfigError, NotFound, UsageError
 from hermes.schema.tools import Effect
+from hermes.telemetry.logs import OURS
 
 
 class Shown(Struct, frozen=True, kw_only=True):
@@ -165,8 +166,8 @@ def _tell_running(desk: Desk) -> None:
 def _test(desk: Desk, name: str, *, as_json: bool) -> int:
     server = server_of(name, desk.known(name), desk.env, str(Path.cwd()))
     # What went wrong is told below, once.
-    logging.getLogger("hermes").addHandler(logging.NullHandler())
-    logging.getLogger("mcp").addHandler(logging.NullHandler())
+    for one in OURS:
+        logging.getLogger(one).addHandler(logging.NullHandler())
     terminal = desk.loaded.config.terminal
 
     async def trying() -> Trial:

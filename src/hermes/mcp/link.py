@@ -63,6 +63,7 @@ class State(StrEnum):
     CONNECTING = "connecting"
     READY = "ready"
     BROKEN = "broken"
+    CLOSED = "closed"
 
 
 class Near(Struct, frozen=True, kw_only=True):
@@ -133,18 +134,23 @@ class Link:
         return one_line(f"{info.name} {info.version}", 80) if info else ""
 
     def wake(self) -> None:
-        if self._client is None and self.state is not State.CONNECTING:
+        if self._client is None and self.state not in {State.CONNECTING, State.CLOSED}:
             self.settled = anyio.Event()
             self.state = State.CONNECTING
         self._wanted.set()
 
     async def run(self) -> None:
-        """For as long as the profile is open."""
-        while True:
-            await self._wanted.wait()
-            self._wanted = anyio.Event()
-            while await self._once():
-                await self._pause()
+        """For as long as the profile is open, and the settings name the server."""
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted = anyio.Event()
+                while await self._once():
+                    await self._pause()
+        finally:
+            self._client = self._group = None
+            self.state, self.trouble = State.CLOSED, "it was disconnected"
+            self.settled.set()
 
     async def call(
         self, work: Callable[[Client], Awaitable[T]], inquire: Inquire | None = None
@@ -244,7 +250,9 @@ class Link:
             if not served:
                 self.trouble = f"it did not answer within {self.server.connect:g} s"
         except Exception as error:  # noqa: BLE001 - the boundary of the background: `_fail` tells
-            self.trouble = self._says(_first(error))
+            failure = _first(error)
+            gone = isinstance(failure, MCPError) and failure.code == types.CONNECTION_CLOSED
+            self.trouble = "it ended before it had answered" if gone else self._says(failure)
             self._lost = True
         self._client = self._group = None
         if served and not self._lost:
