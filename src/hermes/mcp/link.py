@@ -45,14 +45,16 @@ LONGEST_LINE = 8_000
 
 
 class Patience(Struct, frozen=True, kw_only=True):
-    """After `strikes` failures in a row calls are refused at once, until the next attempt.
+    """After `strikes` failures in a row calls are refused at once, for `refuses` seconds at most.
 
-    That comes after `backoff`; after `attempts` of them, every `parked` seconds. A changed list is
-    asked for at most once in `calm` seconds.
+    It is tried again after `backoff`, and after `attempts` of that every `parked` seconds. What
+    has lived for `steady` seconds was no failure. A changed list is asked for once in `calm`.
     """
 
     backoff: Backoff = Backoff(base=1.0, cap=60.0)
     strikes: int = 3
+    refuses: float = 60.0
+    steady: float = 60.0
     attempts: int = 5
     parked: float = 300.0
     calm: float = 1.0
@@ -134,9 +136,9 @@ class Link:
         return one_line(f"{info.name} {info.version}", 80) if info else ""
 
     def wake(self) -> None:
-        if self._client is None and self.state not in {State.CONNECTING, State.CLOSED}:
+        # Who waits already waits for the same.
+        if self._client is None and self.settled.is_set() and self.state is not State.CLOSED:
             self.settled = anyio.Event()
-            self.state = State.CONNECTING
         self._wanted.set()
 
     async def run(self) -> None:
@@ -276,7 +278,7 @@ class Link:
         patience = self._near.patience
         parked = self._failures > patience.attempts
         delay = patience.parked if parked else patience.backoff.delay(self._failures)
-        self._next = anyio.current_time() + delay
+        self._next = anyio.current_time() + min(delay, patience.refuses)
         with anyio.move_on_after(delay):
             await self._wanted.wait()
         self._wanted = anyio.Event()
@@ -285,7 +287,8 @@ class Link:
 
     async def _serve(self, client: Client) -> None:
         async with anyio.create_task_group() as group:
-            self._client, self._group, self._used = client, group, anyio.current_time()
+            began = self._used = anyio.current_time()
+            self._client, self._group = client, group
             self.state, self._next = State.READY, 0.0
             self._near.listed(self)
             self.settled.set()
@@ -295,6 +298,8 @@ class Link:
             await self._until_over()
             # Whoever is let go says goodbye as well.
             self._client, self._lost = None, self._over.is_set()
+            if anyio.current_time() - began >= self._near.patience.steady:
+                self._failures = 0
             group.cancel_scope.cancel()
 
     async def _until_over(self) -> None:

@@ -29,6 +29,8 @@ LARGEST = 32_000_000
 WAITING = 256
 WRITING = 30.0
 """Seconds after which a server that does not read counts as lost."""
+LAST_WORDS = 1.0
+"""Seconds for what it says on its way out, which tells why."""
 NOISE = 5
 QUIET = 3600.0
 
@@ -44,9 +46,10 @@ async def through_pipes(
     """Streams for a session; `note` gets what it complains of, `over` is set when it is gone."""
     inward, heard = anyio.create_memory_object_stream[Incoming](WAITING)
     told, outward = anyio.create_memory_object_stream[SessionMessage](WAITING)
+    drained = anyio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(_complaints, process, note)
-        group.start_soon(_hear, process, inward, over)
+        group.start_soon(_complaints, process, note, drained)
+        group.start_soon(_hear, process, inward, drained, over)
         group.start_soon(_tell, process, outward, over)
         try:
             yield heard, told
@@ -56,13 +59,17 @@ async def through_pipes(
                 stream.close()
 
 
-async def _complaints(process: Process, note: Note) -> None:
+async def _complaints(process: Process, note: Note, drained: anyio.Event) -> None:
     while data := await process.complaint():
         await note(data)
+    drained.set()
 
 
 async def _hear(
-    process: Process, inward: MemoryObjectSendStream[Incoming], over: anyio.Event
+    process: Process,
+    inward: MemoryObjectSendStream[Incoming],
+    drained: anyio.Event,
+    over: anyio.Event,
 ) -> None:
     """To its end; whoever waits for an answer then hears that there will be none."""
     noise = 0
@@ -76,6 +83,8 @@ async def _hear(
                     log.info("an MCP server wrote what is no message: %r", line[:200])
                 continue
             await inward.send(SessionMessage(message))
+        with anyio.move_on_after(LAST_WORDS):
+            await drained.wait()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
     finally:

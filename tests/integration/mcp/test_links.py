@@ -128,8 +128,8 @@ async def test_a_site_that_goes_away_and_comes_back(tmp_path: Path) -> None:
 
 async def test_behind_the_wall_only_its_folder_can_be_changed(tmp_path: Path) -> None:
     def server(name: str) -> dict[str, object]:
-        script = f"touch ./{name} ../{name}; cat ../home/config.yaml >&2; echo; printf '\\nover\\n' >&2; exit 1"
-        return {"command": "sh", "args": ["-c", script]}
+        script = f"touch ./{name} ../{name}; cat ../home/config.yaml; printf '\\nover\\n'; exit 1"
+        return {"command": "sh", "args": ["-c", f"exec >&2; {script}"]}
 
     servers = {"walled": {**server("walled"), "sandbox": True}, "free": server("free")}
     async with talk(tmp_path, servers) as here:
