@@ -14,7 +14,7 @@ from processes import PATIENCE, wait_for_data
 ROOT = Path(__file__).parents[3]
 PAGES = [
     ROOT / "README.md", ROOT / "examples/README.md", ROOT / "CONTRIBUTING.md",
-    ROOT / "docs/learning.md",
+    ROOT / "docs/learning.md", ROOT / "docs/mcp.md",
 ]  # fmt: skip
 BIN = Path(sys.executable).parent
 TALKS = {"hermes", "hermes -c"}
