@@ -70,7 +70,7 @@ def variables() -> str:
 @server.tool(annotations=READS)
 async def hang() -> str:
     """Never answers."""
-    (FOLDER / "hangs").touch()
+    (FOLDER / os.environ.get("HANGS", "hangs")).touch()
     await anyio.sleep_forever()
     return ""
 

@@ -93,7 +93,11 @@ class App:
         self._logs = parts.logs
         self._origin = parts.origin
         source = self._source = parts.origin.source
-        self.warnings = [*map(str, loaded.warnings), *parts.toolbox.warnings(source)]
+        self.warnings = [
+            *map(str, loaded.warnings),
+            *parts.toolbox.warnings(source),
+            *parts.servers.warnings(),
+        ]
         self.store = store
         self.blobs = parts.blobs
         self.clock = parts.clock

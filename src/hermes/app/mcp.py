@@ -6,7 +6,7 @@ Nothing is loaded or started before the first turn, and nothing at all where the
 import logging
 import sys
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -169,12 +169,14 @@ def launched(sandbox: Sandbox, program: "Program") -> AbstractAsyncContextManage
 class Servers:
     """All of a profile's. Connected with the first plan, and then kept by their own tasks."""
 
-    def __init__(self, parts: ServerParts, group: TaskGroup) -> None:
+    def __init__(self, parts: ServerParts, group: TaskGroup, stderr: RotatingFile) -> None:
         self._parts = parts
         self._group = group
+        self._stderr = stderr
         self._given = parts.loaded.config.mcp_servers
-        self._masks = Redactor(secrets_in(self._given_raw(parts.loaded)))
-        self._log = RotatingFile(parts.home.logs / "mcp-stderr.log", LARGEST_LOG, 1)
+        self._masks = Redactor()
+        """What came with settings that were read again."""
+        self._reloading = anyio.Lock()
         self._links: dict[str, tuple[Link, anyio.CancelScope]] = {}
         self._begun = False
         self._loaded = anyio.Event()
@@ -201,22 +203,37 @@ class Servers:
 
     async def _load(self) -> None:
         """The SDK takes about a second to load, which nobody else has to wait for."""
-        why = missing_sdk() or await run_sync(_load_sdk)
+        usable, self.troubles = self._looked_at()
+        if usable and (why := await run_sync(_load_sdk)):
+            self.troubles |= {server.name: why for server in usable}
+        else:
+            for server in usable:
+                self._connect(server)
+        for trouble in dict.fromkeys(self.troubles.values()):
+            log.warning("%s", trouble)
+        self._until = anyio.current_time() + self._parts.loaded.config.mcp_discovery_timeout
+        self._loaded.set()
+
+    def _looked_at(self) -> tuple[list["Server"], dict[str, str]]:
+        """The servers that can be tried, and why the others cannot."""
+        usable: list[Server] = []
+        troubles: dict[str, str] = {}
         for name, given in self._given.items():
             if not given.enabled or not self._parts.toolbox.may_offer(name):
                 continue
             try:
                 server = server_of(name, given, self._parts.env, self._parts.workspace)
             except ConfigError as error:
-                self.troubles[name] = error.sentence
+                troubles[name] = error.sentence
             else:
-                self.troubles |= {name: why} if why else {}
-                if not why:
-                    self._connect(server)
-        for trouble in dict.fromkeys(self.troubles.values()):
-            log.warning("%s", trouble)
-        self._until = anyio.current_time() + self._parts.loaded.config.mcp_discovery_timeout
-        self._loaded.set()
+                usable.append(server)
+        if usable and (why := missing_sdk()):
+            return [], troubles | {server.name: why for server in usable}
+        return usable, troubles
+
+    def warnings(self) -> list[str]:
+        """What is wrong with the settings, or missing."""
+        return list(dict.fromkeys(self._looked_at()[1].values())) if self._given else []
 
     def _connect(self, server: "Server") -> None:
         from hermes.mcp.link import Link  # noqa: PLC0415 - most homes have no server
@@ -256,10 +273,10 @@ class Servers:
     async def _write_log(self, name: str, text: str) -> None:
         now = f"{self._parts.clock.now():%Y-%m-%d %H:%M:%S}"
         lines = "".join(f"{now} {name}: {line}\n" for line in text.splitlines())
-        await run_sync(self._log.append, lines.encode())
-
-    def _given_raw(self, loaded: Loaded) -> object:
-        return loaded.raw.get("mcp_servers")
+        try:
+            await run_sync(self._stderr.append, lines.encode())
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self._stderr.path, error.strerror)
 
     def states(self) -> list[tuple[str, str]]:
         """Each server by name, and how it is, for people."""
@@ -279,7 +296,13 @@ class Servers:
         return self._parts.loaded.config.approvals.mcp_reload_confirm
 
     async def reload(self) -> str:
-        """What runs of calls to the old ones is lost, and says so."""
+        """Calls that run are lost, and whoever waits for them is told so."""
+        async with self._reloading:
+            if self._begun:
+                await self._loaded.wait()
+            return await self._reload()
+
+    async def _reload(self) -> str:
         parts = self._parts
         env = env_of(parts.home.dotenv, parts.env)
         loaded = await run_sync(load_config, parts.home, env)
@@ -288,7 +311,8 @@ class Servers:
             parts.toolbox.join((), name)
         self._links, self.troubles = {}, {}
         self._given = loaded.config.mcp_servers
-        self._masks = Redactor(secrets_in(self._given_raw(loaded)))
+        hides = loaded.config.security.redact_secrets
+        self._masks = Redactor(secrets_in(loaded.raw) if hides else ())
         self._parts = structs.replace(parts, loaded=loaded, env=env)
         self._loaded, self._begun = anyio.Event(), False
         if not self._given:
@@ -297,22 +321,18 @@ class Servers:
         states = self.states() or [("all", "switched off")]
         return "\n".join(f"{name}: {state}" for name, state in states)
 
-    def close(self) -> None:
-        self._log.close()
-
 
 @asynccontextmanager
 async def open_servers(parts: ServerParts, planner: StandardPlanner) -> AsyncGenerator[Servers]:
     """For as long as a profile is open; leaving the block ends what was started."""
-    async with beside() as group:
-        servers = Servers(parts, group)
-        planner.waits_for(servers.ready)
-        if parts.early:
-            servers.begin()
-        try:
+    stderr = RotatingFile(parts.home.logs / "mcp-stderr.log", LARGEST_LOG, 1)
+    with closing(stderr):
+        async with beside() as group:
+            servers = Servers(parts, group, stderr)
+            planner.waits_for(servers.ready)
+            if parts.early:
+                servers.begin()
             yield servers
-        finally:
-            servers.close()
 
 
 class Trial(Struct, frozen=True, kw_only=True):

@@ -47,7 +47,9 @@ class Reading:
             else:
                 shown.append(media)
         text = "\n".join(filter(None, [*said, *notes]))
-        text = head_and_tail(self._redact(text), MOST_TEXT) or ("" if shown else NOTHING)
+        # To look for secrets in all of a very long text would take long, too.
+        text = self._redact(head_and_tail(text, 4 * MOST_TEXT))
+        text = head_and_tail(text, MOST_TEXT) or ("" if shown else NOTHING)
         parts = (*([Text(text)] if text else []), *shown)
         return Output(parts, shown=one_line(text, 200), failed=failed, foreign=True)
 

@@ -166,8 +166,16 @@ async def test_servers_that_are_no_use_keep_nobody_waiting(tmp_path: Path) -> No
         await until(lambda: "Monday" in dict(states())["broken"])
         assert "No such file" in dict(states())["absent"]
         assert "its url" in dict(states())["wrong"]
+        assert [one for one in here.app.warnings if "its url" in one]
         assert dict(states())["silent"].startswith("connecting")
         assert "off" not in dict(states())
+
+
+async def test_who_is_late_is_there_for_the_next_turn(tmp_path: Path) -> None:
+    async with talk(tmp_path, {"play": program(tmp_path)}, mcp_discovery_timeout=0) as here:
+        assert await here.names() == set()
+        await until(lambda: dict(here.app.servers.states())["play"].startswith("ready"))
+        assert "mcp__play__add" in await here.names()
 
 
 async def test_settings_are_read_again(tmp_path: Path) -> None:
