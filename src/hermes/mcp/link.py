@@ -158,12 +158,14 @@ class Link:
         self, work: Callable[[Client], Awaitable[T]], inquire: Inquire | None = None
     ) -> T:
         """Raises `Lost`, and `ToolError` when there is no connection or the server refuses."""
-        client, group = await self._connected()
         caller, told = _Caller(inquire), _Told[T]()
-        began = self._used = anyio.current_time()
+        began = anyio.current_time()
+        # From now on it does not rest.
         self._callers.append(caller)
-        group.start_soon(self._work, work, client, caller, told)
         try:
+            client, group = await self._connected()
+            began = anyio.current_time()
+            group.start_soon(self._work, work, client, caller, told)
             await told.done.wait()
         finally:
             caller.scope.cancel()
@@ -307,7 +309,8 @@ class Link:
         end = anyio.current_time() + (self.server.lifetime or math.inf)
         idle = self.server.idle or math.inf
         while not self._over.is_set():
-            until = min(math.inf if self._callers else self._used + idle, end)
+            now = anyio.current_time()
+            until = min((now if self._callers else self._used) + idle, end)
             with anyio.move_on_at(until):
                 await self._over.wait()
             now = anyio.current_time()

@@ -14,7 +14,7 @@ from mcp.client import Client
 from hermes.app.mcp import launched
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import beside
-from hermes.mcp.link import Link, Near, Patience, State
+from hermes.mcp.link import Link, Lost, Near, Patience, State
 from hermes.mcp.server import Program, Server, Site, Way
 from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
@@ -103,11 +103,10 @@ async def test_whoever_waits_hears_that_it_was_taken_away(tmp_path: Path) -> Non
             failures.append(str(caught.value))
 
         async with anyio.create_task_group() as waiting:
-            with anyio.CancelScope() as scope:
-                waiting.start_soon(hang)
-                await until((tmp_path / "hangs").exists)
-                link._over.set()
-            scope.cancel()
+            waiting.start_soon(hang)
+            await until((tmp_path / "hangs").exists)
+            with pytest.raises(Lost):
+                await link.call(lambda client: client.call_tool("crash", {}))
         assert "was lost" in failures[0]
     with pytest.raises(ToolError, match="disconnected"):
         await link.call(add)
@@ -116,7 +115,7 @@ async def test_whoever_waits_hears_that_it_was_taken_away(tmp_path: Path) -> Non
 async def test_a_site_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     with ExitStack() as first:
         way = Site(url=first.enter_context(site(tmp_path)), headers={})
-        async with linked(way, SOON, connect=5.0) as link:
+        async with linked(way, SOON) as link:
             assert await link.call(add) == "{'result': 3}"
             first.close()
             with pytest.raises(ToolError):
