@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 from msgspec import convert, structs
 
+from hermes.app.build import Choices, open_app
 from hermes.app.mcp import server_of
 from hermes.config.env import Env
+from hermes.config.home import Home
 from hermes.config.sections.work import McpServer
 from hermes.mcp.server import Program, Site
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Role
 from hermes.schema.tools import ToolSpec
+from small_profile import ENV as MODEL
 from small_profile import asking, profile
 from workbench import FakeTool
 
@@ -98,6 +101,19 @@ async def test_toolsets_decide(tmp_path: Path, settings: str, on: set[str]) -> N
         app.toolbox.join(tools("one_a", "two_b"))
         assert theirs(app.toolbox.on("cli")) == on
         assert app.warnings == []
+
+
+async def test_toolsets_asked_for_by_hand_are_all_there_is(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text(SERVERS)
+    choices = Choices(workspace=str(tmp_path), toolsets=("file", "two"))
+    env = Env({**MODEL, "HOME": str(tmp_path)})
+    async with open_app(Home(root=home, path=home), env, choices) as app:
+        app.toolbox.join(tools("one_a", "two_b"))
+        assert theirs(app.tools) == {"two_b"}
+        assert {"read_file", "terminal"} & {*app.tools} == {"read_file"}
+        assert not app.toolbox.may_offer("one")
 
 
 async def test_what_joins_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
