@@ -33,12 +33,14 @@ class ScriptedPlanner:
         self.tools = tools
         self.broken = ""
         self.scopes: list[Scope] = []
+        self.sessions: list[Session] = []
         self.counsel: Counsel | None = None
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if self.broken:
             raise ConfigError(self.broken)
         self.scopes.append(scope)
+        self.sessions.append(session)
         system = session.system or f"Be good in {session.id}."
         return Plan(
             scope=scope,

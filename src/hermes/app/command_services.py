@@ -209,15 +209,16 @@ class OfferedTools:
 
 
 class LeftRunning:
-    """The background processes of one session at a time."""
+    """The background processes and the delegated work of one session at a time."""
 
     def __init__(self, app: App) -> None:
         self._processes = app.processes
+        self._delegations = app.delegations
         self._clock = app.clock
 
     async def of(self, session: Session) -> Sequence[Running]:
         now = self._clock.now()
-        return [
+        processes = [
             Running(
                 name=one.id,
                 command=one.command,
@@ -226,9 +227,23 @@ class LeftRunning:
             )
             for one in await self._processes.of(_Whose(session.id, session.key))
         ]
+        return processes + [
+            Running(
+                name=f"{going.work.id} [{number}]",
+                command=task.goal,
+                seconds=(now - going.began).total_seconds(),
+                doing=doing,
+            )
+            for going in self._delegations.of(session.id, session.key)
+            for number, (task, doing) in enumerate(
+                zip(going.work.tasks, going.doing, strict=True), 1
+            )
+        ]
 
     async def end(self, session: Session) -> int:
-        return await self._processes.end_all(_Whose(session.id, session.key), "/stop")
+        delegated = self._delegations.end_all(session.id, session.key)
+        whose = _Whose(session.id, session.key)
+        return delegated + await self._processes.end_all(whose, "/stop")
 
 
 class _Whose(Struct, frozen=True):

@@ -4,6 +4,7 @@ The person who types a reference means the file as it is now; it is read by the 
 tools keep to, so what no tool may open is not attached either.
 """
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from hermes.config.home import user_home
 from hermes.kit.files import read_ordinary
 from hermes.kit.text import head_and_tail, plural
 from hermes.ports.sandbox import Job, Sandbox
-from hermes.sandbox.view import SECRETS
+from hermes.sandbox.view import private_to
 from hermes.schema.attachments import FILES, PAGES
 from hermes.schema.errors import HermesError, ToolError
 from hermes.schema.messages import Media, Text
@@ -191,7 +192,7 @@ class References:
 def references_of(app: "App") -> References:
     """For whoever sits at this profile's own machine."""
     path, home = app.env.get("PATH", ""), user_home(app.env)
-    private = [home / name for name in SECRETS]
+    private = [*map(Path, private_to(home, root=os.geteuid() == 0))]
     return References(
         Sources(
             places=Places(home, protected_files(app.home), private=private),

@@ -149,7 +149,7 @@ class Sandboxes:
             case "docker":
                 return _docker(self._parts)
             case "ssh":
-                return _ssh(door, terminal, self._parts.env)
+                return ssh_sandbox(door, terminal, self._parts.env)
             case "auto":
                 return _Walled(door, self._known_walls, WALLS, self._tidy, fallback=True)
             case _:
@@ -386,7 +386,7 @@ def _docker(parts: SandboxParts) -> Sandbox:
     return FarSandbox(parts.door, Docker(container, _client_env(env)))
 
 
-def _ssh(door: Door, terminal: Terminal, env: Env) -> Sandbox:
+def ssh_sandbox(door: Door, terminal: Terminal, env: Env) -> Sandbox:
     from hermes.sandbox.far import FarSandbox  # noqa: PLC0415 - only who asked for it
     from hermes.sandbox.ssh import Ssh, SshHost  # noqa: PLC0415 - as above
 

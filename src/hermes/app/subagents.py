@@ -1,16 +1,16 @@
 """What subagents are given, as the settings say."""
 
+from hermes.app.later import Homecoming
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
-from hermes.ports.later import Later
 from hermes.ports.store import Store
 from hermes.session.runner import Runner
-from hermes.subagents.child import Budget, Patience
+from hermes.subagents.child import Budget, Mind, Patience
 from hermes.subagents.desk import Parts, Rules
 
 
 def delegation_parts(
-    config: Config, store: Store, runner: Runner, clock: Clock, later: Later
+    config: Config, store: Store, runner: Runner, clock: Clock, later: Homecoming
 ) -> Parts:
     settings = config.delegation
     return Parts(
@@ -18,6 +18,7 @@ def delegation_parts(
         runner=runner,
         clock=clock,
         later=later,
+        present=later.present,
         rules=Rules(
             at_once=max(1, settings.max_concurrent_children),
             depth=settings.max_spawn_depth,
@@ -27,6 +28,11 @@ def delegation_parts(
                 steps=settings.max_iterations,
                 leave=settings.subagent_auto_approve,
                 patience=Patience(total=settings.child_timeout_seconds),
+                mind=Mind(
+                    model=settings.model,
+                    provider=settings.provider,
+                    effort=settings.reasoning_effort,
+                ),
             ),
         ),
     )

@@ -1,5 +1,6 @@
 """The tools of a profile, and which of them are offered."""
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -106,7 +107,7 @@ class Workbench(Struct, frozen=True):
         return {name: tool for name, tool in tools.items() if name not in shell}
 
     def _deps(self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None) -> ToolDeps:
-        from hermes.sandbox.view import SECRETS  # noqa: PLC0415 - who has no tools needs no view
+        from hermes.sandbox.view import private_to  # noqa: PLC0415 - who has no tools needs none
 
         path = self.env.get("PATH", "")
         # Whoever wrote here would decide whose words are followed.
@@ -137,7 +138,7 @@ class Workbench(Struct, frozen=True):
             checkpoints=checkpoints,
             locks=self.locks,
             node=shutil.which("node", path=path),
-            private=[user_home(self.env) / name for name in SECRETS],
+            private=[*map(Path, private_to(user_home(self.env), root=os.geteuid() == 0))],
             steering=steering_folders(self.home),
             fetched=self.home.cache / "fetched",
             vouched=self.home.cache / "vouched",
@@ -277,7 +278,7 @@ class Toolbox:
 def configured_toolsets(config: Config, platform: str) -> list[str]:
     """As the settings say; each platform's set of everything is the same for all of them."""
     given = config.platform_toolsets
-    chosen = given.get(platform) or given.get("cli", config.toolsets)
+    chosen = given.get(platform, given.get("cli", config.toolsets))
     everything = f"hermes-{platform}"
     return ["hermes-cli" if name == everything else name for name in chosen]
 

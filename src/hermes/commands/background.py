@@ -12,10 +12,12 @@ async def _agents(context: Context, words: str) -> Reply:
     found = await background.of(context.conversation.session)
     if not found:
         return Told("Nothing runs in the background.")
-    lines = [
-        f"  {one.name}  {one.state or 'running'}  {one.seconds:.0f} s  {one_line(one.command, 60)}"
-        for one in found
-    ]
+    lines: list[str] = []
+    for one in found:
+        state, asked = one.state or "running", one_line(one.command, 60)
+        lines.append(f"  {one.name}  {state}  {one.seconds:.0f} s  {asked}")
+        if one.doing:
+            lines.append(f"    {one_line(one.doing, 72)}")
     return Told("\n".join([*lines, "/stop ends what runs."]))
 
 

@@ -23,6 +23,10 @@ class Models(Protocol):
         """The model of that name. Raises `ConfigError` when it cannot be used."""
         ...
 
+    async def doubt(self, name: str, provider: str | None) -> str:
+        """Why nobody could check the name; mostly nothing. Raises when it is surely wrong."""
+        ...
+
     async def keep(self, model: Model) -> None:
         """Use it for new sessions, too, from now on."""
         ...
@@ -119,12 +123,16 @@ class Platforms(Protocol):
 
 
 class Running(Struct, frozen=True, kw_only=True):
-    """A background process, for `seconds` so far; `state` is empty while it runs."""
+    """A background process, or delegated work: `command` is what was asked for.
+
+    For `seconds` so far; `state` is empty while it runs, `doing` is what it was seen to do last.
+    """
 
     name: str
     command: str
     seconds: float
     state: str = ""
+    doing: str = ""
 
 
 class Background(Protocol):

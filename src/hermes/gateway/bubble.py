@@ -14,6 +14,7 @@ from hermes.kit.failpoints import passing
 from hermes.kit.text import one_line
 from hermes.ports.channel import Channel, Edits, NotSent, Outgoing, Receipt, Throttled, Types
 from hermes.schema.events import (
+    Asked,
     Event,
     Notice,
     Said,
@@ -21,7 +22,7 @@ from hermes.schema.events import (
     TextDelta,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Text
+from hermes.schema.messages import Assistant, Text, User
 from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 LINES = 8
 STRIKES = 3
 """After so many refused edits in a row the bubble is left alone; the answer still comes."""
+
+ASKING = frozenset({"clarify"})
+"""Tools that are seen by what they post themselves."""
 
 BEGUN = "…"
 BELOW = "The answer is below."
@@ -102,7 +106,11 @@ class Bubble:
         if self._frozen.is_set():
             return
         match event:
-            case ToolStarted(call=call) if self._shows.tools:
+            case Asked() | Said(message=User()):
+                # Whoever reads on from there looks for the answer below it.
+                self._stays = self._stays or self._sending or self._receipt is not None
+                return
+            case ToolStarted(call=call) if self._shows.tools and call.name not in ASKING:
                 self._lines.append(
                     f"· {call.name} {one_line(bytes(call.args).decode(errors='replace'), 60)}"
                 )
@@ -206,7 +214,7 @@ class Bubble:
     async def _show(self, text: str) -> None:
         post = Outgoing((Text(text),))
         if self._receipt is None:
-            self._stays = self._owed()
+            self._stays = self._stays or self._owed()
             passing("bubble.before_send")
             self._receipt = await self._channel.send(self._address, post)
             # From here on it may become the answer: the store writes in the order of asking.

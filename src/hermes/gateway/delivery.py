@@ -372,11 +372,13 @@ class Delivery:
     async def _park(self, pending: _Pending, reason: str) -> float:
         """The post that should have become the answer does not show progress for ever.
 
-        In doubt the answer stands there already: an edit can be repeated, never taken back.
+        In doubt the answer stands there already: an edit can be repeated, never taken back. One
+        that went out apart may stand elsewhere too, so that it comes with the mark.
         """
         parcel, reply = pending.parcel, pending.reply
         if reply.bubble is not None:
-            words = self._cut(reply)[0] if reply.unsure else GIVEN_UP
+            mark = MARK if reply.apart else ""
+            words = mark + self._cut(reply)[0] if reply.unsure else GIVEN_UP
             left = left_beside(reply, reply.bubble, words)
             await self._store.commit(amended(parcel.key, structs.replace(reply, bubble=None)), left)
             self._left()

@@ -1,31 +1,28 @@
 """What was brought to a chat from elsewhere is told to the session there, to be asked about."""
 
-import logging
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from pathlib import Path
 
+import msgspec
+from msgspec import Raw
+
 from hermes.gateway.keyholders import is_of_another, keys_at
+from hermes.gateway.letters import INBOX
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
-from hermes.ports.store import Append, Fence, Store
+from hermes.ports.store import Append, Fence, Parcel, Post, Store
 from hermes.schema.errors import SessionBusy
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
 from hermes.session.keys import SessionSource, build_session_key
 
-log = logging.getLogger(__name__)
-
 KINDS = ("dm", "group", "channel", "thread", "forum")
 MOST = 20
 """How many sessions of one group are told."""
-
-TRIES = 30
-PAUSE = 2.0
-"""Seconds between two looks at a session that is in the middle of a turn."""
 
 
 class Mirror:
@@ -43,30 +40,27 @@ class Mirror:
         self._profile = profile
         self._holding = holding
 
-    async def add(self, address: Address, text: str, tries: int = TRIES) -> bool:
+    async def add(self, address: Address, text: str) -> bool:
         """As something to know of, which neither the agent nor its owner has said there.
 
         Where everybody in a group has a session of their own, all of them are told. False when
-        no session is open there, or one is busy.
+        no session is open there.
         """
         sessions = await self._sessions_at(address)
-        told = [await self._tell(session, text, tries) for session in sessions]
-        return bool(told) and all(told)
+        for session in sessions:
+            await self._tell(session, User(new_id("msg"), (Text(_framed(text)),), Trust.DATA))
+        return bool(sessions)
 
-    async def _tell(self, session: Session, text: str, tries: int) -> bool:
-        for tries_left in reversed(range(tries)):
-            try:
-                await self._append(session, text)
-            except SessionBusy:
-                if tries_left:
-                    await self._clock.sleep(PAUSE)
-                continue
-            return True
-        log.warning("session %s was busy and does not know what was sent there", session.id)
-        return False
+    async def _tell(self, session: Session, said: User) -> None:
+        """In the middle of a turn it waits on disk; the next one takes it up before it answers."""
+        try:
+            await self._append(session, said)
+        except SessionBusy:
+            body = Raw(msgspec.json.encode(said))
+            parcel = Parcel(key=said.id, lane=INBOX, topic=session.id, body=body)
+            await self._store.commit(Post(parcel))
 
-    async def _append(self, session: Session, text: str) -> None:
-        said = User(new_id("msg"), (Text(_framed(text)),), Trust.DATA)
+    async def _append(self, session: Session, said: User) -> None:
         async with self._holding(session.id) as generation:
             fence = Fence(session.id, generation)
             await self._store.commit(Append(session.id, "", said, self._clock.now()), fence=fence)

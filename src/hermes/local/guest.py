@@ -203,6 +203,7 @@ class Guest:
             provider=chosen.provider if chosen else "",
             attended=start.person,
             yolo=start.yolo,
+            later=start.person,
         )
 
         async def find() -> Model:

@@ -106,7 +106,13 @@ def open_here(
 async def _opened(
     home: Home, env: Env, start: Start, notes: tuple[str, ...]
 ) -> AsyncGenerator[_Opened]:
-    origin = Origin(source=start.source, cwd=start.cwd, attended=start.person, yolo=start.yolo)
+    origin = Origin(
+        source=start.source,
+        cwd=start.cwd,
+        attended=start.person,
+        yolo=start.yolo,
+        later=start.person,
+    )
     async with open_app(home, env, _choices(start)) as app:
         host = await open_host(app, start, origin, app.models.find)
         greeting = await host.greet()

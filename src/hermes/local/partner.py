@@ -21,9 +21,9 @@ class Start(Struct, frozen=True, kw_only=True):
     """What somebody comes with. `moved` says that `cwd` was asked for by hand.
 
     `resume` names a session to go on with, `latest` means the last one. `person` says that
-    somebody looks on, wants to be greeted and can be asked, `screen` that it is a terminal
-    which can be emptied and has a clipboard. With `yolo` nothing is asked. `unheard` are ids of
-    words to a turn that was cut off, which whoever comes has kept, and says anew.
+    somebody looks on, stays, wants to be greeted and can be asked, `screen` that it is a
+    terminal which can be emptied and has a clipboard. With `yolo` nothing is asked. `unheard` are
+    ids of words to a turn that was cut off, which whoever comes has kept, and says anew.
     """
 
     cwd: str

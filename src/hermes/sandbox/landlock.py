@@ -53,7 +53,7 @@ class Landlock:
         for rule in grants(rules(view, reach)):
             words += ["-w" if rule.sight is Sight.CHANGE else "-r", rule.path]
         words += ["--", start.cwd, program(start), *start.argv[1:]]
-        env = {**start.env, "TMPDIR": own.tmp} if "TMPDIR" in start.env else start.env
+        env = {**start.env, "TMPDIR": own.tmp}
         return structs.replace(start, argv=tuple(words), env=env, cwd="/")
 
     def ended(self, how: Exit) -> Exit:

@@ -44,10 +44,12 @@ SECRETS = (
 ROOTS = (
     "/etc/shadow*", "/etc/gshadow*", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh/*_key",
     "/etc/ssl/private", "/etc/krb5.keytab", "/etc/NetworkManager/system-connections",
-    "/var/lib/docker", "/var/lib/containerd", "/var/spool/cron", "/var/spool/mail", "/var/mail",
-    "/proc/kcore",
+    "/var/spool/cron", "/var/spool/mail", "/var/mail", "/proc/kcore",
 )  # fmt: skip
 """Of the machine, and only root could read it anyway."""
+
+MACHINES = ("/var/lib/docker", "/var/lib/containerd")
+"""The same, with whole machines inside: too many files to look through for second names."""
 
 SOCKETS = (
     "/run", "/var/run", "/var/lib/lxd", "/var/lib/incus", "/var/snap/lxd/common/lxd",
@@ -149,9 +151,14 @@ def secrets_of(home: Path) -> tuple[str, ...]:
     return tuple(f"{home}/{name}" for name in SECRETS)
 
 
+def private_to(home: Path, *, root: bool) -> tuple[str, ...]:
+    """What a user with this home shows to nobody unasked."""
+    return (*secrets_of(home), *(ROOTS if root else ()))
+
+
 def hidden_from(home: Path, *, root: bool) -> tuple[str, ...]:
     """Everything that is hidden from the commands of a user with this home."""
-    return (*SOCKETS, *secrets_of(home), *(ROOTS if root else ()))
+    return (*SOCKETS, *private_to(home, root=root), *(MACHINES if root else ()))
 
 
 def starts_of(home: Path) -> tuple[str, ...]:

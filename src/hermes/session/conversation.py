@@ -43,7 +43,8 @@ _COPIED = (
 class Origin(Struct, frozen=True, kw_only=True):
     """What a new session of this conversation is given; `key` is its place in a chat.
 
-    `attended` and `yolo` are for its turns: whether somebody can be asked, and wants to be.
+    `attended` and `yolo` are for its turns: whether somebody can be asked, and wants to be;
+    `later` says that somebody is still there when what they left running has ended.
     """
 
     source: str = "cli"
@@ -54,6 +55,7 @@ class Origin(Struct, frozen=True, kw_only=True):
     provider: str = ""
     attended: bool = False
     yolo: bool = False
+    later: bool = True
 
 
 Parts: TypeAlias = Sequence[Text | Media]
@@ -171,6 +173,7 @@ class Conversation:
             closing=steering.closing,
             attended=self._origin.attended,
             yolo=self._origin.yolo,
+            later=self._origin.later,
         )
         with anyio.CancelScope() as scope:
             self._scope, self._steering = scope, steering

@@ -41,12 +41,24 @@ class Patience(Struct, frozen=True, kw_only=True):
     total: float = 0.0
 
 
+class Mind(Struct, frozen=True, kw_only=True):
+    """Which model a subagent thinks with, and how hard; as the settings say where it is empty."""
+
+    model: str = ""
+    provider: str = ""
+    effort: str = ""
+
+
 class Budget(Struct, frozen=True, kw_only=True):
-    """`leave`: what would be asked for is done; there is nobody to ask."""
+    """`leave`: what would be asked for is done; there is nobody to ask.
+
+    Without a model in `mind`, a subagent has that of the session it works for.
+    """
 
     steps: int = 50
     patience: Patience = Patience()
     leave: bool = False
+    mind: Mind = Mind()
 
 
 class Child:
@@ -62,7 +74,9 @@ class Child:
         self._alive = anyio.Event()
         self._late = False
 
-    async def run(self, scope: Scope, task: Task, progress: Progress, *, hands_on: bool) -> Report:
+    async def run(
+        self, scope: Scope, task: Task, progress: Progress, mind: Mind, *, hands_on: bool
+    ) -> Report:
         session = Session(
             id=new_session_id(self._clock.now()),
             started_at=self._clock.now(),
@@ -70,6 +84,9 @@ class Child:
             principal=scope.principal,
             parent=scope.session,
             cwd=scope.workspace,
+            model=mind.model,
+            provider=mind.provider,
+            effort=mind.effort,
         )
         turn = Turn(
             session=session,

@@ -4,6 +4,7 @@ import itertools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import anyio
 import anyio.lowlevel
@@ -24,7 +25,7 @@ from hermes.schema.errors import NotFound, Overtaken, StoreError, UsageError
 from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Scope
 from hermes.session.runner import Runner
-from hermes.subagents.child import SOURCE, Budget, Child
+from hermes.subagents.child import SOURCE, Budget, Child, Mind
 from hermes.subagents.words import SUMMARY, reports_text
 
 log = logging.getLogger(__name__)
@@ -60,12 +61,34 @@ class Delegation(Struct, frozen=True, kw_only=True):
     reports: tuple[Report | None, ...]
 
 
+async def as_it_was(scope: Scope) -> Scope:
+    return scope
+
+
 class Parts(Struct, frozen=True, kw_only=True):
+    """`present` says where the conversation of a scope goes on by now."""
+
     store: Store
     runner: Runner
     clock: Clock
     later: Later
+    present: Callable[[Scope], Awaitable[Scope]] = as_it_was
     rules: Rules = Rules()
+
+
+class UnderWay:
+    """Work that goes on in the background, with the last thing that each task was seen to do."""
+
+    def __init__(self, work: Delegation, began: datetime) -> None:
+        self.work = work
+        self.began = began
+        self.doing = ["waits for its turn"] * len(work.tasks)
+        self.stop = anyio.CancelScope()
+
+    def belongs_to(self, session: str, key: str) -> bool:
+        """To its session, and after a reset to the one that took its place."""
+        scope = self.work.scope
+        return scope.session == session or (bool(key) and scope.key == key)
 
 
 class Delegations:
@@ -74,7 +97,7 @@ class Delegations:
     def __init__(self, parts: Parts, group: TaskGroup) -> None:
         self._parts = parts
         self._group = group
-        self._going: dict[str, tuple[str, anyio.CancelScope]] = {}
+        self._going: dict[str, UnderWay] = {}
         self._limits: dict[tuple[str, int], anyio.CapacityLimiter] = {}
 
     async def allowed(self, scope: Scope) -> bool:
@@ -104,10 +127,9 @@ class Delegations:
             await self._parts.store.commit(PutMatter(self._matter(work, RUNNING), was=""))
         passing("delegation.begun")
         await self._unless_interrupted(work)
-        scope_of_work = anyio.CancelScope()
         # From now on it can be stopped, also before it has made its first step.
-        self._going[work.id] = (scope.session, scope_of_work)
-        self._group.start_soon(self._in_background, work, scope_of_work)
+        going = self._going[work.id] = UnderWay(work, self._parts.clock.now())
+        self._group.start_soon(self._in_background, going)
         return work.id
 
     async def _unless_interrupted(self, work: Delegation) -> None:
@@ -122,7 +144,7 @@ class Delegations:
 
     async def _refuse_too_much(self, scope: Scope) -> None:
         found = await self._parts.store.matters.find(KIND, only_open=True)
-        works = (msgspec.json.decode(one.body, type=Delegation) for one in found)
+        works = [work for one in found if (work := _read(one)) is not None]
         mine = sum(work.scope.principal == scope.principal for work in works)
         if mine >= self._parts.rules.waiting:
             raise UsageError(
@@ -144,45 +166,48 @@ class Delegations:
                 hint="Tell them what came of it and wait for their answer.",
             )
 
-    def stop(self, session: str) -> int:
-        """End what a session has in the background; how many there were."""
-        found = [scope for owner, scope in self._going.values() if owner == session]
-        for scope in found:
-            scope.cancel()
+    def of(self, session: str, key: str) -> Sequence[UnderWay]:
+        """What a session has in the background."""
+        return [going for going in self._going.values() if going.belongs_to(session, key)]
+
+    def end_all(self, session: str, key: str) -> int:
+        """End it; how many there were."""
+        found = self.of(session, key)
+        for going in found:
+            going.stop.cancel()
         return len(found)
 
     async def recover(self) -> None:
         """Bring home what a killed process left: finished reports as they are, the rest as lost."""
         for matter in await self._parts.store.matters.abandoned(KIND):
-            work = msgspec.json.decode(matter.body, type=Delegation)
-            await self._bring(work)
+            if (work := _read(matter)) is not None:
+                await self._bring(work)
 
-    async def _in_background(self, work: Delegation, scope: anyio.CancelScope) -> None:
-        with scope:
-            work = await self._work(work)
-        self._going.pop(work.id, None)
-        if scope.cancelled_caught:
-            with anyio.CancelScope(shield=True):
-                found = await self._parts.store.matters.get(KIND, work.id)
-                if found is not None:
-                    work = msgspec.json.decode(found.body, type=Delegation)
-                await self._bring(work, Fate.INTERRUPTED)
-            return
-        await self._bring(work)
+    async def _in_background(self, going: UnderWay) -> None:
+        with going.stop:
+            await self._work(going)
+        self._going.pop(going.work.id, None)
+        fate = Fate.INTERRUPTED if going.stop.cancelled_caught else Fate.LOST
+        with anyio.CancelScope(shield=going.stop.cancelled_caught):
+            await self._bring(going.work, fate)
 
-    async def _work(self, work: Delegation) -> Delegation:
+    async def _work(self, going: UnderWay) -> None:
         async def one(number: int) -> None:
-            nonlocal work
-            report = await self._child(work.scope, work.tasks[number], _silently)
-            reports = (*work.reports[:number], report, *work.reports[number + 1 :])
-            work = structs.replace(work, reports=reports)
+            async def told(text: str) -> None:
+                going.doing[number] = text
+
+            going.doing[number] = "thinks"
+            report = await self._child(going.work.scope, going.work.tasks[number], told)
+            going.doing[number] = report.fate.value
             # Kept as it comes in, so that a crash loses no more than what was not finished.
             with anyio.CancelScope(shield=True):
-                await self._parts.store.commit(PutMatter(self._matter(work, RUNNING), was=RUNNING))
+                reports = (*going.work.reports[:number], report, *going.work.reports[number + 1 :])
+                going.work = structs.replace(going.work, reports=reports)
+                matter = self._matter(going.work, RUNNING)
+                await self._parts.store.commit(PutMatter(matter, was=RUNNING))
             passing("delegation.one_reported")
 
-        await self._all(work.scope, len(work.tasks), one)
-        return work
+        await self._all(going.work.scope, len(going.work.tasks), one)
 
     async def _bring(self, work: Delegation, otherwise: Fate = Fate.LOST) -> None:
         reports = [
@@ -192,13 +217,17 @@ class Delegations:
         text = reports_text(work.id, reports, self._parts.rules.summary)
         done = structs.replace(work, reports=tuple(reports))
         matter = structs.replace(self._matter(done, BROUGHT), open=False, holder="")
-        letter = self._parts.later.brought(work.scope, work.id, text)
+        scope = await self._parts.present(work.scope)
+        # Whoever stopped it before anything came of it has heard all that there is to tell.
+        quiet = otherwise is Fate.INTERRUPTED and not any(work.reports)
+        letter = () if quiet else self._parts.later.brought(scope, work.id, text)
         try:
             await self._parts.store.commit(PutMatter(matter, was=RUNNING), *letter)
         except Overtaken:
             return  # somebody else brought it
         passing("delegation.brought")
-        self._parts.later.ring(work.scope)
+        if letter:
+            self._parts.later.ring(scope)
 
     async def _child(self, scope: Scope, task: Task, progress: Progress) -> Report:
         rules = self._parts.rules
@@ -206,10 +235,21 @@ class Delegations:
         hands_on = task.role == "orchestrator" and rules.orchestrators and deeper < rules.depth
         child = Child(self._parts.runner, self._parts.clock, rules.budget)
         try:
-            return await child.run(scope, task, progress, hands_on=hands_on)
+            mind = await self._mind(scope)
+            return await child.run(scope, task, progress, mind, hands_on=hands_on)
         except Exception:
             log.exception("a subagent broke")
             return Report(goal=task.goal, fate=Fate.FAILED, error="It broke; the log has it.")
+
+    async def _mind(self, scope: Scope) -> Mind:
+        given = self._parts.rules.budget.mind
+        try:
+            above = await self._parts.store.seen_by(OWNER).get(scope.session)
+        except NotFound:
+            return given
+        if not given.model:
+            given = structs.replace(given, model=above.model, provider=above.provider)
+        return given if given.effort else structs.replace(given, effort=above.effort)
 
     async def _all(self, scope: Scope, count: int, one: Callable[[int], Awaitable[None]]) -> None:
         # Each level has a limit of its own: who waits for those below holds a place above.
@@ -270,5 +310,9 @@ async def _recovered(delegations: Delegations) -> None:
         log.warning("delegated work of an earlier process waits for the next start: %s", error)
 
 
-async def _silently(text: str) -> None:
-    pass
+def _read(matter: Matter) -> Delegation | None:
+    try:
+        return msgspec.json.decode(matter.body, type=Delegation)
+    except msgspec.DecodeError as error:
+        log.warning("the delegated work %s cannot be read: %s", matter.id, error)
+        return None

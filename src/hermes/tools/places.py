@@ -42,6 +42,9 @@ class Closed:
         for folder, names in by_folder.items():
             plain = {name for name in names if "*" not in name}
             wild = [name for name in names if "*" in name]
+            if len(names) == 1 and plain:
+                self._know(folder / names[0])
+                continue
             for entry in _entries(folder):
                 name = entry.name
                 if name in plain or any(fnmatchcase(name, one) for one in wild):

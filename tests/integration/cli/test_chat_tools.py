@@ -1,6 +1,7 @@
 """A whole job through the program: a model calls every first tool, and real files are the proof."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +112,24 @@ def test_the_home_is_for_nobody_else(job: tuple[Hermes, MockModel, list[dict]]) 
     hermes, _, _ = job
     assert hermes.home.stat().st_mode & 0o077 == 0
     assert (hermes.home / "state.db").stat().st_mode & 0o077 == 0
+
+
+def test_delegated_work_of_a_single_question_is_done_before_it_is_answered(
+    tmp_path: Path,
+) -> None:
+    """Nobody is there afterwards: neither to do it, nor to be told."""
+    script = Script(
+        rules=[
+            Rule("Goal: count", [Reply("There are seven.")]),
+            Rule(
+                "how many",
+                [Reply("", [Call("delegate_task", {"goal": "Goal: count"})]), Reply("Seven.")],
+            ),
+        ]
+    )
+    with mock_model(tmp_path / "model", script) as model:
+        ran = Hermes(tmp_path, model.url)("-q", "how many are there?", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    (delegated,) = map(text, results(ran.events))
+    assert json.loads(delegated)["status"] == "completed"
+    assert "There are seven." in delegated

@@ -20,8 +20,10 @@ from hermes.config.load import load_config
 from hermes.config.schema import Config
 from hermes.gateway.supervisor import Supervisor
 from hermes.gateway.targets import homes_from
+from hermes.ports.delegation import Task
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address, Role, Scope
+from hermes.schema.sessions import Session
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
 
@@ -74,6 +76,23 @@ async def test_settings_are_written(tmp_path: Path) -> None:
         assert config.agent.reasoning_effort == "high"
         assert config.display.busy_input_mode == "collect"
         assert config.display.tool_progress == "new"
+
+
+async def test_delegated_work_is_seen_and_ended(tmp_path: Path) -> None:
+    async with opened(tmp_path, CONFIG) as app:
+        session = Session(id="s-1", started_at=app.clock.now(), source="fake", key="chat")
+        scope = Scope("default", session.id, "r", str(tmp_path), source="fake", key="chat")
+        background = command_services(app).background
+        assert background is not None
+        name = await app.delegations.dispatch(scope, [Task(goal="count"), Task(goal="sort")])
+        found = await background.of(structs.replace(session, id="s-2"))
+        assert [one.name for one in found] == [f"{name} [1]", f"{name} [2]"]
+        assert [one.command for one in found] == ["count", "sort"]
+        assert all(one.doing for one in found)
+        assert await background.end(session) == 1
+        with anyio.fail_after(60):
+            while await background.of(session):
+                await anyio.lowlevel.checkpoint()
 
 
 async def test_a_home_is_written_and_counts_at_once(tmp_path: Path) -> None:

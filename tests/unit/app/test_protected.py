@@ -6,6 +6,7 @@ import pytest
 
 from hermes.app.sandboxes import protected_files, steering_folders
 from hermes.config.home import Home
+from hermes.sandbox.view import private_to
 from hermes.schema.scope import Scope
 from hermes.tools.places import Places
 
@@ -59,3 +60,13 @@ def test_skills_are_written_with_leave_even_where_everything_else_is_the_workspa
     assert places.beyond(scope, agent / "skills" / "tea" / "SKILL.md")
     assert places.beyond(scope, agent / "skill-bundles" / "morning.yaml")
     assert not places.beyond(scope, tmp_path / "agent" / "notes.md")
+
+
+@pytest.mark.parametrize("path", ["/etc/shadow", "/etc/gshadow", "/etc/ssh/ssh_host_rsa_key"])
+def test_what_only_root_may_read_is_not_read_unasked_by_an_agent_of_root(
+    tmp_path: Path, path: str
+) -> None:
+    private = [Path(one) for one in private_to(tmp_path, root=True)]
+    places = Places(tmp_path, private=private)
+    assert places.closed(private=True).covers(Path(path))
+    assert not places.closed().covers(Path(path))

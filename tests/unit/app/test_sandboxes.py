@@ -141,7 +141,7 @@ async def test_temporary_files_of_one_are_not_anothers(parts: SandboxParts, back
         job = structs.replace(
             shell(parts, ""),
             argv=("bash", "-c", find, "bash", name),
-            env={"PATH": PATH, "TMPDIR": "/tmp"},  # noqa: S108 - the wall's
+            env={"PATH": PATH} | ({} if backend == "landlock" else {"TMPDIR": "/tmp"}),  # noqa: S108 - the wall's
             principal=name,
         )
         done = await sandbox.run(job)

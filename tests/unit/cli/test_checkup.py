@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from hermes.cli.checkup.finding import Finding, Grade, Patient
+from hermes.cli.checkup.hands import check_sandbox
 from hermes.cli.checkup.house import check_disk, check_home, check_python, unwritable
 from hermes.cli.checkup.keeping import check_kept
 from hermes.cli.checkup.serving import check_channels, check_gateway
@@ -215,6 +216,17 @@ def test_a_port_that_is_taken_is_told_with_another(home: Home) -> None:
     assert f"127.0.0.1:{port}" in one.says
     assert one.fix.endswith(f": hermes config set platforms.api_server.extra.port {port + 1}")
     assert troubles(check_channels(patient(home, API_SERVER_PORT="0", **given))) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [("", "no machine to go to"), ("  ssh_host: 127.0.0.1\n  ssh_port: 9\n", "no connection")],
+)
+async def test_a_machine_that_cannot_be_reached_is_told(home: Home, more: str, says: str) -> None:
+    found = patient(home, f"terminal:\n  backend: ssh\n{more}", PATH=os.environ["PATH"])
+    (one,) = [one for one in troubles(await check_sandbox(found)) if one.check == "sandbox"]
+    assert one.grade is Grade.ERROR
+    assert says in one.says
 
 
 def test_a_channel_that_is_not_here_is_told(home: Home) -> None:

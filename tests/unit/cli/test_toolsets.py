@@ -77,8 +77,13 @@ def test_off_on_one_platform_takes_only_its_own_set_apart(desk: Desk) -> None:
     assert desk.on("webhook") == set(TOOLSETS)
 
 
+def test_an_empty_list_means_no_tools(desk: Desk) -> None:
+    desk.write("platform_toolsets:\n  webhook: []\n")
+    assert desk.on("webhook") == set()
+    assert desk.on("cli") == set(TOOLSETS)
+
+
 def test_a_platform_without_any_tool_has_really_none(desk: Desk) -> None:
-    """An empty list would mean that of the command line."""
     desk("disable hermes-cli --platform webhook")
     assert desk.on("webhook") == set()
     desk("enable todo --platform webhook")

@@ -10,7 +10,9 @@ from hermes.gateway.bubble import BEGUN, BELOW, STRIKES, Bubble, Pace
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.leftovers import BUBBLES, OVER
 from hermes.ports.channel import Outgoing, Receipt
-from hermes.schema.events import Event, Notice, Said, StreamReset, TextDelta, ToolStarted
+from hermes.schema.events import Asked, Event, Notice, Said, StreamReset, TextDelta, ToolStarted
+from hermes.schema.messages import Text, Trust, User
+from hermes.schema.questions import Asking, Question
 from hermes.schema.scope import Address
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
@@ -221,6 +223,43 @@ async def test_the_bubble_becomes_the_answer(tmp_path: Path) -> None:
         gates.open("a")
         await one.sees("Done.")
         await until(lambda: one.channel.typing_in == set())
+
+
+async def test_after_a_word_in_between_the_answer_comes_below_it(tmp_path: Path) -> None:
+    gates = Gates()
+    tool = FakeTool("wait", gates)
+    script = [answer(call("wait", gate="a"))]
+    rules = GatewayRules(pace=PACE)
+    async with lobby(tmp_path, script, says("Done."), tools=[tool], rules=rules) as one:
+        await one.channel.say("work")
+        await gates.reached("a")
+        await until(lambda: one.channel.seen_in("1") == ['· wait {"gate":"a"}'])
+        await one.channel.say("/steer and be quick")
+        gates.open("a")
+        await one.sees(BELOW, "Passed on.", "Done.")
+
+
+@pytest.mark.parametrize("word", ["asked", "said"])
+async def test_a_post_above_what_was_said_meanwhile_does_not_become_the_answer(word: str) -> None:
+    clock, channel, left = FakeClock(), CountingChannel(), Left()
+    question = Question(
+        id="q", kind=Asking.CLARIFY, session="s", run="r", text="Which?", until=clock.now()
+    )
+    said = User("msg_1", (Text("the left one"),), Trust.OWNER)
+    bubble = Bubble(channel, HOME, clock, PACE)
+    bubble.is_watched_by(left.posted, left)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bubble.run)
+        bubble.hear(Said(said))
+        bubble.hear(ToolStarted(call("clarify", question="Which?"), Effect.READ))
+        await rest()
+        assert channel.seen_in("1") == []
+        bubble.hear(started("look"))
+        await rest()
+        assert len(channel.seen_in("1")) == 1
+        bubble.hear(Asked(question) if word == "asked" else Said(said))
+        assert bubble.freeze() is None
+    assert [words for _, words in left.behind] == [BELOW]
 
 
 async def test_progress_of_a_run_that_died_is_put_right_at_the_next_start(tmp_path: Path) -> None:

@@ -240,15 +240,19 @@ async def test_a_bubble_that_was_left_is_never_the_answer_too(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("unsure", "words"), [(0, GIVEN_UP), (3, "done")], ids=["refused", "in doubt"]
+    ("unsure", "apart", "words"),
+    [(0, False, GIVEN_UP), (3, False, "done"), (3, True, MARK + "done")],
+    ids=["refused", "in doubt", "in doubt elsewhere"],
 )
 async def test_the_post_of_an_answer_that_is_given_up_says_so(
-    tmp_path: Path, unsure: int, words: str
+    tmp_path: Path, unsure: int, apart: bool, words: str
 ) -> None:
     """Unless the answer may stand there: that is written once more, and never covered."""
     old = datetime(2020, 1, 1, tzinfo=UTC)
     async with office(tmp_path) as one:
-        reply = Reply(address=HOME, text="done", at=old, run="r", bubble="post-1", unsure=unsure)
+        reply = Reply(
+            address=HOME, text="done", at=old, run="r", bubble="post-1", unsure=unsure, apart=apart
+        )
         await one.store.commit(post_reply("k", reply))
         one.delivery.wake(topic_of(HOME))
         await one.finish()

@@ -10,13 +10,14 @@ from hermes.gateway.keyholders import Keyholders
 from hermes.gateway.mirror import Mirror
 from hermes.gateway.sessions import ChatSessions
 from hermes.kit.clock import SystemClock
-from hermes.schema.messages import Trust, User, text_of
+from hermes.schema.events import Event
+from hermes.schema.messages import Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
 from hermes.session.keys import ChatPlace, SessionSource, build_session_key, chat_place
-from hermes.session.runner import Runner
+from hermes.session.runner import Runner, Turn
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.testing.scripted import ScriptedModel
+from hermes.testing.scripted import ScriptedModel, says
 from talks import ScriptedPlanner, half_a_cent
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +41,9 @@ class Chat:
 async def chat(folder: Path) -> AsyncGenerator[Chat]:
     clock = SystemClock()
     async with open_store(folder / "state.db", clock) as store:
-        runner = Runner(store, clock, ScriptedPlanner(ScriptedModel(), {}), half_a_cent, "default")
+        runner = Runner(
+            store, clock, ScriptedPlanner(ScriptedModel(says("Hm.")), {}), half_a_cent, "default"
+        )
         source = SessionSource(platform="telegram", chat_id="7", chat_type="dm")
         key = build_session_key(source, profile="default")
         session = await ChatSessions(store, clock, str(folder)).begin(key, "telegram", OWNER)
@@ -70,7 +73,11 @@ async def test_no_two_texts_have_the_same_marks(tmp_path: Path) -> None:
         assert first != second
 
 
-async def test_nothing_is_told_where_nobody_talks_or_a_turn_runs(tmp_path: Path) -> None:
+async def silent(event: Event) -> None:
+    """Nobody looks."""
+
+
+async def test_nothing_is_told_where_nobody_talks(tmp_path: Path) -> None:
     async with chat(tmp_path) as one:
         assert not await one.mirror.add(Address("telegram", "8"), "x")
         place = ChatPlace(space="main", platform="telegram", kind="dm", chat="9:1")
@@ -79,9 +86,19 @@ async def test_nothing_is_told_where_nobody_talks_or_a_turn_runs(tmp_path: Path)
         await ChatSessions(one.store, SystemClock(), str(tmp_path)).begin(key, "telegram", OWNER)
         assert not await one.mirror.add(Address("telegram", "9", "1"), "x")
         assert await one.mirror.add(at, "x")
-        async with one.runner.holding(one.session.id):
-            assert not await one.mirror.add(HERE, "x", tries=1)
         assert await one.said() == []
+
+
+async def test_a_session_in_the_middle_of_a_turn_hears_of_it_in_the_next(tmp_path: Path) -> None:
+    async with chat(tmp_path) as one:
+        async with one.runner.holding(one.session.id):
+            assert await one.mirror.add(HERE, "the build is green")
+        assert await one.said() == []
+        asked = User("msg_1", (Text("what is new?"),), Trust.OWNER)
+        await one.runner.run(Turn(session=one.session, asked=asked, listen=silent))
+        told, own = [text_of(message) for _, message in await one.said()]
+        assert "the build is green" in told
+        assert own == "what is new?"
 
 
 async def test_everybody_in_a_group_with_a_session_is_told(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """The wall without namespaces keeps the promises of every sandbox."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hermes.sandbox import landlock_launcher
 from hermes.sandbox.door import Door
 from hermes.sandbox.landlock import Landlock, grants
 from hermes.sandbox.view import OPEN_OF_RUN, Rule, Sight, View, hidden_from
@@ -38,3 +41,22 @@ def test_what_is_shown_inside_something_hidden_is_allowed(tmp_path: Path):
     rules = [Rule(home, Sight.HIDDEN), Rule(skills, Sight.READ)]
     found = [rule for rule in grants(rules) if rule.path.startswith(home)]
     assert found == [Rule(skills, Sight.READ)]
+
+
+_LOADED = """
+import sys
+before = set(sys.modules)
+exec(open(sys.argv[1]).read(), {"__name__": "launcher"})
+print(*set(sys.modules) - before)
+"""
+
+
+def test_every_command_waits_for_the_launcher_so_it_loads_little():
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _LOADED, landlock_launcher.__file__],
+        capture_output=True, check=True, text=True, timeout=60,
+    )  # fmt: skip
+    loaded = set(done.stdout.split())
+    assert "ctypes" in loaded
+    assert not loaded & {"typing", "collections", "re", "functools"}
+    assert len(loaded) <= 16, loaded

@@ -11,23 +11,24 @@ import msgspec
 import pytest
 from msgspec import Raw, structs
 
+from hermes.app.later import Homecoming
 from hermes.app.subagents import delegation_parts
 from hermes.config.schema import Config
 from hermes.config.sections.models import Delegation
 from hermes.kit.failpoints import watching
 from hermes.kit.ids import new_id
 from hermes.ports.delegation import Fate, Task
-from hermes.ports.matters import PutMatter
+from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.model import Request
-from hermes.ports.store import Append, Fence, OpenSession, Parcel, Post, Write
+from hermes.ports.store import Append, ChangeSession, Fence, OpenSession, Parcel, Post, Write
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ModelError, StoreError, UsageError
 from hermes.schema.messages import Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Scope
-from hermes.schema.sessions import Session, SessionFilter
+from hermes.schema.sessions import Session, SessionChange, SessionFilter
 from hermes.store.sqlite import SqliteStore
-from hermes.subagents.child import Budget, Patience
-from hermes.subagents.desk import KIND, Delegations, Parts, Rules, open_delegations
+from hermes.subagents.child import Budget, Mind, Patience
+from hermes.subagents.desk import KIND, RUNNING, Delegations, Parts, Rules, open_delegations
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import Script, Step, says
 from talks import HANGS, Talk, talk
@@ -55,6 +56,7 @@ class House:
     def __init__(self, talking: Talk, clock: FakeClock, rules: Rules) -> None:
         self.store: SqliteStore = talking.store
         self.model = talking.model
+        self.planner = talking.planner
         self.clock = clock
         self.mail = Mailbox()
         self.parts = Parts(
@@ -148,9 +150,31 @@ async def test_what_needs_leave_is_done_only_where_the_settings_say_so(
 def test_the_setting_reaches_them() -> None:
     config = Config(delegation=Delegation(subagent_auto_approve=True))
     nothing: Any = None
-    parts = delegation_parts(config, nothing, nothing, FakeClock(), nothing)
+    home = Homecoming(nothing)
+    parts = delegation_parts(config, nothing, nothing, FakeClock(), home)
     assert parts.rules.budget.leave
-    assert not delegation_parts(Config(), nothing, nothing, FakeClock(), nothing).rules.budget.leave
+    assert not delegation_parts(Config(), nothing, nothing, FakeClock(), home).rules.budget.leave
+
+
+@pytest.mark.parametrize(
+    ("mind", "told"),
+    [
+        (Mind(), ("large", "den", "high")),
+        (Mind(model="small", provider="shed"), ("small", "shed", "high")),
+        (Mind(effort="low"), ("large", "den", "low")),
+    ],
+    ids=["as above", "its own", "its own effort"],
+)
+async def test_the_model_of_the_session_above_unless_the_settings_say_otherwise(
+    tmp_path: Path, mind: Mind, told: tuple[str, str, str]
+) -> None:
+    rules = Rules(budget=Budget(mind=mind))
+    async with house(tmp_path, echo, rules=rules) as (built, delegations):
+        chosen = SessionChange(model="large", provider="den", effort="high")
+        await built.store.commit(ChangeSession("parent", chosen))
+        await delegations.run(SCOPE, [Task(goal="a")], silent)
+        (child,) = built.planner.sessions
+        assert (child.model, child.provider, child.effort) == told
 
 
 async def test_no_more_at_once_than_the_rules_say(tmp_path: Path) -> None:
@@ -238,24 +262,83 @@ async def test_work_in_the_background_comes_home_once(tmp_path: Path) -> None:
         assert len(await built.letters()) == 1
 
 
-async def test_what_is_stopped_says_so(tmp_path: Path) -> None:
-    async with house(tmp_path, HANGS) as (built, delegations):
-        await delegations.dispatch(SCOPE, [Task(goal="long work")])
-        with anyio.fail_after(60):
-            while not built.model.requests:
-                await anyio.wait_all_tasks_blocked()
-        assert delegations.stop("another session") == 0
-        assert delegations.stop("parent") == 1
+async def under_way(built: House, count: int = 1) -> None:
+    with anyio.fail_after(60):
+        while len(built.model.requests) < count:
+            await anyio.wait_all_tasks_blocked()
+
+
+async def at_rest(built: House, delegations: Delegations) -> None:
+    with anyio.fail_after(60):
+        while await built.store.matters.find(KIND, only_open=True):
+            await anyio.wait_all_tasks_blocked()
+    assert not delegations.of("parent", "")
+
+
+async def test_what_is_stopped_brings_what_was_done_until_then(tmp_path: Path) -> None:
+    rules = Rules(at_once=1)
+    async with house(tmp_path, echo, HANGS, rules=rules) as (built, delegations):
+        await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="long work")])
+        await under_way(built, 2)
+        assert delegations.end_all("another session", "") == 0
+        assert delegations.end_all("parent", "") == 1
         letter = await built.brought()
+        assert "did a" in letter
         assert "interrupted" in letter
+        await at_rest(built, delegations)
 
 
-async def test_what_is_stopped_before_its_first_step_says_so_too(tmp_path: Path) -> None:
+async def test_whoever_stops_it_before_anything_came_of_it_hears_no_more(tmp_path: Path) -> None:
     async with house(tmp_path, HANGS) as (built, delegations):
         await delegations.dispatch(SCOPE, [Task(goal="long work")])
-        assert delegations.stop("parent") == 1
-        assert "interrupted" in await built.brought()
+        await under_way(built)
+        assert delegations.end_all("parent", "") == 1
+        await at_rest(built, delegations)
+        assert await built.letters() == []
+
+
+async def test_what_is_stopped_before_its_first_step_does_not_begin(tmp_path: Path) -> None:
+    async with house(tmp_path, HANGS) as (built, delegations):
+        await delegations.dispatch(SCOPE, [Task(goal="long work")])
+        assert delegations.end_all("parent", "") == 1
+        await at_rest(built, delegations)
         assert built.model.requests == []
+
+
+async def test_it_can_be_seen_what_each_one_does(tmp_path: Path) -> None:
+    scope = structs.replace(SCOPE, key="chat")
+    rules = Rules(at_once=1)
+    scripts: list[Script] = [[answer(call("look", where="out"))], HANGS]
+    tools = [FakeTool("look")]
+    async with house(tmp_path, *scripts, tools=tools, rules=rules) as (built, delegations):
+        await delegations.dispatch(scope, [Task(goal="a"), Task(goal="b")])
+        await under_way(built, 2)
+        (going,) = delegations.of("the one after a reset", "chat")
+        assert going.doing[0].startswith("look")
+        assert going.doing[1] == "waits for its turn"
+
+
+async def test_reports_follow_a_conversation_that_moved(tmp_path: Path) -> None:
+    async def moved(scope: Scope) -> Scope:
+        return structs.replace(scope, session="elsewhere")
+
+    async with (
+        house(tmp_path, echo) as (built, _),
+        open_delegations(structs.replace(built.parts, present=moved)) as delegations,
+    ):
+        await delegations.dispatch(SCOPE, [Task(goal="a")])
+        await at_rest(built, delegations)
+        assert built.mail.rung == ["elsewhere"]
+
+
+async def test_a_row_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> None:
+    async with house(tmp_path, echo) as (built, delegations):
+        at, body = built.clock.now(), Raw(b'{"id": 7}')
+        odd = Matter(kind=KIND, id="odd", session="s", state=RUNNING, at=at, body=body)
+        await built.store.commit(PutMatter(odd, was=""))
+        await delegations.dispatch(SCOPE, [Task(goal="a")])
+        assert "did a" in await built.brought()
+        await delegations.recover()
 
 
 class Interrupting(SqliteStore):

@@ -204,7 +204,7 @@ async def test_an_envelope_over_several_files(call, workspace: Path):
 -    return 1
 +    return 2
 --- /dev/null
-+++ b/b.json
++++ b/new/b.json
 @@ -0,0 +1 @@
 +{"a": 1}
 --- a/old.txt

@@ -11,8 +11,10 @@ from hermes.app.sandboxes import (
     SandboxParts,
     backend_on,
     refusal,
+    ssh_sandbox,
 )
 from hermes.cli.checkup.finding import Finding, Patient, odd, well, wrong
+from hermes.ports.sandbox import Job, Sandbox
 from hermes.sandbox.child_env import DEFAULT_PATH
 from hermes.sandbox.door import Door, Start
 from hermes.schema.errors import SandboxError
@@ -21,7 +23,8 @@ from hermes.tools.search.ripgrep import find_rg
 _NO_RUN = "Commands do not run"
 _INSTALL = "Install bubblewrap (sudo apt install bubblewrap); docs/sandbox.md tells more."
 
-_CONTAINER = "sandbox docker:"
+_TRIED = ("sandbox docker:", "sandbox ssh:")
+"""Lines in place of which a trial is told."""
 _OTHER = "hermes config set terminal.backend auto   (or mend it: docker info)"
 PATIENCE = 5.0
 _AGAIN = "hermes doctor   (tries it once more; docs/sandbox.md tells what bubblewrap needs)"
@@ -37,11 +40,27 @@ async def check_sandbox(patient: Patient) -> list[Finding]:
             lines = await Sandboxes(parts).check()
         except SandboxError as error:
             return [wrong("sandbox", str(error), error.hint or _INSTALL)]
-        lines = [one for one in lines if not one.startswith(_CONTAINER)]
+        lines = [one for one in lines if not one.startswith(_TRIED)]
         findings = [finding_of(one) for one in lines]
-        if "docker" in (terminal.backend, *terminal.backend_by_platform.values()):
+        wanted = {terminal.backend, *terminal.backend_by_platform.values()}
+        if "docker" in wanted:
             findings.append(await _docker(patient, door))
+        if "ssh" in wanted:
+            findings.append(await _ssh(ssh_sandbox(door, terminal, patient.env), terminal.ssh_host))
     return [*findings, *_search(patient)]
+
+
+async def _ssh(sandbox: Sandbox, host: str) -> Finding:
+    """Whether a command runs over there."""
+    mend = f"hermes config set terminal.backend auto   (or mend it: ssh {host or 'HOST'} true)"
+    job = Job(argv=("true",), cwd="/", env={}, timeout=PATIENCE)
+    try:
+        done = await sandbox.run(job)
+    except SandboxError as error:
+        return wrong("sandbox", f"ssh: {error}.", error.hint or mend)
+    if done.timed_out or done.exit_code:
+        return wrong("sandbox", f"ssh: {host} does not answer, so commands do not run.", mend)
+    return well("sandbox", f"ssh: commands run on {host}")
 
 
 async def _docker(patient: Patient, door: Door) -> Finding:

@@ -84,6 +84,8 @@ class SandboxContract:
         lines = done.output.decode().rstrip("\0").split("\0")
         seen = dict(line.split("=", 1) for line in lines)
         assert seen.pop("PWD", str(tmp_path)) == str(tmp_path)
+        # A wall may have a place of its own for what is temporary.
+        seen.pop("TMPDIR", None)
         if self.elsewhere:
             del given["PATH"]
             seen = {name: value for name, value in seen.items() if name in given}

@@ -127,9 +127,9 @@ class Program:
             await self._process.feed(msgspec.json.encode(answer) + b"\n")
 
     async def _answer(self, line: Line) -> Answer:
-        self.calls += 1
-        if self.calls > self._most:
+        if self.calls >= self._most:
             return Answer(f"More than {self._most} tool calls in one program.", failed=True)
+        self.calls += 1
         try:
             output = await self._call(line.call, line.args)
         except ToolError as error:

@@ -75,7 +75,10 @@ class Drafts:
         return [draft for draft in self._files.values() if draft.text != draft.old]
 
     def diff(self) -> str:
-        return "\n".join(unified(d.old, d.text, d.path.name) for d in self.changed)
+        """Each file with its name, from the folder on that all of them are in."""
+        changed = self.changed
+        folder = os.path.commonpath([d.path.parent for d in changed]) if changed else ""
+        return "\n".join(unified(d.old, d.text, str(d.path.relative_to(folder))) for d in changed)
 
     def lint(self) -> Lint:
         """The worst of all files, each fault with its file's name when there are several."""

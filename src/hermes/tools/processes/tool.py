@@ -162,7 +162,7 @@ class ProcessTool:
     def _logged(self, record: Record, live: Live | None, asked: ProcessArgs) -> Polled:
         lines = (live.said.text if live else record.output).splitlines()
         limit = asked.limit or LINES
-        first = asked.offset or max(0, len(lines) - limit)
+        first = asked.offset - 1 if asked.offset else max(0, len(lines) - limit)
         some = lines[first : first + limit]
         text = "\n".join(some)
         short = bool(live and live.said.lost) or (live is None and bool(record.log))

@@ -152,7 +152,7 @@ class Records:
 
     def _record(self, line: bytes) -> Record | None:
         """None for a complaint, which may have come in the middle of a record too."""
-        if not line.startswith(b'{"type"'):
+        if not line.startswith(b"{"):
             return None
         try:
             return self._decoder.decode(line)

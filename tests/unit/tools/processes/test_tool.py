@@ -260,7 +260,7 @@ async def test_log_gives_lines(use: Use, secret: str):
     assert (last["total_lines"], last["showing"]) == (301, "lines 102 to 301")
     assert last["output"].splitlines()[-1] == "[redacted]"
     some = await use("process", action="log", session_id=name, offset=10, limit=2)
-    assert (some["output"], some["showing"]) == ("11\n12", "lines 11 to 12")
+    assert (some["output"], some["showing"]) == ("10\n11", "lines 10 to 11")
 
 
 async def test_a_promise_is_refused_where_it_cannot_be_kept(use: Use, scope: Scope):

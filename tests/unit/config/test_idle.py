@@ -1,0 +1,78 @@
+"""A setting is used by something, or the list of idle ones tells that it is not."""
+
+import ast
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+import hermes
+from hermes.config.home import Home
+from hermes.config.idle import ANY, idle_names, idle_settings
+from hermes.config.load import load_config
+from hermes.config.schema import Config
+
+HOUSE = Path(hermes.__file__).parent
+NOBODY_SETS = frozenset({"_config_version"})
+NAMESAKES = frozenset(f"delegation.{name}" for name in ("base_url", "api_key", "api_mode"))
+"""Idle, too, though settings elsewhere that are called the same are used."""
+
+
+def reads() -> Iterator[tuple[str, str]]:
+    """Every attribute that is read in the house, with what it is read of."""
+    for path in HOUSE.rglob("*.py"):
+        if path.parent.name == "sections" or path == HOUSE / "config" / "schema.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                yield node.attr, ast.unparse(node.value)
+            elif isinstance(node, ast.MatchClass):
+                yield from ((name, "") for name in node.kwd_attrs)
+
+
+class Used:
+    """Names that are read of something called a config, and all that are read of anything."""
+
+    def __init__(self) -> None:
+        self.sections: set[str] = set()
+        self.names: set[str] = set()
+        for name, of in reads():
+            self.names.add(name)
+            if of.rpartition(".")[2] in {"config", "_config", "settings"}:
+                self.sections.add(name)
+
+
+def structs_in(kind: object) -> Iterator[tuple[type[Struct], bool]]:
+    """The sections that a value of this kind holds, and whether under chosen names."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        yield kind, False
+    chosen = typing.get_origin(kind) is Mapping
+    for part in typing.get_args(kind):
+        for found, deeper in structs_in(part):
+            yield found, chosen or deeper
+
+
+def unused(section: type[Struct], path: tuple[str, ...], used: Used) -> Iterator[str]:
+    kinds = typing.get_type_hints(section)
+    for field in structs.fields(section):
+        name = (*path, field.encode_name)
+        if field.name not in (used.names if path else used.sections):
+            yield ".".join(name)
+            continue
+        for inner, chosen in structs_in(kinds[field.name]):
+            yield from unused(inner, (*name, ANY) if chosen else name, used)
+
+
+def test_the_list_of_idle_settings_is_true() -> None:
+    found = frozenset(unused(Config, (), Used())) - NOBODY_SETS
+    assert found | NAMESAKES == idle_names()
+
+
+def test_whoever_sets_an_idle_one_is_told(tmp_path: Path) -> None:
+    home = Home(tmp_path, tmp_path)
+    home.config.write_text(
+        "tts:\n  provider: edge\nplatforms:\n  irc:\n    reply_to_mode: all\nmodel: gpt-4o\n"
+    )
+    findings = idle_settings(load_config(home, {}).raw)
+    assert [one.path for one in findings] == [("platforms", "irc", "reply_to_mode")]
