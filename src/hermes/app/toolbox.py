@@ -284,11 +284,11 @@ def configured_toolsets(config: Config, platform: str) -> list[str]:
 
 
 def servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> list[str]:
-    """The servers whose tools are offered there: those that are named, or all if none is."""
+    """Whose tools are offered there: those that are named, or all where only others are."""
     servers = list(dict.fromkeys([*config.mcp_servers, *joined]))
     chosen = configured_toolsets(config, platform)
     named = [name for name in servers if name in chosen]
-    wanted = named if named or NO_MCP in chosen else servers
+    wanted = named if named or NO_MCP in chosen or not chosen else servers
     return [name for name in wanted if name not in config.agent.disabled_toolsets]
 
 

@@ -91,6 +91,7 @@ def theirs(specs: dict[str, object] | list[ToolSpec]) -> set[str]:
     [
         ("", {"one_a", "two_b"}),
         ("platform_toolsets: {cli: [file, no_mcp]}", set()),
+        ("platform_toolsets: {cli: []}", set()),
         ("platform_toolsets: {cli: [file, two]}", {"two_b"}),
         ("agent: {disabled_toolsets: [one]}", {"two_b"}),
         ("platform_toolsets: {cli: [one]}\nagent: {disabled_toolsets: [one]}", set()),
