@@ -99,7 +99,7 @@ async def take(look: str, folder: Path, place: Path) -> None:
 
 
 async def take_all(place: Path) -> None:
-    place.mkdir(parents=True, exist_ok=True)
+    """Into a folder that is there."""
     with TemporaryDirectory() as folder:
         for look in ("dark", "light"):
             await take(look, Path(folder), place)

@@ -211,6 +211,11 @@ class Butler:
         self.left_running.clear()
         return count
 
+    confirms = True
+
+    async def reload(self) -> str:
+        return "play: ready, 3 tools"
+
     def services(self) -> Services:
         return Services(
             settings=self,
@@ -224,6 +229,7 @@ class Butler:
             runtimes=Minds(),
             checkpoints=Shelf(FakeClock()),
             window=self.window,
+            servers=self,
         )
 
 

@@ -87,7 +87,9 @@ class Calls:
 
     def _place(self, number: int) -> int:
         """Neighbouring readers share -1 and run as one batch; anything else is its own."""
-        return -1 if self._effect(number) is Effect.READ else number
+        tool = self._plan.tools.get(self._calls[number].name)
+        alone = tool is not None and tool.spec.alone
+        return number if alone or self._effect(number) is not Effect.READ else -1
 
     def _effect(self, number: int) -> Effect:
         tool = self._plan.tools.get(self._calls[number].name)

@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 HANDED = "handed"
 """The code of an end that leaves calls to whoever asked: their results begin the next turn."""
 
+PUT_OFF = "put_off"
+"""The code of one that comes before the turn is over: it waits on after the next start."""
+
 SQUEEZES = 3
 """How many requests of one turn may be too long for their window."""
 
@@ -56,7 +59,7 @@ async def run_turn(plan: Plan | Entrusted, asked: Sequence[User], emit: Emit) ->
     except HermesError as error:
         ending = Ending(Outcome.FAILED, error.sentence, error.code)
     except PutOff:
-        ending = Ending(Outcome.CANCELLED, "Interrupted.", "put_off")
+        ending = Ending(Outcome.CANCELLED, "Interrupted.", PUT_OFF)
     except anyio.get_cancelled_exc_class():
         if cancelled_from_outside():
             ending = Ending(Outcome.CANCELLED, "Interrupted.", "cancelled")

@@ -11,7 +11,6 @@ from hermes.api.entry import SOURCE
 from hermes.api.naming import model_names, route_for
 from hermes.app.build import App
 from hermes.config.sections.words import Table
-from hermes.tools.toolsets import known_toolsets, tools_of
 
 
 class ModelCard(Struct, frozen=True, kw_only=True):
@@ -171,8 +170,8 @@ def _models(desk: Desk, app: App) -> ModelList:
 def _toolsets(app: App) -> Toolsets:
     offered = set(app.toolbox.on(SOURCE))
     found: list[Toolset] = []
-    for name in known_toolsets():
-        tools = sorted(tools_of([name]))
+    for name, held in sorted(app.toolbox.toolsets().items()):
+        tools = sorted(held)
         here = [tool for tool in tools if tool in offered]
         found.append(
             Toolset(

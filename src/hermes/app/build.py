@@ -9,13 +9,14 @@ from msgspec import Struct, structs
 
 from hermes.agent.guard import GuardLimits
 from hermes.app.chats import ChatSettings
-from hermes.app.codex import Codex, CodexNear, open_codex
+from hermes.app.codex import CODEX, Codex, CodexNear, open_codex
 from hermes.app.compressing import Means, compressing_of
 from hermes.app.context import Briefing
 from hermes.app.embedded import EngineRoom, open_models
 from hermes.app.later import Homecoming
 from hermes.app.learning import Learning
 from hermes.app.leave import approval_desk
+from hermes.app.mcp import ServerParts, Servers, open_servers
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelDesk
 from hermes.app.personalities import personality_words
@@ -92,7 +93,11 @@ class App:
         self._logs = parts.logs
         self._origin = parts.origin
         source = self._source = parts.origin.source
-        self.warnings = [*map(str, loaded.warnings), *parts.toolbox.warnings(source)]
+        self.warnings = [
+            *map(str, loaded.warnings),
+            *parts.toolbox.warnings(source),
+            *parts.servers.warnings(),
+        ]
         self.store = store
         self.blobs = parts.blobs
         self.clock = parts.clock
@@ -100,11 +105,11 @@ class App:
         self.chats = parts.chats
         self.toolbox = parts.toolbox
         self.planner = parts.planner
-        self.tools: Mapping[str, Tool] = parts.toolbox.on(source)
         self.runner = parts.runner
         self.later = parts.later
         self.afterwards = parts.afterwards
         self.codex = parts.codex
+        self.servers = parts.servers
         self.approvals = parts.approvals
         self.processes = parts.processes
         self.delegations = parts.delegations
@@ -113,6 +118,11 @@ class App:
         self.outgoing = parts.outgoing
         self.checkpoints = parts.toolbox.checkpoints
         self.conversation = self.talk(parts.origin)
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Those of where the program was started from."""
+        return self.toolbox.on(self._source)
 
     def hide_in_logs(self, redactor: Redactor) -> None:
         """Mask the secrets of another home, too, in what this one's log files get."""
@@ -150,6 +160,7 @@ class App:
             ("tools", ", ".join(self.models.told(session, self.tools)) or "none"),
             ("sandbox", self.toolbox.sandboxes.describe(self._source)),
             *([("runtime", self.codex.status())] if self.codex.on else []),
+            *([("mcp", told)] if (told := self.servers.status()) else []),
         ]
 
 
@@ -167,6 +178,7 @@ class _Parts(Struct, frozen=True, kw_only=True):
     later: Homecoming
     afterwards: "Afterwards | None"
     codex: Codex
+    servers: Servers
     approvals: ApprovalDesk
     processes: Registry
     delegations: Delegations
@@ -236,6 +248,22 @@ async def open_app(
         )
         planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
         planner.asks(approvals)
+        servers = await stack.enter_async_context(
+            open_servers(
+                ServerParts(
+                    home=home,
+                    env=env,
+                    loaded=loaded,
+                    toolbox=toolbox,
+                    blobs=blobs,
+                    clock=clock,
+                    redactor=redactor,
+                    workspace=choices.workspace,
+                    early=choices.looks_back and loaded.config.main_model.openai_runtime != CODEX,
+                ),
+                planner,
+            )
+        )
         near = Near(blobs=blobs, clock=clock, store=store, later=later, counsel=approvals)
         afterwards = afterwards_of(loaded.config, env, near)
         codex = await stack.enter_async_context(
@@ -277,8 +305,9 @@ async def open_app(
                 runner,
             )
         )
-        helping = delegation_parts(loaded.config, store, runner, clock, later)
-        hands.delegations = await stack.enter_async_context(open_delegations(helping))
+        hands.delegations = await stack.enter_async_context(
+            open_delegations(delegation_parts(loaded.config, store, runner, clock, later))
+        )
         parts = _Parts(
             blobs=blobs,
             clock=clock,
@@ -293,6 +322,7 @@ async def open_app(
             later=later,
             afterwards=afterwards,
             codex=codex,
+            servers=servers,
             approvals=approvals,
             processes=processes,
             delegations=hands.delegations,

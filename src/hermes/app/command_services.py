@@ -33,7 +33,6 @@ from hermes.schema.messages import Media
 from hermes.schema.scope import Address, Role
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
-from hermes.tools.toolsets import known_toolsets, tools_of
 
 
 def command_services(
@@ -54,6 +53,7 @@ def command_services(
         window=ThisWindow(app),
         lessons=KeptLessons(app.home, app.env, app.learning),
         runtimes=app.codex,
+        servers=app.servers,
         guides=ProjectGuides(app.home, app.clock),
     )
 
@@ -202,10 +202,10 @@ class OfferedTools:
     def offered(self, platform: str, role: Role, session: Session) -> Sequence[ToolSpec]:
         tools = self._models.told(session, self._toolbox.on(platform))
         specs = [tool.spec for tool in tools.values()]
-        return offered(self._chats.powers(platform, role), specs, tools_of)
+        return offered(self._chats.powers(platform, role), specs, self._toolbox.tools_named)
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
-        return {name: tools_of([name]) for name in known_toolsets()}
+        return self._toolbox.toolsets()
 
 
 class LeftRunning:

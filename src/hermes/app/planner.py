@@ -1,7 +1,7 @@
 """Choose what a turn runs with: model, prompt, tools and limits."""
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
@@ -30,7 +30,6 @@ from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 from hermes.session.spending import Purse
-from hermes.tools.toolsets import tools_of
 
 
 def no_words(personality: str) -> str:
@@ -84,17 +83,24 @@ class StandardPlanner:
         self._soul = _Soul(soul)
         self._clock = clock
         self._counsel: Counsel | None = None
+        self._ready: Callable[[], Awaitable[None]] | None = None
         self._sorted_out: dict[tuple[str, Role], _Offer] = {}
 
     def asks(self, counsel: Counsel) -> None:
         """Whom turns turn to when they may not decide by themselves."""
         self._counsel = counsel
 
+    def waits_for(self, ready: Callable[[], Awaitable[None]]) -> None:
+        """What comes before every plan: tools that are still on their way."""
+        self._ready = ready
+
     def change_effort(self, effort: str) -> None:
         """For every session that chose none, from its next turn on."""
         self._effort = effort
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
+        if self._ready is not None:
+            await self._ready()
         model = await self._desk.model_for(session, _wish(self._chats.override(scope.address)))
         offer = self._offered(scope)
         for tool in offer.restoring:
@@ -144,7 +150,9 @@ class StandardPlanner:
         known = self._sorted_out.get(asked)
         if known is None or known.out_of is not tools:
             powers = self._chats.powers(platform, scope.role)
-            specs = offered(powers, (tool.spec for tool in tools.values()), tools_of)
+            specs = offered(
+                powers, (tool.spec for tool in tools.values()), self._toolbox.tools_named
+            )
             chosen = {spec.name: tools[spec.name] for spec in specs}
             known = self._sorted_out[asked] = _Offer(tools, chosen)
         return known

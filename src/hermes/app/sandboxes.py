@@ -382,6 +382,7 @@ def _docker(parts: SandboxParts) -> Sandbox:
         cpus=terminal.container_cpu,
         memory=terminal.container_memory,
         extra=terminal.docker_extra_args,
+        second_name="/workspace" if terminal.docker_mount_cwd_to_workspace else "",
     )
     return FarSandbox(parts.door, Docker(container, _client_env(env)))
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.sandbox.child_env import EnvRules, child_env
 from hermes.sandbox.door import Door
+from hermes.tools.caps import USUAL, Caps
 from hermes.tools.catalog import ToolDeps, first_tools
 from hermes.tools.files.locks import Locks
 from hermes.tools.lazily import known_specs
@@ -47,6 +48,12 @@ from hermes.tools.toolsets import known_toolsets, tools_of
 
 if TYPE_CHECKING:
     from hermes.tools.finding.narrowing import Narrowed, Room
+
+NO_MCP = "no_mcp"
+"""In the list of a platform: no tools of servers there."""
+
+OWN_HOME = "profile"
+"""The `terminal.home_mode` in which commands have the folder `home` of the profile as theirs."""
 
 
 class Workbench(Struct, frozen=True):
@@ -71,10 +78,12 @@ class Workbench(Struct, frozen=True):
 
         One named in the settings may belong to a feature that this installation does not have.
         """
-        off = {*self.config.agent.disabled_toolsets, *without}
-        known = known_toolsets()
-        left_out = tools_of(name for name in off if name in known)
-        asked_for = None if wanted is None else tools_of(wanted)
+        servers = self.config.mcp_servers
+        asked = Asked(
+            off=frozenset({*self.config.agent.disabled_toolsets, *without}),
+            tools=None if wanted is None else tools_of(n for n in wanted if n not in servers),
+            servers=frozenset(name for name in wanted or () if name in servers),
+        )
         parts = SandboxParts(self.home, self.env, self.config.terminal, self.door, self.clock)
         sandboxes = Sandboxes(parts)
         checkpoints = checkpoints_of(
@@ -86,7 +95,7 @@ class Workbench(Struct, frozen=True):
             protected_files(self.home),
         )
         build = partial(self._tools, sandboxes, checkpoints)
-        return Toolbox(build, self.config, left_out, asked_for, sandboxes, checkpoints)
+        return Toolbox(build, self.config, asked, sandboxes, checkpoints)
 
     def _tools(
         self, sandboxes: Sandboxes, checkpoints: Checkpoints | None, platform: str
@@ -118,7 +127,7 @@ class Workbench(Struct, frozen=True):
             redact_file=self.redactor.redact_values,
             home=user_home(self.env),
             spill_folder=self.home.cache / "output",
-            shell=find_shell(path),
+            shell=find_shell(path, self.config.terminal.shell_init_files),
             rg=find_rg(path),
             protected=[*protected_files(self.home), *marks],
             command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
@@ -138,6 +147,7 @@ class Workbench(Struct, frozen=True):
             fetched=self.home.cache / "fetched",
             vouched=self.home.cache / "vouched",
             our_folders=[self.home.cache / "sandbox", self.home.path / "plans"],
+            caps=caps_of(self.config),
         )
 
     def _python(self, folder: Path) -> str:
@@ -152,9 +162,33 @@ class Workbench(Struct, frozen=True):
         """Secrets stay out of child processes unless the settings let one through by name."""
         allowed = self.config.terminal.env_passthrough
         withheld = withheld_names(self.env).difference(allowed)
+        process = self.env
+        if self.config.terminal.home_mode == OWN_HOME:
+            own = self.home.path / "home"
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            process = {**self.env, "HOME": str(own)}
         return EnvRules(
-            process=self.env, passthrough=allowed, withheld=withheld, home=str(self.home.path)
+            process=process, passthrough=allowed, withheld=withheld, home=str(self.home.path)
         )
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """`off` are toolsets that nobody is offered; what was asked for by hand, if anything was."""
+
+    off: frozenset[str]
+    tools: Sequence[str] | None = None
+    servers: frozenset[str] = frozenset()
+
+
+def caps_of(config: Config) -> Caps:
+    """What is shown at once, as the settings say; nothing at all would be no use, so 0 is usual."""
+    given = config.tool_output
+    return Caps(
+        output=given.max_bytes or USUAL.output,
+        lines=given.max_lines or USUAL.lines,
+        line=given.max_line_length or USUAL.line,
+        page=config.file_read_max_chars or USUAL.page,
+    )
 
 
 class Toolbox:
@@ -164,20 +198,19 @@ class Toolbox:
         self,
         build: Callable[[str], Mapping[str, Tool]],
         config: Config,
-        left_out: Collection[str],
-        asked_for: Collection[str] | None,
+        asked: Asked,
         sandboxes: Sandboxes,
         checkpoints: Checkpoints | None = None,
     ) -> None:
         self.checkpoints = checkpoints
         self._config = config
         self._build = build
-        self._left_out = left_out
+        self._left_out = frozenset(tools_of(asked.off.intersection(known_toolsets())))
         self.sandboxes = sandboxes
         self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
-        self._asked_for = asked_for
+        self._asked = asked
         self._offered: dict[str, Mapping[str, Tool]] = {}
-        self._joined: dict[str, Tool] = {}
+        self._joined: dict[str, Mapping[str, Tool]] = {}
         self._ours = frozenset(tools_of(known_toolsets()))
 
     def on(self, platform: str) -> Mapping[str, Tool]:
@@ -187,19 +220,43 @@ class Toolbox:
             self._offered[platform] = {
                 name: tool for name, tool in self._tools(platform).items() if name in names
             }
-            if self._asked_for is None:
-                self._offered[platform] = {**self._joined, **self._offered[platform]}
+            self._offered[platform] = {**self._others(platform), **self._offered[platform]}
         return self._offered[platform]
 
-    def join(self, tools: Sequence[Tool]) -> None:
+    def join(self, tools: Sequence[Tool], instead: str = "") -> None:
         """Tools of servers and plugins, for every turn that begins from now on.
 
-        Where toolsets were asked for by hand, these were not.
+        Those of a toolset take the place of what it had; `instead` names one that may be empty.
         """
-        off = {*self._config.agent.disabled_toolsets}
-        taken = [tool for tool in tools if tool.spec.toolset not in off]
-        self._joined |= {tool.spec.name: tool for tool in taken if tool.spec.name not in self._ours}
+        joined: dict[str, dict[str, Tool]] = {instead: {}} if instead else {}
+        for tool in tools:
+            if tool.spec.name not in self._ours:
+                joined.setdefault(tool.spec.toolset, {})[tool.spec.name] = tool
+        self._joined |= joined
         self._offered.clear()
+
+    def may_offer(self, server: str) -> bool:
+        """Whether any platform could be offered its tools."""
+        by_hand = self._asked.tools is not None and server not in self._asked.servers
+        return server not in self._asked.off and not by_hand
+
+    def tools_named(self, names: Iterable[str]) -> list[str]:
+        """The tools of toolsets, those of servers too. Raises `UsageError`."""
+        names = list(names)
+        others = {*self._config.mcp_servers, *self._joined}
+        joined = [tool for name in names for tool in self._joined.get(name, ())]
+        return [*tools_of(name for name in names if name not in others), *joined]
+
+    def toolsets(self) -> Mapping[str, Sequence[str]]:
+        """The tools of each toolset, by its name."""
+        ours = {name: tools_of([name]) for name in known_toolsets()}
+        return {**{name: [*tools] for name, tools in self._joined.items()}, **ours}
+
+    def _others(self, platform: str) -> dict[str, Tool]:
+        """Of what has joined; where toolsets were asked for by hand, only those."""
+        on = servers_on(self._config, platform, self._joined)
+        sets = [name for name in on if self.may_offer(name)]
+        return {name: tool for one in sets for name, tool in self._joined.get(one, {}).items()}
 
     def narrowed(self, tools: Mapping[str, Tool], window: int) -> "Narrowed | None":
         """With most of them to be looked for, if they are too many to be told of; else None."""
@@ -223,16 +280,17 @@ class Toolbox:
     def warnings(self, platform: str) -> list[str]:
         """Promises of the settings that are not kept there."""
         warnings = _unkept_promises(self._config, platform)
-        if self._asked_for is not None:
+        if self._asked.tools is not None:
             return warnings
-        unknown = [name for name in self._configured(platform) if name not in known_toolsets()]
+        known = {*known_toolsets(), *self._config.mcp_servers, NO_MCP}
+        unknown = [name for name in self._configured(platform) if name not in known]
         return warnings + [
             f"the toolset {name!r} of the settings is not available here" for name in unknown
         ]
 
     def _names(self, platform: str) -> Collection[str]:
-        if self._asked_for is not None:
-            return self._asked_for
+        if self._asked.tools is not None:
+            return self._asked.tools
         known = known_toolsets()
         return tools_of(name for name in self._configured(platform) if name in known)
 
@@ -246,6 +304,15 @@ def configured_toolsets(config: Config, platform: str) -> list[str]:
     chosen = given.get(platform, given.get("cli", config.toolsets))
     everything = f"hermes-{platform}"
     return ["hermes-cli" if name == everything else name for name in chosen]
+
+
+def servers_on(config: Config, platform: str, joined: Iterable[str] = ()) -> list[str]:
+    """Whose tools are offered there: those that are named, or all where only others are."""
+    servers = list(dict.fromkeys([*config.mcp_servers, *joined]))
+    chosen = configured_toolsets(config, platform)
+    named = [name for name in servers if name in chosen]
+    wanted = named if named or NO_MCP in chosen or not chosen else servers
+    return [name for name in wanted if name not in config.agent.disabled_toolsets]
 
 
 def _room(config: Config) -> "Room":

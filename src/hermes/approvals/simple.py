@@ -105,8 +105,9 @@ def simple_commands(text: str) -> list[tuple[str, ...]] | None:
 class Grant(Struct, frozen=True, kw_only=True):
     """What somebody allowed from then on. An empty `session` means every session.
 
-    Of a shell command `argv` are its words; of anything else `action` is the whole of it.
-    It counts in its `folder` only. `by` is who wished it, `answered_by` who allowed it.
+    Of a shell command `argv` are its words; of anything else `action` is the whole of it, or
+    what kind of action it is. It counts in its `folder` only, and while the `seal` is the same.
+    `by` is who wished it, `answered_by` who allowed it.
     """
 
     id: str
@@ -115,6 +116,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...] = ()
     action: str = ""
     folder: str = ""
+    seal: str = ""
     session: str = ""
     by: str = ""
     answered_by: str = ""
@@ -131,15 +133,17 @@ class Grant(Struct, frozen=True, kw_only=True):
     def covers(self, wish: Wish) -> bool:
         if (self.tool, self.reaching, self.folder) != (wish.tool, wish.reaching, wish.folder):
             return False
-        if not can_last(wish):
+        if not can_last(wish) or self.seal != wish.seal:
             return False
         if not wish.shell:
-            return bool(self.action) and self.action == wish.action
+            return bool(self.action) and self.action == (wish.kind or wish.action)
         return bool(self.argv) and self.argv == simple_argv(wish.action)
 
 
 def can_last(wish: Wish) -> bool:
     """Whether there is something exact to remember."""
+    if wish.kind:
+        return True
     if wish.tool in NEVER_LASTING or wish.target or wish.detail:
         return False
     return not wish.shell or simple_argv(wish.action) is not None
@@ -153,8 +157,9 @@ def grant_of(wish: Wish, identity: str, *, session: str, by: str, answered_by: s
         tool=wish.tool,
         reaching=wish.reaching,
         argv=argv or (),
-        action="" if wish.shell else wish.action,
+        action="" if wish.shell else wish.kind or wish.action,
         folder=wish.folder,
+        seal=wish.seal,
         session=session,
         by=by,
         answered_by=answered_by,

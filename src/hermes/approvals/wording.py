@@ -141,7 +141,9 @@ def asks_for(wish: Wish, why: str) -> str:
     what = "run this command" if wish.shell else f"do this with {wish.tool}"
     what = "type this" if wish.target and wish.shell else what
     where = f" in {_folder(wish.folder)}" if wish.folder else ""
-    return f"May I {what}{where}? {visible_line(why, MOST_REASON)}"
+    kind = visible_line(wish.kind, MOST_REASON)
+    longer = f" Session and always are for {kind}." if kind else ""
+    return f"May I {what}{where}? {visible_line(why, MOST_REASON)}{longer}"
 
 
 def _folder(folder: str) -> str:

@@ -25,6 +25,7 @@ VERBS = {
     "skills": "See, install and undo what the agent knows how to do.",
     "bundles": "Put several skills under one name, to be followed together.",
     "tools": "Choose which tools the agent is offered, and where.",
+    "mcp": "Connect servers that bring more tools (Model Context Protocol).",
     "model": "Show which models can be reached, and choose one.",
     "auth": "Keep keys and logins for model providers, several where you like.",
     "config": "Show and change settings.",

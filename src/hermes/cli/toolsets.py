@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.app.sandboxes import backend_on, refusal
-from hermes.app.toolbox import configured_toolsets
+from hermes.app.toolbox import NO_MCP, configured_toolsets, servers_on
 from hermes.channels.catalog import MANIFESTS
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
@@ -23,7 +23,7 @@ from hermes.daemon.lock import who_holds
 from hermes.kit.text import did_you_mean
 from hermes.schema.errors import UsageError
 from hermes.tools.lazily import known_specs
-from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets, tools_of
+from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets
 
 ROLES = (
     "In chats the role of whoever asks cuts further: a guest only reads, with the toolset safe,\n"
@@ -49,7 +49,7 @@ def perform(args: Namespace, context: CliContext) -> int:
         _check_platform(args.platform, config)
     if args.action == "list":
         return _list(args, context, config)
-    plain = _plain(args.names)
+    plain = _plain(args.names, config)
     changes = _enabled if args.action == "enable" else _disabled
     written = changes(config, plain, args.platform)
     _write(home, context, written)
@@ -72,6 +72,8 @@ def platforms_of(config: Config) -> list[str]:
 def is_on(config: Config, name: str, platform: str) -> bool:
     """Whether a plain toolset is offered there."""
     off = _all_plain(config.agent.disabled_toolsets)
+    if name in config.mcp_servers:
+        return config.mcp_servers[name].enabled and name in servers_on(config, platform)
     return name in _all_plain(configured_toolsets(config, platform)) and name not in off
 
 
@@ -85,11 +87,15 @@ def shown_toolsets(config: Config, platforms: Sequence[str]) -> list[Shown]:
             lacking += _no_shell(config, platforms)
         on = {one: is_on(config, name, one) for one in platforms}
         rows.append(Shown(name=name, tools=tools, on=on, missing=lacking))
+    for name in config.mcp_servers:
+        on = {one: is_on(config, name, one) for one in platforms}
+        rows.append(Shown(name=name, tools=["(of an MCP server)"], on=on))
+    known = {*known_toolsets(), *config.mcp_servers, NO_MCP}
     unknown = {
         name: None
         for platform in platforms
         for name in configured_toolsets(config, platform)
-        if name not in known_toolsets()
+        if name not in known
     }
     why = ("the settings name it, but it is not part of this installation",)
     off = dict.fromkeys(platforms, False)
@@ -142,16 +148,16 @@ def _check_platform(name: str, config: Config) -> None:
         )
 
 
-def _plain(names: Iterable[str]) -> list[str]:
+def _plain(names: Iterable[str], config: Config) -> list[str]:
     """The plain toolsets that are meant. Raises `UsageError` for what is none."""
     plain: dict[str, None] = {}
+    known = [*known_toolsets(), *config.mcp_servers]
     for name in names:
-        if name not in known_toolsets():
-            near = did_you_mean(name, known_toolsets())
+        if name not in known:
+            near = did_you_mean(name, known)
             raise UsageError(
                 f"There is no toolset {name!r}.", hint=near or "`hermes tools list` shows them."
             )
-        tools_of([name])
         plain.update(dict.fromkeys(COMPOSITES.get(name, (name,))))
     if not plain:
         raise UsageError("There is nothing in that toolset to switch.")
@@ -180,8 +186,18 @@ def _disabled(config: Config, names: Sequence[str], platform: str | None) -> dic
         listed = [*config.agent.disabled_toolsets, *more]
         return {"agent.disabled_toolsets": listed} if more else {}
     chosen = configured_toolsets(config, platform)
-    left = _without(chosen, names) or [NOTHING]
+    on = servers_on(config, platform)
+    left = _without(chosen, [name for name in names if name not in config.mcp_servers])
+    if any(name in on for name in names):
+        left = _naming(config, left, [name for name in on if name not in names])
+    left = left or [NOTHING]
     return {} if left == chosen else {_list_of(platform): left}
+
+
+def _naming(config: Config, chosen: Iterable[str], servers: Sequence[str]) -> list[str]:
+    """The list with these servers and no others: where none is named, all would be meant."""
+    others = [name for name in chosen if name not in config.mcp_servers and name != NO_MCP]
+    return [*others, *(servers or [NO_MCP])]
 
 
 def _enabled(config: Config, names: Sequence[str], platform: str | None) -> dict[str, list[str]]:
@@ -197,9 +213,14 @@ def _enabled(config: Config, names: Sequence[str], platform: str | None) -> dict
         written["agent.disabled_toolsets"] = _without(off, names)
     for place in [platform] if platform else ["cli", *config.platform_toolsets]:
         chosen = configured_toolsets(config, place)
-        more = [name for name in names if name not in _all_plain(chosen)]
-        if more:
-            written[_list_of(place)] = [*(one for one in chosen if one != NOTHING), *more]
+        servers = [name for name in names if name in config.mcp_servers]
+        more = [name for name in names if name not in [*_all_plain(chosen), *servers]]
+        left = [*(one for one in chosen if one != NOTHING), *more] if more else chosen
+        named = [name for name in chosen if name in config.mcp_servers]
+        if (named or NO_MCP in chosen) and not {*servers} <= {*named}:
+            left = _naming(config, left, list(dict.fromkeys([*named, *servers])))
+        if left != chosen:
+            written[_list_of(place)] = left
     return written
 
 

@@ -51,6 +51,18 @@ async def _platform(context: Context, words: str) -> Reply:
             )
 
 
+async def _reload_mcp(context: Context, words: str) -> Reply:
+    servers = context.services.servers
+    if servers is None:
+        raise UsageError("MCP servers cannot be connected from here.")
+    if servers.confirms and words != "now":
+        return Told(
+            "The servers of the settings are connected anew, and with other tools the model reads "
+            "the whole conversation once more, which costs. To do it: /reload-mcp now"
+        )
+    return Told(await servers.reload())
+
+
 def _known(platforms: Platforms, name: str) -> str:
     names = [state.name for state in platforms.states()]
     if name not in names:
@@ -82,6 +94,14 @@ COMMANDS = (
         owners=True,
         needs=lambda context: context.services.restart is not None,
         run=_restart,
+    ),
+    Command(
+        name="reload-mcp",
+        usage="[now]",
+        summary="Read the MCP servers of the settings again.",
+        owners=True,
+        needs=lambda context: context.services.servers is not None,
+        run=_reload_mcp,
     ),
     Command(
         name="platform",

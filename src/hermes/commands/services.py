@@ -267,6 +267,17 @@ class Guides(Protocol):
         ...
 
 
+class Servers(Protocol):
+    """The MCP servers of the profile; `confirms`: who connects them anew is asked first."""
+
+    @property
+    def confirms(self) -> bool: ...
+
+    async def reload(self) -> str:
+        """Read the settings again and connect anew. Returns what came of it, for people."""
+        ...
+
+
 class Services(Struct, frozen=True, kw_only=True):
     """`restart` asks the program in the background to begin again, and returns at once."""
 
@@ -284,3 +295,4 @@ class Services(Struct, frozen=True, kw_only=True):
     lessons: Lessons | None = None
     runtimes: Runtimes | None = None
     guides: Guides | None = None
+    servers: Servers | None = None

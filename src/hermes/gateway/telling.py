@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import anyio
 from msgspec import structs
 
+from hermes.agent.turn import PUT_OFF
 from hermes.approvals.wording import as_post
 from hermes.gateway.bubble import SILENT
 from hermes.gateway.leftovers import leftover_key, owing
@@ -90,6 +91,8 @@ class Telling:
         passing("actor.closing")
         bubble = _left_by(run)
         if ended.outcome is Outcome.CANCELLED and run.cause is None:
+            if run.bubble is not None and ended.code == PUT_OFF:
+                run.bubble.take_back(TAKEN_UP_BELOW)
             return ()
         spoken = {message.id for message in said}
         heard = [held for held in run.heard if held.letter.user.id in spoken]

@@ -26,6 +26,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     `code` says that it is, or may be, a program in another language.
     `reason` is the model's own; `foreign` says that words of strangers are in the turn.
     `target` is what it is done to, and `detail` what would be put there; people see both.
+    `kind` is what an answer for longer is about, where that is more than this very action, and
+    `seal` what must still be the same for it to count.
     """
 
     tool: str
@@ -38,6 +40,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     foreign: bool = False
     target: str = ""
     detail: str = ""
+    kind: str = ""
+    seal: str = ""
 
 
 class Ruling(Struct, frozen=True):

@@ -26,6 +26,7 @@ class Job(Struct, frozen=True, kw_only=True):
     At most `keep` bytes of the output (stdout and stderr as they came) are
     returned, beginning (40 %) and end; when there is more, all of it goes to the file `spill`.
     `principal` is whom it is for: others than the owner have temporary files of their own.
+    `apart`: what it writes to stderr is no part of its output; `Process.complaint` reads it.
     """
 
     argv: tuple[str, ...]
@@ -37,6 +38,7 @@ class Job(Struct, frozen=True, kw_only=True):
     keep: int = 200_000
     spill: str | None = None
     principal: str = OWNER
+    apart: bool = False
 
 
 class Finished(Struct, frozen=True, kw_only=True):
@@ -76,6 +78,10 @@ class Process(Protocol):
 
     async def read(self) -> bytes:
         """The next output; nothing once nobody can write any more."""
+        ...
+
+    async def complaint(self) -> bytes:
+        """The next of what it wrote to stderr, of a job that keeps that apart; else nothing."""
         ...
 
     async def feed(self, data: bytes) -> None:

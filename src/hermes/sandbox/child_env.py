@@ -75,6 +75,12 @@ def behind_a_wall(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name != OUR_HOME} | hidden
 
 
+def bare_env(process: Mapping[str, str]) -> dict[str, str]:
+    """For a program of the owner's that works for no scope: what any program needs."""
+    plain = {name: process[name] for name in process if name in PLAIN or name.startswith(FAMILIES)}
+    return {"PATH": DEFAULT_PATH, **plain}
+
+
 def _without_password(name: str, value: str, scope: Scope) -> str:
     """The account at a proxy is the owner's; others are told where the proxy is."""
     if scope.principal == OWNER or not name.lower().endswith("_proxy"):

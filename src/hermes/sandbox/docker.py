@@ -38,6 +38,8 @@ class Container(Struct, frozen=True, kw_only=True):
     cpus: float = 1
     memory: int = 5120
     extra: tuple[str, ...] = ()
+    second_name: str = ""
+    """Another path under which the workspace is mounted, too."""
 
 
 class Docker:
@@ -56,7 +58,9 @@ class Docker:
 
     async def call(self, job: Job, door: Door) -> Call:
         network = job.reach.network and self._container.network
-        mounts = tuple(sorted({*job.reach.writable}))
+        mounts = tuple(f"{folder}:{folder}" for folder in sorted({*job.reach.writable}))
+        if self._container.second_name and job.reach.writable:
+            mounts = (*mounts, f"{job.reach.writable[0]}:{self._container.second_name}")
         options = self._options(mounts, network=network)
         name = f"hermes-{_digest(self._container.profile, *options)}"
         async with self._starting:
@@ -68,8 +72,7 @@ class Docker:
         box = self._container
         words = [*HARDENED, "--network=bridge" if network else "--network=none"]
         words += [f"--cpus={box.cpus:g}", f"--memory={box.memory}m"]
-        words += [f"--volume={volume}" for volume in box.volumes]
-        words += [f"--volume={folder}:{folder}" for folder in mounts]
+        words += [f"--volume={volume}" for volume in (*box.volumes, *mounts)]
         words += [f"--env={name}={value}" for name, value in sorted(box.env.items())]
         words += [f"--user={box.user}"] if box.user else []
         return (*words, *box.extra, box.image)

@@ -53,10 +53,10 @@ _ROWS, _COLUMNS = 24, 80
 class Start(Struct, frozen=True, kw_only=True):
     """`env` is all the child gets; `talk` opens its standard input; stderr joins stdout.
 
-    `pty` gives it a terminal of its own instead of pipes. Errors speak of it as `called`. It
-    finds `files` open for reading, then `places` held, numbered from `FIRST_HELD`; a place
-    must be a real path, and a link on the way to it, made at any time, keeps it from starting.
-    So does a path of `there` that is gone.
+    `apart` gives stderr a pipe of its own, `pty` a terminal of its own instead of pipes. Errors
+    speak of it as `called`. It finds `files` open for reading, then `places` held, numbered from
+    `FIRST_HELD`; a place must be a real path, and a link on the way to it, made at any time,
+    keeps it from starting. So does a path of `there` that is gone.
     `tells`: it is a wall of bubblewrap's, which says at the next number how its command ended.
     """
 
@@ -65,6 +65,7 @@ class Start(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     talk: bool = False
     pty: bool = False
+    apart: bool = False
     called: str = ""
     files: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
@@ -89,11 +90,12 @@ class NotBegun(SandboxError):
 class Child:
     """A running command with everything it started."""
 
-    def __init__(self, control: socket.socket, out: int, into: int | None, start: Start) -> None:
+    def __init__(self, control: socket.socket, ends: "_Ends", start: Start) -> None:
         self.pid = 0
         self._control = control
-        self._out = out
-        self._into = into
+        self._out = ends.out
+        self._errors = ends.errors
+        self._into = ends.into
         self._start = start
         self._heard = b""
         self._waiting = anyio.Lock()
@@ -102,16 +104,11 @@ class Child:
 
     async def read(self) -> bytes:
         """The next output; nothing once no process holds the pipe or the terminal."""
-        await anyio.lowlevel.checkpoint()
-        while True:
-            try:
-                return os.read(self._out, CHUNK)
-            except BlockingIOError:
-                await anyio.wait_readable(self._out)
-            except OSError as error:
-                if error.errno == errno.EIO:
-                    return b""
-                raise
+        return await _read(self._out)
+
+    async def complaint(self) -> bytes:
+        """The next of what came to a stderr that is apart."""
+        return b"" if self._errors is None else await _read(self._errors)
 
     async def feed(self, data: bytes) -> None:
         """Write to the command; stops without a word when it does not listen."""
@@ -174,6 +171,8 @@ class Child:
         """Without a word more: a warden whose owner is silent ends what still runs."""
         self.hang_up()
         os.close(self._out)
+        if self._errors is not None:
+            os.close(self._errors)
         self._control.close()
 
     async def brief(self, packed: bytes) -> None:
@@ -300,11 +299,11 @@ class Door:
             ours.enter_context(control)
             theirs.enter_context(their_control)
             opened = _terminal if start.pty else _pipes
-            into, out, reader, writer = opened(ours, theirs, talk=start.talk)
+            ends = opened(ours, theirs, start)
             control.setblocking(False)
-            socket.send_fds(line, [b"J"], [their_control.fileno(), reader, writer, writer])
+            socket.send_fds(line, [b"J"], [their_control.fileno(), *ends.theirs])
             ours.pop_all()
-        return Child(control, out, into, start)
+        return Child(control, ends, start)
 
     async def _line(self) -> socket.socket:
         """To the keeper; to start one may take a while on a busy machine, so not on the loop."""
@@ -330,26 +329,51 @@ class Door:
         return ours
 
 
-def _pipes(ours: ExitStack, theirs: ExitStack, *, talk: bool) -> tuple[int | None, int, int, int]:
-    """What we write to, what we read from, the child's input, the child's output."""
+class _Ends(Struct, frozen=True, kw_only=True):
+    """What we write to, what we read from, and `theirs`: the child's three."""
+
+    into: int | None
+    out: int
+    errors: int | None = None
+    theirs: tuple[int, int, int]
+
+
+async def _read(end: int) -> bytes:
+    await anyio.lowlevel.checkpoint()
+    while True:
+        try:
+            return os.read(end, CHUNK)
+        except BlockingIOError:
+            await anyio.wait_readable(end)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                return b""
+            raise
+
+
+def _pipes(ours: ExitStack, theirs: ExitStack, start: Start) -> _Ends:
     into = None
-    if talk:
+    if start.talk:
         reader, into = os.pipe()
         ours.callback(os.close, into)
         os.set_blocking(into, False)
     else:
         reader = os.open(os.devnull, os.O_RDONLY)
     theirs.callback(os.close, reader)
+    out, writer = _outlet(ours, theirs)
+    errors, complainer = _outlet(ours, theirs) if start.apart else (None, writer)
+    return _Ends(into=into, out=out, errors=errors, theirs=(reader, writer, complainer))
+
+
+def _outlet(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
     out, writer = os.pipe()
     ours.callback(os.close, out)
     theirs.callback(os.close, writer)
     os.set_blocking(out, False)
-    return into, out, reader, writer
+    return out, writer
 
 
-def _terminal(
-    ours: ExitStack, theirs: ExitStack, *, talk: bool
-) -> tuple[int | None, int, int, int]:
+def _terminal(ours: ExitStack, theirs: ExitStack, start: Start) -> _Ends:
     """As `_pipes`; the child sees one terminal of the usual size, we hold its other side."""
     out, terminal = os.openpty()
     ours.callback(os.close, out)
@@ -357,10 +381,10 @@ def _terminal(
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
     os.set_blocking(out, False)
     into = None
-    if talk:
+    if start.talk:
         into = os.dup(out)
         ours.callback(os.close, into)
-    return into, out, terminal, terminal
+    return _Ends(into=into, out=out, theirs=(terminal, terminal, terminal))
 
 
 def _let_go(keeper: subprocess.Popen[bytes]) -> None:

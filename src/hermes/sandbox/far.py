@@ -148,6 +148,10 @@ class _FarProcess:
                     rest, self._buffer = self._buffer, b""
                     return b"" if self._exit or self._failed else rest
 
+    async def complaint(self) -> bytes:
+        """Over there both are one."""
+        return b""
+
     async def feed(self, data: bytes) -> None:
         if data and not self._hung_up:
             await self._child.feed(b"%d\n" % len(data) + data)

@@ -46,4 +46,6 @@ def plain_start(job: Job, *, talk: bool, pty: bool) -> Start:
     env = {"TERM": TERMINAL, **job.env} if pty else job.env
     program = job.argv[0] if job.argv else "nothing"
     called = f"{program} in {job.cwd}"
-    return Start(argv=job.argv, cwd=job.cwd, env=env, talk=talk, pty=pty, called=called)
+    return Start(
+        argv=job.argv, cwd=job.cwd, env=env, talk=talk, pty=pty, apart=job.apart, called=called
+    )

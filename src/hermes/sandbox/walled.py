@@ -142,6 +142,7 @@ class _Behind:
         self.notes = notes
         """Complete once the block is left."""
         self.read = child.read
+        self.complaint = child.complaint
         self.feed = child.feed
         self.hang_up = child.hang_up
         self.begin = child.begin

@@ -24,7 +24,7 @@ class ToolSpec(Struct, frozen=True, dict=True):
 
     `foreign` says that its results are words of strangers. `refunded`: a step with nothing but
     calls of such tools is not counted against the steps of a turn. `asks`: it does nothing but ask
-    a person.
+    a person. `alone`: never beside another call, though it may only read.
     """
 
     name: str
@@ -36,6 +36,7 @@ class ToolSpec(Struct, frozen=True, dict=True):
     foreign: bool = False
     refunded: bool = False
     asks: bool = False
+    alone: bool = False
 
     @cached_property
     def characters(self) -> int:

@@ -20,8 +20,9 @@ from hermes.telemetry.rotation import RotatingFile
 
 FORMAT = "%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s"
 
-OURS = ("hermes", "asyncio", "aiohttp")
-"""What is kept: our own loggers, and the warnings of what we run on. The rest is not ours."""
+OURS = ("hermes", "asyncio", "aiohttp", "mcp", "client")
+"""What is kept: our own loggers, and the warnings of what we run on; the last two are those of the
+SDK for MCP. The rest is not ours."""
 
 
 _AT_WORK_FOR: ContextVar[Path | None] = ContextVar("at_work_for", default=None)

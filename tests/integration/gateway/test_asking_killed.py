@@ -128,6 +128,8 @@ async def test_a_gateway_that_ends_does_not_wait_for_an_answer(tmp_path: Path) -
             chat.say("1")
             chat.say("yes", chat="c2")
             told = [await chat.sees("re: q-1"), await chat.sees("re: q-2", "c2")]
+        # The post that showed the work does not say that there was an answer.
+        assert not chat.posts("The answer is below", "c2")[:-1]
         asked = questions(chat, "Which colour?") + questions(chat, "May I run", "c2")
         assert len(asked) == 2
     assert sorted(chat.thoughts) == sorted([COLOUR, wishes(note, "q-2")] * 2)

@@ -27,6 +27,7 @@ from hermes.testing.household import at_work, key_of
 from hermes.testing.loop_guard import guarded
 from hermes.testing.platform.mind import Thought
 from hermes.testing.platform.server import PlatformServer, serve
+from mcp_talk import program
 
 pytestmark = pytest.mark.anyio
 
@@ -126,11 +127,17 @@ async def place(folder: Path, kind: str) -> AsyncGenerator[Place]:
                 account="main",
                 url=server.url,
                 env={"MESSAGING_CWD": str(work)},
-                settings={"max_concurrent_sessions": turns},
+                settings={"max_concurrent_sessions": turns, **servers_of(kind, work)},
             )
             furnish(home, given)
             async with at_work(home, prepare) as tenant, guarded():
                 yield Place(server, tenant.gateway, begun)
+
+
+def servers_of(kind: str, work: Path) -> dict[str, object]:
+    if kind != SILENT_SERVER:
+        return {}
+    return {"mcp_discovery_timeout": PATIENCE, "mcp_servers": {"play": program(work, HANGS=BEGUN)}}
 
 
 def command(text: str) -> str:
@@ -138,6 +145,7 @@ def command(text: str) -> str:
 
 
 ASKED = "Which of them?"
+SILENT_SERVER = "an MCP server that never answers"
 HANGS: dict[str, str] = {
     "a model that never answers": "hang:model",
     "a model that never connects": "hang:connect",
@@ -150,6 +158,7 @@ HANGS: dict[str, str] = {
     ),
     "a command that floods": command("touch begun; yes and so on"),
     "a child that holds the pipe": command("setsid sleep 1000 & touch begun; sleep 1000"),
+    SILENT_SERVER: "use:mcp__play__hang",
     "a planner that hangs": "q-plan",
     "a slow disk": "hang:model",
     "sending hangs": "hang:model",

@@ -13,6 +13,7 @@ import pytest
 import hermes
 from hermes.testing.mock_openai import Reply, Script
 from hermes.testing.mock_openai.script import Call, Rule
+from mcp_talk import program
 from processes import PATIENCE, MockModel, mock_model
 
 SOURCE = Path(hermes.__file__).parent
@@ -40,7 +41,8 @@ CALLS = (
     "spawnlp", "spawnlpe", "spawnv", "spawnve", "spawnvp", "spawnvpe",
 )  # fmt: skip
 ASYNC = {"create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "open_process",
-         "run_process", "ProcessPoolExecutor", "to_process"}  # fmt: skip
+         "run_process", "ProcessPoolExecutor", "to_process", "stdio_client",
+         "StdioServerParameters"}  # fmt: skip
 
 
 def starts_processes(tree: ast.Module) -> list[str]:
@@ -124,6 +126,7 @@ WORK = Script(
                 ),
                 Reply("", [Call("read_file", {"path": "a.py"})]),
                 Reply("", [Call("terminal", {"command": "sleep 0.1", "background": True})]),
+                Reply("", [Call("mcp__play__add", {"a": 40, "b": 2})]),
                 Reply("All done."),
             ],
         )
@@ -146,6 +149,9 @@ def model(tmp_path: Path) -> Iterator[MockModel]:
 def test_only_the_door_starts_processes_while_the_program_runs(model: MockModel, tmp_path: Path):
     work = tmp_path / "work"
     work.mkdir()
+    servers = {"mcp_servers": {"play": program(tmp_path)}, "mcp_discovery_timeout": PATIENCE}
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.yaml").write_text(json.dumps(servers))
     env = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
@@ -165,5 +171,6 @@ def test_only_the_door_starts_processes_while_the_program_runs(model: MockModel,
     assert set(told["codes"].values()) <= {0, None}, told
     results = [r["content"] for r in model.requests()[-1]["messages"] if r["role"] == "tool"]
     assert any("from-the-shell" in str(result) for result in results), results
+    assert "42" in results
     assert told["seen"], "the shell was used, so the door must have started its keeper"
     assert {where for _, where in told["seen"]} == {"sandbox/door.py"}, told["seen"]

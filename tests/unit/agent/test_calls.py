@@ -4,7 +4,7 @@ from typing import Any
 
 import anyio
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from hermes.agent.calls import MAX_PARTS, MAX_PROGRESS, MAX_TEXT, PARALLEL
 from hermes.ports.tool import Output, ToolContext
@@ -33,6 +33,18 @@ async def test_readers_overlap() -> None:
         for n in range(3):
             gates.open(str(n))
     assert ear.ended.outcome is Outcome.DONE
+
+
+async def test_a_reader_may_want_to_be_alone() -> None:
+    gates = Gates()
+    look = FakeTool("look", gates)
+    look.spec = structs.replace(look.spec, alone=True)
+    calls = [call("look", gate=str(n)) for n in range(3)]
+    async with running(plan_for(ScriptedModel([answer(*calls)], says("ok")), look), Ear()):
+        for n in range(3):
+            await gates.reached(str(n))
+            gates.open(str(n))
+    assert look.most == 1
 
 
 async def test_no_more_readers_than_the_limit_run_at_once() -> None:

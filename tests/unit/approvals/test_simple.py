@@ -114,6 +114,19 @@ def test_what_is_no_command_is_the_same_or_it_is_not() -> None:
     assert not Grant(id="g", tool="fetch", reaching=Reaching.NETWORK).covers(asked)
 
 
+def test_a_kind_of_action_is_allowed_while_its_seal_is_the_same() -> None:
+    def asked(words: str, seal: str = "1") -> Wish:
+        return Wish(
+            tool="far", action=words, reaching=Reaching.BEYOND, detail="x", kind="all", seal=seal
+        )
+
+    grant = grant_of(asked("far 1"), "g", session="", by="owner")
+    assert can_last(asked("far 1"))
+    assert grant.covers(asked("far 2"))
+    assert grant.shown == "all"
+    assert not grant.covers(asked("far 1", seal="2"))
+
+
 @pytest.mark.parametrize(
     ("rule", "action", "allowed"),
     [

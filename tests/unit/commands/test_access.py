@@ -25,7 +25,7 @@ MEANWHILE = {"busy", "queue", "steer"}
 OWNERS_ONLY = {"codex-runtime",
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
     "yolo", "approvals", "memory", "skills", "bundles", "changes", "learn",
-    "trust",
+    "trust", "reload-mcp",
 }  # fmt: skip
 
 
@@ -54,6 +54,7 @@ async def test_what_cannot_work_is_not_listed_and_says_why(tmp_path: Path) -> No
             "copy",
             "verbose",
             "platform",
+            "reload-mcp",
             "restart",
             "rollback",
             "snapshot",

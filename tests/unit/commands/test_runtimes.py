@@ -35,3 +35,9 @@ async def test_only_an_owner_chooses(tmp_path: Path) -> None:
         at.chats(Role.MEMBER)
         with pytest.raises(HermesError):
             await at.type("/codex-runtime codex_app_server")
+
+
+async def test_servers_are_connected_anew_when_that_is_meant(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        assert "/reload-mcp now" in await at.read("/reload-mcp")
+        assert await at.read("/reload-mcp now") == "play: ready, 3 tools"

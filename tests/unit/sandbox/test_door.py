@@ -242,3 +242,18 @@ async def test_a_place_behind_a_link_is_not_held(door: Door, tmp_path: Path, whe
         with pytest.raises(SandboxError, match="symbolic links"):
             await child.wait()
         assert await everything(child) == b""
+
+
+async def test_complaints_may_be_kept_apart(door: Door) -> None:
+    both = shell("echo out; echo err >&2; read line; echo $line >&2", talk=True)
+    async with door.open(structs.replace(both, apart=True)) as child:
+        await child.feed(b"more\n")
+        assert await everything(child) == b"out\n"
+        said = b""
+        while data := await child.complaint():
+            said += data
+        assert said == b"err\nmore\n"
+    async with door.open(both) as child:
+        await child.feed(b"more\n")
+        assert sorted((await everything(child)).split()) == [b"err", b"more", b"out"]
+        assert await child.complaint() == b""

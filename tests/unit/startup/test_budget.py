@@ -31,7 +31,9 @@ BUDGETS = {
     "profile list": Budget(115, f"{NETWORK} asyncio anyio apsw ruamel"),
     "completion bash": Budget(130, f"{NETWORK} asyncio anyio apsw ruamel"),
     "sessions list": Budget(250, "aiohttp http email yaml ruamel hermes.models hermes.tools"),
-    "-z hello": Budget(590, "ruamel openai hermes.testing hermes.runtimes readline pydantic"),
+    "-z hello": Budget(
+        590, "ruamel openai hermes.testing hermes.runtimes hermes.mcp mcp readline pydantic"
+    ),
 }
 PROBE = """
 import sys

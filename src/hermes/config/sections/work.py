@@ -273,9 +273,13 @@ class McpSampling(Struct, frozen=True, kw_only=True):
 
 
 class McpServer(Struct, Open, frozen=True, kw_only=True):
-    """An MCP server: a command to start, or a URL to call."""
+    """An MCP server: a command to start, or a URL to call.
+
+    `sandbox` puts the command behind the wall that holds back the commands of the agent.
+    """
 
     enabled: bool = True
+    sandbox: bool = False
     command: str = ""
     args: Names = ()
     env: Mapping[str, str] = {}

@@ -1,6 +1,7 @@
 """How a command is put to a shell so that it tells where it stood at the end."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -26,10 +27,14 @@ then another mark comes after it."""
 
 
 class Shell(Struct, frozen=True):
-    """`bash` tells which dialect the program at `path` speaks."""
+    """`bash` tells which dialect the program at `path` speaks.
+
+    Each of the files `begins` that is there is read by the shell before a command.
+    """
 
     path: str
     bash: bool
+    begins: tuple[str, ...] = ()
 
     def argv(self, command: str) -> tuple[str, ...]:
         """A copy of stdout carries the mark, wherever the command sends its own output.
@@ -38,17 +43,30 @@ class Shell(Struct, frozen=True):
         """
         prologue = (_BASH if self.bash else _SH) + _MARK
         name = "bash" if self.bash else "sh"
-        return (self.path, "-c", prologue + _COMMAND, name, command)
+        return (self.path, "-c", prologue + self._beginning + _COMMAND, name, command)
 
     def plain_argv(self, command: str) -> tuple[str, ...]:
         """For a command whose folder at its end is nobody's business."""
-        return (self.path, "-c", command)
+        return (self.path, "-c", f"{self._beginning}{command}")
+
+    @property
+    def _beginning(self) -> str:
+        """What they print is not the command's, nor may they eat what it is given to read."""
+        words = map(_in_shell, self.begins)
+        return "".join(f"[ -r {one} ] && . {one} </dev/null >/dev/null 2>&1; " for one in words)
 
 
-def find_shell(path: str) -> Shell:
+def _in_shell(file: str) -> str:
+    """The home is that of the machine where the shell is."""
+    if file.startswith("~/"):
+        return f'"$HOME"/{shlex.quote(file[2:])}'
+    return shlex.quote(file)
+
+
+def find_shell(path: str, begins: tuple[str, ...] = ()) -> Shell:
     """bash where there is one on this PATH, the system's sh otherwise."""
     bash = shutil.which("bash", path=path)
-    return Shell(bash, bash=True) if bash else Shell("/bin/sh", bash=False)
+    return Shell(bash or "/bin/sh", bash=bash is not None, begins=begins)
 
 
 class Mark(Struct, frozen=True):

@@ -1,0 +1,36 @@
+"""Whether the MCP servers of the settings could be connected; none is started for it."""
+
+import shutil
+from pathlib import Path
+
+from hermes.app.mcp import missing_sdk, server_of
+from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
+from hermes.config.sections.work import McpServer
+from hermes.kit.text import plural
+from hermes.schema.errors import ConfigError
+
+
+async def check_servers(patient: Patient) -> list[Finding]:
+    servers = {name: one for name, one in patient.config.mcp_servers.items() if one.enabled}
+    if not servers:
+        return []
+    if why := missing_sdk():
+        said, _, command = why.partition(" Install it: ")
+        return [wrong("mcp", said, command)]
+    found = [_finding(patient, name, given) for name, given in servers.items()]
+    troubles = [one for one in found if one is not None]
+    return troubles or [well("mcp", f"{plural(len(servers), 'server')}: hermes mcp test NAME")]
+
+
+def _finding(patient: Patient, name: str, given: McpServer) -> Finding | None:
+    from hermes.mcp.server import Program
+
+    try:
+        way = server_of(name, given, patient.env, str(Path.cwd())).way
+    except ConfigError as error:
+        return told("mcp", error)
+    if not isinstance(way, Program):
+        return None
+    if shutil.which(way.argv[0], path=way.env.get("PATH")) is None:
+        return odd("mcp", f"{name}: {way.argv[0]} is not installed.", "hermes config edit")
+    return None

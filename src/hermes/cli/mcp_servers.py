@@ -1,0 +1,195 @@
+"""What `hermes mcp` does: list, add, remove and try out the servers of the settings."""
+
+import logging
+from argparse import Namespace
+from collections.abc import Iterable
+from pathlib import Path
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from hermes.app.mcp import Trial, server_of, tried
+from hermes.app.sandboxes import Sandboxes, SandboxParts
+from hermes.cli.context import CliContext
+from hermes.cli.export.plain import flat
+from hermes.cli.next_step import as_typed
+from hermes.cli.verbs.sessions.paper import Paper
+from hermes.config.dotenv import env_of
+from hermes.config.edit import set_setting, unset_setting
+from hermes.config.load import Loaded, load_config
+from hermes.config.masking import secrets_in
+from hermes.config.paths import format_path
+from hermes.config.sections.work import McpServer
+from hermes.config.variables import secret_values
+from hermes.daemon.lock import who_holds
+from hermes.kit.clock import SystemClock
+from hermes.kit.redact import Redactor
+from hermes.kit.text import did_you_mean, one_line, plural
+from hermes.sandbox.door import Door
+from hermes.schema.errors import ConfigError, NotFound, UsageError
+from hermes.schema.tools import Effect
+from hermes.telemetry.logs import OURS
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """One server as programs see it."""
+
+    name: str
+    state: str
+    where: str = ""
+    trouble: str = ""
+
+
+class Desk:
+    def __init__(self, context: CliContext) -> None:
+        self.context = context
+        self.home = context.home()
+        self.env = env_of(self.home.dotenv, context.env)
+        self.loaded: Loaded = load_config(self.home, self.env)
+        self.servers = self.loaded.config.mcp_servers
+
+    def redactor(self) -> Redactor:
+        return Redactor([*secrets_in(self.loaded.raw), *secret_values(self.env)])
+
+    def known(self, name: str) -> McpServer:
+        if name not in self.servers:
+            near = did_you_mean(name, self.servers)
+            raise NotFound(
+                f"There is no MCP server {name!r}.", hint=near or "`hermes mcp list` shows them."
+            )
+        return self.servers[name]
+
+    def line(self, text: str) -> None:
+        self.context.stdout.write(f"{text}\n")
+
+    def hint(self, text: str) -> None:
+        self.context.stderr.write(as_typed(f"{text}\n", self.context.profile))
+
+
+def perform(args: Namespace, context: CliContext) -> int:
+    desk = Desk(context)
+    match args.action:
+        case "list":
+            return _list(desk, as_json=args.json)
+        case "add":
+            return _add(desk, args)
+        case "remove":
+            return _remove(desk, args.name)
+        case _:
+            return _test(desk, args.name, as_json=args.json)
+
+
+def _list(desk: Desk, *, as_json: bool) -> int:
+    rows = [_shown(desk, name, given) for name, given in sorted(desk.servers.items())]
+    if as_json:
+        desk.line(msgspec.json.encode(rows).decode())
+        return 0
+    if not rows:
+        desk.line("There are no MCP servers.")
+        desk.hint("Add one: hermes mcp add NAME --command PROGRAM --args …, or --url URL")
+        return 0
+    table = [("SERVER", "STATE", "WHERE")]
+    table += [(flat(one.name), one.state, flat(one.trouble or one.where)) for one in rows]
+    Paper(desk.context).table(table)
+    return 0
+
+
+def _shown(desk: Desk, name: str, given: McpServer) -> Shown:
+    try:
+        server = server_of(name, given, desk.env, str(Path.cwd()))
+    except ConfigError as error:
+        return Shown(name=name, state="wrong", trouble=str(error))
+    off = not given.enabled or name in desk.loaded.config.agent.disabled_toolsets
+    where = one_line(desk.redactor().redact(server.where), 200)
+    return Shown(name=name, state="off" if off else "on", where=where)
+
+
+def _add(desk: Desk, args: Namespace) -> int:
+    if args.name in desk.servers and not args.force:
+        raise UsageError(
+            f"There is an MCP server {args.name!r} already.", hint="Replace it with --force."
+        )
+    fields: dict[str, object] = {
+        "url": args.url,
+        "transport": "sse" if args.sse else "",
+        "headers": _pairs(args.header, "--header"),
+        "command": args.command,
+        "args": args.args,
+        "env": _pairs(args.env, "--env"),
+        "sandbox": args.sandbox,
+    }
+    given = {name: value for name, value in fields.items() if value}
+    _check(desk, args.name, given)
+    text = msgspec.json.encode(given).decode()
+    for warning in set_setting(desk.home, desk.env, _path(args.name), text).warnings:
+        desk.hint(f"warning: {flat(str(warning))}")
+    desk.line(f"Added: {args.name}")
+    desk.hint(f"Try it: hermes mcp test {args.name}")
+    _tell_running(desk)
+    return 0
+
+
+def _check(desk: Desk, name: str, given: dict[str, object]) -> None:
+    """A variable that is not set yet may be set later; everything else must be right."""
+    later = {key: value for key, value in given.items() if key not in {"headers", "env"}}
+    try:
+        server_of(name, msgspec.convert(later, McpServer), desk.env, str(Path.cwd()))
+    except ConfigError as error:
+        raise UsageError(str(error), hint="See: hermes mcp add --help") from error
+
+
+def _pairs(given: Iterable[str], flag: str) -> dict[str, str]:
+    pairs = [one.partition("=") for one in given]
+    if wrong := [one for one, sign, _ in pairs if not sign or not one.strip()]:
+        raise UsageError(f"{flag} takes NAME=VALUE, not {wrong[0]!r}.")
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def _remove(desk: Desk, name: str) -> int:
+    desk.known(name)
+    unset_setting(desk.home, desk.env, _path(name))
+    desk.line(f"Removed: {flat(name)}")
+    _tell_running(desk)
+    return 0
+
+
+def _path(name: str) -> str:
+    return format_path(("mcp_servers", name))
+
+
+def _tell_running(desk: Desk) -> None:
+    if who_holds(desk.home) is not None:
+        desk.hint("A chat takes it up with /reload-mcp, the gateway also with a restart.")
+
+
+def _test(desk: Desk, name: str, *, as_json: bool) -> int:
+    server = server_of(name, desk.known(name), desk.env, str(Path.cwd()))
+    # What went wrong is told below, once.
+    for one in OURS:
+        logging.getLogger(one).addHandler(logging.NullHandler())
+    terminal = desk.loaded.config.terminal
+
+    async def trying() -> Trial:
+        with Door() as door:
+            parts = SandboxParts(desk.home, desk.env, terminal, door, SystemClock())
+            return await tried(server, Sandboxes(parts).near, desk.redactor())
+
+    trial = anyio.run(trying)
+    if as_json:
+        desk.line(msgspec.json.encode(trial).decode())
+    elif trial.trouble:
+        desk.context.stderr.write(f"{flat(name)}: {flat(trial.trouble)}\n")
+    else:
+        _print(desk, name, trial)
+    return int(bool(trial.trouble))
+
+
+def _print(desk: Desk, name: str, trial: Trial) -> None:
+    desk.line(f"{flat(name)}: {flat(trial.version)}, {plural(len(trial.tools), 'tool')}")
+    table = [
+        (one.name, "reads" if one.effect is Effect.READ else "asks", one_line(one.description, 80))
+        for one in trial.tools
+    ]
+    if table:
+        Paper(desk.context).table([("TOOL", "", "WHAT IT DOES"), *table])

@@ -1,0 +1,122 @@
+"""What a server answered, as the result of a call: text, pictures, and what cannot be shown."""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Sequence
+
+import mcp_types as types
+import msgspec
+
+from hermes.kit.pictures import MAX_PICTURE, picture_kind
+from hermes.kit.text import head_and_tail, one_line
+from hermes.ports.blobs import Blobs
+from hermes.ports.tool import Output
+from hermes.schema.messages import Media, Text
+
+MOST_TEXT = 100_000
+"""Characters of one answer, of all its parts."""
+MOST_PICTURES = 8
+NOTHING = "(The server answered without a word.)"
+
+
+class Reading:
+    """`redact` takes our own secrets out of what comes back."""
+
+    def __init__(self, blobs: Blobs, redact: Callable[[str], str]) -> None:
+        self._blobs = blobs
+        self._redact = redact
+
+    async def called(self, result: types.CallToolResult) -> Output:
+        said = [*self._texts(result.content)]
+        if _adds(result.structured_content, said):
+            said.append(msgspec.json.encode(result.structured_content).decode())
+        return await self._output(said, _pictures(result.content), failed=bool(result.is_error))
+
+    async def read(self, contents: Sequence[types.ContentBlock]) -> Output:
+        return await self._output([*self._texts(contents)], _pictures(contents))
+
+    async def _output(
+        self, said: Sequence[str], pictures: Sequence[str], *, failed: bool = False
+    ) -> Output:
+        shown: list[Media] = []
+        notes: list[str] = []
+        for data in pictures:
+            media = await self._picture(data) if len(shown) < MOST_PICTURES else None
+            if media is None:
+                notes.append("[a picture that cannot be shown]")
+            else:
+                shown.append(media)
+        text = "\n".join(filter(None, [*said, *notes]))
+        # To look for secrets in all of a very long text would take long, too.
+        text = self._redact(head_and_tail(text, 4 * MOST_TEXT))
+        text = head_and_tail(text, MOST_TEXT) or ("" if shown else NOTHING)
+        parts = (*([Text(text)] if text else []), *shown)
+        return Output(parts, shown=one_line(text, 200), failed=failed, foreign=True)
+
+    async def _picture(self, data: str) -> Media | None:
+        if len(data) > MAX_PICTURE * 4 // 3 + 4:
+            return None
+        try:
+            picture = base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            return None
+        kind = picture_kind(picture)
+        return await self._blobs.put(picture, kind) if kind else None
+
+    def _texts(self, content: Sequence[types.ContentBlock]) -> Iterator[str]:
+        for one in content:
+            match one:
+                case types.TextContent(text=text):
+                    yield text
+                case types.ImageContent():
+                    pass
+                case types.AudioContent(mime_type=kind, data=data):
+                    yield f"[sound, {kind}, {len(data) * 3 // 4:,} bytes: it cannot be heard here]"
+                case types.ResourceLink(uri=uri, name=name):
+                    yield f"[resource {name}: {uri}]"
+                case types.EmbeddedResource(resource=resource):
+                    yield _of_resource(resource)
+
+
+def _of_resource(resource: types.TextResourceContents | types.BlobResourceContents) -> str:
+    if isinstance(resource, types.TextResourceContents):
+        return f"[resource {resource.uri}]\n{resource.text}"
+    if _is_picture(resource):
+        return f"[resource {resource.uri}]"
+    size = len(resource.blob) * 3 // 4
+    return f"[resource {resource.uri}: {size:,} bytes of {resource.mime_type or 'unknown kind'}]"
+
+
+def _is_picture(resource: types.BlobResourceContents) -> bool:
+    return (resource.mime_type or "").startswith("image/")
+
+
+def _pictures(content: Sequence[types.ContentBlock]) -> list[str]:
+    found: list[str] = []
+    for one in content:
+        match one:
+            case types.ImageContent(data=data):
+                found.append(data)
+            case types.EmbeddedResource(resource=types.BlobResourceContents() as blob) if (
+                _is_picture(blob)
+            ):
+                found.append(blob.blob)
+            case _:
+                pass
+    return found
+
+
+def _adds(structured: object, said: Sequence[str]) -> bool:
+    """Many servers say the same once more as text."""
+    if structured is None:
+        return False
+    for text in said:
+        try:
+            same: object = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if same in (structured, {"result": same}) or {"result": same} == structured:
+            return False
+    if isinstance(structured, dict) and list(structured) == ["result"]:  # pyright: ignore[reportUnknownArgumentType]
+        return structured["result"] not in said
+    return True

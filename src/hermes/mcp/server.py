@@ -1,0 +1,80 @@
+"""One MCP server as the settings describe it: how it is reached, and what is taken of it."""
+
+import fnmatch
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+LONGEST = 64
+"""Letters of a tool's name; no provider takes more."""
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """Started by us; `env` is all that it gets. `walled`: behind the wall of commands."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+    walled: bool = False
+
+
+class Site(Struct, frozen=True, kw_only=True):
+    """Called over HTTP; `events` is the older way, with one stream of events."""
+
+    url: str
+    headers: Mapping[str, str]
+    events: bool = False
+
+
+Way: TypeAlias = Program | Site
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """Seconds: `timeout` for a call, `connect` for the beginning.
+
+    After `idle` without a call, or `lifetime` in all, it is let go until the next call.
+    """
+
+    name: str
+    way: Way
+    timeout: float = 300.0
+    connect: float = 60.0
+    idle: float | None = None
+    lifetime: float | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    parallel: bool = False
+    resources: bool = True
+    prompts: bool = True
+
+    def takes(self, tool: str) -> bool:
+        """Names may be patterns."""
+        wanted = not self.include or any(fnmatch.fnmatchcase(tool, one) for one in self.include)
+        return wanted and not any(fnmatch.fnmatchcase(tool, one) for one in self.exclude)
+
+    @property
+    def where(self) -> str:
+        """For people; never a variable or a header."""
+        match self.way:
+            case Program(argv=argv):
+                return " ".join(argv)
+            case Site(url=url):
+                return url.partition("?")[0]
+
+    def named(self, tool: str) -> str:
+        """What the model calls it: `mcp__server__tool`, in letters that every provider takes."""
+        name = f"mcp__{_ODD.sub('_', self.name)}__{_ODD.sub('_', tool)}"
+        if len(name) <= LONGEST and not _ODD.search(tool):
+            return name
+        # Two names must not become one.
+        return f"{name[: LONGEST - 7]}_{digest(tool)[:6]}"
+
+
+def digest(*parts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()

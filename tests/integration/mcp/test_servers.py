@@ -1,0 +1,203 @@
+"""Servers made with the protocol's own SDK, as tools of the agent."""
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hermes.config.home import Home
+from hermes.schema.messages import Media, text_of
+from hermes.schema.questions import Choice
+from hermes.schema.tools import Effect
+from mcp_talk import Talk, is_alive, lines, program, site, talk, until
+from processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+CANARY = "canary-4711-0815-secret"
+
+
+async def test_what_a_server_has_is_there_for_a_turn(tmp_path: Path) -> None:
+    async with talk(tmp_path, {"play": program(tmp_path, TOKEN=CANARY)}) as here:
+        plan = await here.plan()
+        add, note = plan.tools["mcp__play__add"].spec, plan.tools["mcp__play__note"].spec
+        assert (add.effect, note.effect) == (Effect.READ, Effect.OUTSIDE)
+        assert (add.toolset, add.foreign) == ("play", True)
+        assert "Ignore" not in plan.tools["mcp__play__poison"].spec.description
+        sums, failed, seen, long = await here.says(
+            ("mcp__play__add", {"a": 1, "b": 2}),
+            ("mcp__play__fail", {}),
+            ("mcp__play__picture", {}),
+            ("mcp__play__poison", {}),
+        )
+        assert (text_of(sums), sums.failed, sums.foreign) == ("3", False, True)
+        assert failed.failed
+        [picture] = seen.parts
+        assert isinstance(picture, Media)
+        assert picture.media_type == "image/png"
+        assert len(text_of(long)) < 110_000
+        read = await here.text("read_resource", uri="memo://today")
+        assert read.endswith("Nothing.")
+        await _keeps_secrets(here)
+
+
+async def _keeps_secrets(here: Talk) -> None:
+    """The server has what the settings give it, and nothing of ours."""
+    seen = json.loads(await here.text("variables"))
+    assert "OPENAI_API_KEY" not in seen
+    assert not [name for name in seen if name.startswith("HERMES")]
+    assert (seen["TOKEN"], seen["PLAYGROUND"]) == ("[redacted]", str(here.root))
+    log = here.app.home.logs / "mcp-stderr.log"
+    await until(lambda: any("play: PLAIN [redacted]" in line for line in lines(log)))
+    assert CANARY not in log.read_text()
+
+
+async def test_whoever_waits_in_vain_can_go(tmp_path: Path) -> None:
+    async with talk(tmp_path, {"play": program(tmp_path)}) as here:
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as turn:
+                turn.start_soon(here.says, ("mcp__play__hang", {}))
+                await until((tmp_path / "hangs").exists)
+                turn.cancel_scope.cancel()
+        # The same server, still connected.
+        assert await here.text("add", a=2, b=2) == "4"
+        assert dict(here.app.servers.states())["play"].startswith("ready")
+
+
+async def test_a_call_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
+    async with talk(tmp_path, {"play": {**program(tmp_path), "timeout": 0.2}}) as here:
+        [result] = await here.says(("mcp__play__hang", {}))
+        assert result.failed
+        assert "took longer than 0.2 s" in text_of(result)
+
+
+async def test_a_server_that_dies_is_begun_anew(tmp_path: Path) -> None:
+    """What only reads is done again; of anything else it is not known whether it was done."""
+    async with talk(tmp_path, {"play": program(tmp_path)}, approvals={"mode": "off"}) as here:
+        first = json.loads(await here.text("variables"))["pid"]
+        assert await here.text("crash_once") == "Still here."
+        assert json.loads(await here.text("variables"))["pid"] != first
+        assert "is not known" in await here.text("crash")
+        assert await here.text("add", a=1, b=1) == "2"
+    assert not is_alive(first)
+
+
+@pytest.mark.parametrize("old", ["", "1"])
+async def test_new_tools_are_there_for_the_next_turn(tmp_path: Path, old: str) -> None:
+    async with talk(tmp_path, {"play": program(tmp_path, OLD=old)}) as here:
+        assert "mcp__play__plus" not in await here.names()
+        before = here.app.servers.states()
+        assert await here.text("grow") == "Grown."
+        await until(lambda: here.app.servers.states() != before)
+        assert "mcp__play__plus" in await here.names()
+        found, _ = await here.answered("Ann", ("mcp__play__greet", {}))
+        assert text_of(found[0]) == "Hello, Ann."
+        assert "The MCP server play asks: Who is there?" in here.questions[-1]
+        [declined] = await here.says(("mcp__play__greet", {}), attended=False)
+        assert text_of(declined) in {"cancel", "decline"}
+
+
+@pytest.mark.parametrize("flag", ["", "--sse"])
+async def test_a_server_over_http(tmp_path: Path, flag: str) -> None:
+    with site(tmp_path, *filter(None, [flag])) as url:
+        settings = {"url": url, "headers": {"X-Token": CANARY}}
+        if flag:
+            settings["transport"] = "sse"
+        async with talk(tmp_path, {"play": settings}) as here:
+            assert await here.text("add", a=20, b=3) == "23"
+            with anyio.fail_after(PATIENCE):
+                async with anyio.create_task_group() as turn:
+                    turn.start_soon(here.says, ("mcp__play__hang", {}))
+                    await until((tmp_path / "hangs").exists)
+                    turn.cancel_scope.cancel()
+            assert await here.text("add", a=20, b=4) == "24"
+
+
+async def test_what_acts_is_asked_for(tmp_path: Path) -> None:
+    note, notes = ("mcp__play__note", {"text": "one"}), tmp_path / "notes"
+    async with talk(tmp_path, {"play": program(tmp_path)}) as here:
+        [refused], asked = await here.answered(Choice.DENY, note)
+        assert (refused.failed, asked, lines(notes)) == (True, 1, [])
+        assert "every call of this tool of the MCP server play" in here.questions[-1]
+        [done], asked = await here.answered(Choice.SESSION, note)
+        assert (text_of(done), asked, lines(notes)) == ("Noted.", 1, ["one"])
+        other = ("mcp__play__note", {"text": "two"})
+        [_], asked = await here.answered(Choice.DENY, other)
+        assert (asked, lines(notes)) == (0, ["one", "two"])
+        # Words of strangers in the turn: what was allowed for the session no longer counts.
+        _, asked = await here.answered(Choice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note)
+        assert (asked, len(lines(notes))) == (1, 2)
+        # What was allowed for good does.
+        await here.answered(Choice.ALWAYS, ("mcp__play__add", {"a": 1, "b": 1}), note)
+        _, asked = await here.answered(Choice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note)
+        assert (asked, len(lines(notes))) == (0, 4)
+        [unasked] = await here.says(("mcp__play__crash", {}), attended=False)
+        assert "nobody can be asked here" in text_of(unasked)
+
+
+async def test_profiles_share_no_server(tmp_path: Path) -> None:
+    pids = set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    async with (
+        talk(tmp_path / "one", {"play": program(tmp_path / "one")}) as one,
+        talk(tmp_path / "two", {"play": program(tmp_path / "two")}) as two,
+    ):
+        for here in (one, two):
+            seen = json.loads(await here.text("variables"))
+            assert seen["PLAYGROUND"] == str(here.root)
+            pids.add(seen["pid"])
+    assert len(pids) == 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+async def test_servers_that_are_no_use_keep_nobody_waiting(tmp_path: Path) -> None:
+    servers = {
+        "absent": {"command": "no-such-program"},
+        "silent": {"command": "sleep", "args": ["1000"], "connect_timeout": 1000},
+        "broken": {"command": "sh", "args": ["-c", "echo it is Monday >&2; exit 3"]},
+        "wrong": {"url": "ftp://nowhere"},
+        "off": {"command": "sleep", "enabled": False},
+    }
+    async with talk(tmp_path, servers, mcp_discovery_timeout=0.1) as here:
+        with anyio.fail_after(PATIENCE):
+            assert await here.names() == set()
+        states = here.app.servers.states
+        # Now and then they are tried again.
+        await until(lambda: "Monday" in dict(states())["broken"])
+        await until(lambda: "No such file" in dict(states())["absent"])
+        assert "its url" in dict(states())["wrong"]
+        assert [one for one in here.app.warnings if "its url" in one]
+        assert dict(states())["silent"].startswith("connecting")
+        assert "off" not in dict(states())
+
+
+async def test_who_is_late_is_there_for_the_next_turn(tmp_path: Path) -> None:
+    async with talk(tmp_path, {"play": program(tmp_path)}, mcp_discovery_timeout=0) as here:
+        assert await here.names() == set()
+        await until(lambda: dict(here.app.servers.states())["play"].startswith("ready"))
+        assert "mcp__play__add" in await here.names()
+
+
+async def test_settings_are_read_again(tmp_path: Path) -> None:
+    async with talk(tmp_path, {}) as here:
+        assert await here.names() == set()
+        settings = {"mcp_discovery_timeout": PATIENCE, "mcp_servers": {"play": program(tmp_path)}}
+        config = Home(root=tmp_path / "home", path=tmp_path / "home").config
+        config.write_text(json.dumps(settings))
+        assert "play: ready" in await here.app.servers.reload()
+        assert "mcp__play__add" in await here.names()
+        pid = json.loads(await here.text("variables"))["pid"]
+        config.write_text("{}")
+        assert "no MCP servers" in await here.app.servers.reload()
+        assert await here.names() == set()
+        await until(lambda: not is_alive(pid))
+
+
+async def test_one_that_is_not_needed_rests(tmp_path: Path) -> None:
+    settings = {**program(tmp_path), "idle_timeout_seconds": 0.05}
+    async with talk(tmp_path, {"play": settings}) as here:
+        assert "mcp__play__add" in await here.names()
+        await until(lambda: dict(here.app.servers.states())["play"].startswith("resting"))
+        assert "mcp__play__add" in await here.names()
+        assert await here.text("add", a=5, b=5) == "10"

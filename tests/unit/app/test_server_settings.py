@@ -1,0 +1,138 @@
+"""What the settings say of MCP servers: what is wrong is said, and toolsets decide where."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import convert, structs
+
+from hermes.app.build import Choices, open_app
+from hermes.app.mcp import server_of
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.config.sections.work import McpServer
+from hermes.mcp.server import Program, Site
+from hermes.schema.errors import ConfigError, UsageError
+from hermes.schema.scope import Role
+from hermes.schema.tools import ToolSpec
+from small_profile import ENV as MODEL
+from small_profile import asking, profile
+from workbench import FakeTool
+
+pytestmark = pytest.mark.anyio
+ENV = Env({"PATH": "/bin", "HOME": "/home/ann", "SECRET_KEY": "x", "LC_ALL": "C", "LANG": "C"})
+
+
+def made(**settings: object):
+    return server_of("play", convert(settings, McpServer), ENV, "/work")
+
+
+def test_a_program_has_what_any_needs_and_what_it_is_given() -> None:
+    way = made(command="~/bin/it", args=["-x", "~/y"], env={"A": "1"}, cwd="~/z").way
+    assert way == Program(
+        argv=("/home/ann/bin/it", "-x", "/home/ann/y"),
+        cwd="/home/ann/z",
+        env={"PATH": "/bin", "HOME": "/home/ann", "LC_ALL": "C", "LANG": "C", "A": "1"},
+    )
+    assert made(command="it").way.cwd == "/work"
+
+
+def test_an_address() -> None:
+    server = made(url="https://a.example/mcp?key=x", transport="sse", headers={"A": "b"})
+    assert server.way == Site(url="https://a.example/mcp?key=x", headers={"A": "b"}, events=True)
+    assert server.where == "https://a.example/mcp"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({}, "a command to start, or a url to call"),
+        ({"command": "x", "url": "http://a"}, "one of the two"),
+        ({"url": "file:///etc/passwd"}, "no address over http"),
+        ({"url": "https://ann:pw@a.example"}, "without a password"),
+        ({"url": "http://a.example", "transport": "pigeon"}, "no transport 'pigeon'"),
+        ({"url": "http://a.example", "auth": "oauth"}, "put a token into its headers"),
+        ({"url": "http://a.example", "headers": {"A": "b\nC: d"}}, "headers"),
+        ({"url": "http://a.example", "headers": {"A": "${NOT_SET}"}}, "NOT_SET is not set"),
+        ({"command": "x", "timeout": 0}, "more than 0"),
+        ({"command": "x\0y"}, "cannot be run"),
+    ],
+)
+def test_what_is_wrong_is_said(settings: dict[str, object], why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as error:
+        made(**settings)
+    assert error.value.hint
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 33, "file", "no_mcp", "hermes-cli"])
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises(ConfigError, match="name"):
+        server_of(name, McpServer(command="x"), ENV, "/")
+
+
+def tools(*names: str) -> list[FakeTool]:
+    found = []
+    for name in names:
+        server, _, _ = name.partition("_")
+        tool = FakeTool(name)
+        tool.spec = structs.replace(tool.spec, toolset=server)
+        found.append(tool)
+    return found
+
+
+SERVERS = "mcp_servers: {one: {command: x}, two: {command: x}}\n"
+
+
+def theirs(specs: dict[str, object] | list[ToolSpec]) -> set[str]:
+    return {name for name in specs if name[:3] in {"one", "two"}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "on"),
+    [
+        ("", {"one_a", "two_b"}),
+        ("platform_toolsets: {cli: [file, no_mcp]}", set()),
+        ("platform_toolsets: {cli: []}", set()),
+        ("platform_toolsets: {cli: [file, two]}", {"two_b"}),
+        ("agent: {disabled_toolsets: [one]}", {"two_b"}),
+        ("platform_toolsets: {cli: [one]}\nagent: {disabled_toolsets: [one]}", set()),
+    ],
+)
+async def test_toolsets_decide(tmp_path: Path, settings: str, on: set[str]) -> None:
+    async with profile(tmp_path, SERVERS + settings) as app:
+        app.toolbox.join(tools("one_a", "two_b"))
+        assert theirs(app.toolbox.on("cli")) == on
+        assert app.warnings == []
+
+
+async def test_toolsets_asked_for_by_hand_are_all_there_is(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text(SERVERS)
+    choices = Choices(workspace=str(tmp_path), toolsets=("file", "two"))
+    env = Env({**MODEL, "HOME": str(tmp_path)})
+    async with open_app(Home(root=home, path=home), env, choices) as app:
+        app.toolbox.join(tools("one_a", "two_b"))
+        assert theirs(app.tools) == {"two_b"}
+        assert {"read_file", "terminal"} & {*app.tools} == {"read_file"}
+        assert not app.toolbox.may_offer("one")
+
+
+async def test_what_joins_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+    async with profile(tmp_path, SERVERS) as app:
+        app.toolbox.join(tools("one_a", "two_b", "read_file"))
+        app.toolbox.join(tools("one_c"), "one")
+        assert theirs(app.toolbox.on("cli")) == {"one_c", "two_b"}
+        assert app.toolbox.toolsets()["one"] == ["one_c"]
+        app.toolbox.join([], "one")
+        assert theirs(app.toolbox.on("cli")) == {"two_b"}
+        assert app.tools["read_file"].spec.toolset == "file"
+
+
+async def test_roles_may_name_a_server(tmp_path: Path) -> None:
+    roles = "platforms: {cli: {extra: {roles: {guest: {toolsets: [two]}}}}}"
+    async with profile(tmp_path, SERVERS + roles) as app:
+        app.toolbox.join(tools("one_a", "two_b"))
+        assert theirs(app.planner.offered(asking(tmp_path, role=Role.GUEST))) == {"two_b"}
+        assert theirs(app.planner.offered(asking(tmp_path))) == {"one_a", "two_b"}
+        with pytest.raises(UsageError):
+            app.toolbox.tools_named(["nonsense"])

@@ -1,0 +1,135 @@
+"""`hermes mcp`: servers come into the settings and go, and what is wrong is said at once."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from hermes.cli.checkup.finding import Grade, Patient
+from hermes.cli.checkup.servers import check_servers
+from hermes.cli.context import CliContext
+from hermes.cli.mcp_servers import perform
+from hermes.cli.parser import Parser
+from hermes.cli.toolsets import perform as perform_tools
+from hermes.cli.verbs import mcp, tools
+from hermes.config.dotenv import env_of
+from hermes.config.env import Env
+from hermes.config.load import load_config
+from hermes.kit.clock import SystemClock
+from hermes.schema.errors import HermesError, NotFound, UsageError
+
+
+class Desk:
+    def __init__(self, root: Path) -> None:
+        self.env = Env({"HERMES_HOME": str(root / "home"), "HOME": str(root), "PATH": "/bin"})
+        self.errors = io.StringIO()
+        self.context = CliContext(self.env, None, (io.StringIO(), io.StringIO(), self.errors))
+
+    def __call__(self, *words: str) -> str:
+        parser = Parser(prog="hermes mcp")
+        mcp.add_arguments(parser)
+        out = io.StringIO()
+        context = CliContext(self.env, None, (io.StringIO(), out, self.errors))
+        assert perform(parser.parse_args(words), context) == 0
+        return out.getvalue()
+
+    def tools(self, *words: str) -> str:
+        parser = Parser(prog="hermes tools")
+        tools.add_arguments(parser)
+        out = io.StringIO()
+        context = CliContext(self.env, None, (io.StringIO(), out, self.errors))
+        assert perform_tools(parser.parse_args(words), context) == 0
+        return out.getvalue()
+
+    def listed(self) -> dict[str, dict[str, str]]:
+        return {one["name"]: one for one in json.loads(self("list", "--json"))}
+
+    @property
+    def config(self):
+        home = self.context.home()
+        return load_config(home, env_of(home.dotenv, self.env)).config
+
+    async def checked(self) -> list[tuple[Grade, str]]:
+        home = self.context.home()
+        patient = Patient(home=home, env=self.env, config=self.config, clock=SystemClock())
+        return [(one.grade, one.says) for one in await check_servers(patient)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_servers_come_and_go(desk: Desk) -> None:
+    assert "no MCP servers" in desk("list")
+    desk("add", "one", "--env", "A=b=c", "--command", "sh", "--args", "-c", "exit")
+    desk("add", "two", "--url", "https://a.example/mcp", "--header", "Authorization=Bearer ${TOK}")
+    assert "hermes mcp test two" in desk.errors.getvalue()
+    one, two = desk.config.mcp_servers["one"], desk.config.mcp_servers["two"]
+    assert (one.command, one.args, one.env) == ("sh", ("-c", "exit"), {"A": "b=c"})
+    assert (two.url, two.headers) == (
+        "https://a.example/mcp",
+        {"Authorization": "Bearer ${TOK}"},
+    )
+    assert desk.listed()["one"] == {
+        "name": "one", "state": "on", "where": "sh -c exit", "trouble": "",
+    }  # fmt: skip
+    assert "TOK is not set" in desk.listed()["two"]["trouble"]
+    assert "sh -c exit" in desk("list")
+    desk("remove", "two")
+    assert list(desk.config.mcp_servers) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["add", "x"], UsageError),
+        (["add", "x", "--url", "nowhere"], UsageError),
+        (["add", "file", "--command", "sh"], UsageError),
+        (["add", "x", "--env", "A", "--command", "sh"], UsageError),
+        (["add", "one", "--command", "other"], UsageError),
+        (["remove", "two"], NotFound),
+        (["test", "two"], NotFound),
+    ],
+)
+def test_what_cannot_be_is_refused(desk: Desk, words: list[str], error: type[HermesError]) -> None:
+    desk("add", "one", "--command", "sh")
+    before = desk.config.mcp_servers
+    with pytest.raises(error) as caught:
+        desk(*words)
+    assert caught.value.hint or words[3:4] == ["A"]
+    assert desk.config.mcp_servers == before
+
+
+def test_their_tools_are_switched_like_all_others(desk: Desk) -> None:
+    desk("add", "one", "--command", "sh")
+    desk("add", "two", "--command", "sh")
+
+    def on(platform: str = "cli") -> set[str]:
+        rows = json.loads(desk.tools("list", "--json", "--platform", platform))
+        return {row["name"] for row in rows if row["on"][platform]} & {"one", "two"}
+
+    assert on() == {"one", "two"}
+    desk.tools("disable", "one", "--platform", "cli")
+    assert (on(), on("api_server")) == ({"two"}, {"two"})
+    desk.tools("disable", "two", "--platform", "cli")
+    assert on() == set()
+    desk.tools("enable", "one", "--platform", "cli")
+    assert on() == {"one"}
+    desk.tools("disable", "one")
+    assert (on(), desk.listed()["one"]["state"]) == (set(), "off")
+    desk.tools("enable", "one", "two")
+    assert on() == {"one", "two"}
+
+
+@pytest.mark.anyio
+async def test_the_doctor_looks_at_them(desk: Desk) -> None:
+    assert await desk.checked() == []
+    desk("add", "one", "--command", "sh")
+    assert [grade for grade, _ in await desk.checked()] == [Grade.OK]
+    desk("add", "two", "--command", "no-such-program")
+    desk("add", "three", "--url", "http://a.example", "--header", "A=${UNSET}")
+    found = await desk.checked()
+    assert [grade for grade, _ in found] == [Grade.WARNING, Grade.ERROR]
+    assert "no-such-program is not installed" in found[0][1]
