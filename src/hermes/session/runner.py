@@ -46,7 +46,7 @@ from hermes.session.recall import Recall
 from hermes.session.recorder import Accepted, Closing, Price, Recorder, nothing_more
 from hermes.session.recovery import close_lost_calls
 from hermes.session.shortening import Shortening
-from hermes.telemetry.logs import about_session
+from hermes.telemetry.logs import AboutSession
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class Runner:
         passing("runner.held")
         scope = self._scope(turn)
         # Foreign code reads who it works for from its context; it is bound here and nowhere else.
-        with Mirrored(scope), about_session(scope.session):
+        with Mirrored(scope), AboutSession(scope.session):
             return await self._run_in(scope, turn, lease)
 
     def _scope(self, turn: Turn) -> Scope:
