@@ -11,7 +11,7 @@ import anyio.lowlevel
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.agent.plan import Entrusted, Plan, Steer, no_steering
+from hermes.agent.plan import Compress, Entrusted, Plan, Steer, no_steering
 from hermes.agent.repair import History, unanswered_calls
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import Clock
@@ -207,7 +207,7 @@ class Runner:
         recorder = Recorder(self._store, self._clock, self._price, scope, lease)
         emit = recorder.sink(accepted, turn.listen, turn.closing, own=isinstance(plan, Plan))
         asked = [*accepted.asked, *(user for user in turn.taken if user.id not in known)]
-        plan = self._fitting(_for_this_turn(plan, turn), plan, turn, lease)
+        plan = self._for_this_turn(plan, turn, lease)
         outcome = await self._beating(lease, plan, asked, emit)
         passing("runner.ended")
         if recorder.ended is not None:
@@ -217,15 +217,27 @@ class Runner:
             self._recall.keep(session.id, lease.generation, history)
         return outcome
 
-    def _fitting(
-        self, plan: Plan | Entrusted, usual: Plan | Entrusted, turn: Turn, lease: Lease
-    ) -> Plan | Entrusted:
-        """With a way to make room, where the turn is ours to run."""
-        if self.compressing is None or isinstance(plan, Entrusted) or isinstance(usual, Entrusted):
-            return plan
-        job = Job(turn.session, usual, lease)
-        compress = self.compressing.during(job, turn.instructions)
-        return msgspec.structs.replace(plan, compress=compress)
+    def _for_this_turn(self, plan: Plan | Entrusted, turn: Turn, lease: Lease) -> Plan | Entrusted:
+        """With what this turn alone is given: the session's own prompt stays as it is."""
+        system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
+        if isinstance(plan, Entrusted):
+            return msgspec.structs.replace(plan, steer=turn.steer, system=system)
+        return msgspec.structs.replace(
+            plan,
+            steer=turn.steer,
+            system=system,
+            tools=_tools(plan, turn),
+            steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
+            handed=turn.handed,
+            calling=turn.calling,
+            compress=self._compress(plan, turn, lease),
+        )
+
+    def _compress(self, plan: Plan, turn: Turn, lease: Lease) -> Compress | None:
+        """A way to make room."""
+        if self.compressing is None:
+            return plan.compress
+        return self.compressing.during(Job(turn.session, plan, lease), turn.instructions)
 
     async def compress(self, session: Session, wish: Wish, *, preview: bool = False) -> Pressed:
         """Tell what was said so far in short, because a person wants it.
@@ -360,22 +372,6 @@ class _Reserved:
 
 async def _nobody(event: Event) -> None:
     """Nothing is told of what is not a turn."""
-
-
-def _for_this_turn(plan: Plan | Entrusted, turn: Turn) -> Plan | Entrusted:
-    """With what this turn alone is given: the session's own prompt stays as it is."""
-    system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
-    if isinstance(plan, Entrusted):
-        return msgspec.structs.replace(plan, steer=turn.steer, system=system)
-    return msgspec.structs.replace(
-        plan,
-        steer=turn.steer,
-        system=system,
-        tools=_tools(plan, turn),
-        steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
-        handed=turn.handed,
-        calling=turn.calling,
-    )
 
 
 def _tools(plan: Plan, turn: Turn) -> Mapping[str, Tool]:
