@@ -11,6 +11,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.sse import SseReader
 from hermes.models.endpoint import Crowd, NoProgress, Place, whole_of
 
+_DONE = b"[DONE]"
 _WHOLE_BODY = 32 * 1024 * 1024
 _ONE_EVENT = 16 * 1024 * 1024
 
@@ -158,13 +159,10 @@ class AnswerEvents:
         else:
             self.done = True
             events = self._reader.close()
-        batch: list[bytes] = []
-        for event in events:
-            if event.data == b"[DONE]":
-                self.done = self.said_done = True
-                break
-            if event.data:
-                batch.append(event.data)
+        batch = [event.data for event in events if event.data]
+        if _DONE in batch:
+            self.done = self.said_done = True
+            del batch[batch.index(_DONE) :]
         return batch
 
     def close(self) -> None:
