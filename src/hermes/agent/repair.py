@@ -97,9 +97,10 @@ class History(Sequence[Message]):
         return self._bytes
 
     def valid(self) -> list[Message]:
-        for message in _paired(self._said[self._done :], self.call_ids):
-            self._take(message)
-        self._done = len(self._said)
+        if self._done < len(self._said):
+            for message in _paired(self._said[self._done :], self.call_ids):
+                self._take(message)
+            self._done = len(self._said)
         return list(self._valid)
 
     def _take(self, message: Message) -> None:

@@ -223,6 +223,7 @@ class _Turn:
         self.once = Once(job.app, clock, claim, place.session.id)
         self._said: list[Message] = []
         self.ended: RunEnded | None = None
+        self._result: Finished | None = None
         self.run = new_id("run")
         created = int(clock.now().timestamp())
         session = "" if job.aside else place.session.id
@@ -258,6 +259,12 @@ class _Turn:
             self.once.acted = True
 
     def result(self) -> Finished:
+        """To be asked for when the turn is over."""
+        if self._result is None:
+            self._result = self._finished()
+        return self._result
+
+    def _finished(self) -> Finished:
         ended = self.ended or RunEnded(self.run, Outcome.FAILED, "The turn had no end.", "internal")
         return finished(self.label, self.job.offer.handed, ended, self._said)
 

@@ -93,11 +93,16 @@ class EventStream:
         """Write the rest, and the end."""
         self.rest()
         try:
-            rest = self._taken()
-            async with asyncio.timeout(self._limits.write_seconds):
-                await self.response.write_eof(rest)
+            await self._end(self._taken())
         except _LOST as error:
             log.info("a client left before the end: %s", error or type(error).__name__)
+
+    async def _end(self, rest: bytes) -> None:
+        if len(rest) <= AT_ONCE and not self._is_behind:
+            await self.response.write_eof(rest)
+            return
+        async with asyncio.timeout(self._limits.write_seconds):
+            await self.response.write_eof(rest)
 
     @property
     def _is_behind(self) -> bool:

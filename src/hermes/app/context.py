@@ -29,6 +29,8 @@ _CHARACTERS = 4
 FRESH = 1.0
 """Seconds for which skills and the project's file are taken as they were last seen."""
 PLACES = 64
+NOTES = ("MEMORY.md", "USER.md")
+"""Where something is remembered, if anything is."""
 _Place: TypeAlias = tuple[str | int, ...]
 Speaks: TypeAlias = Callable[[Path, bytes, Path], bool]
 """Whether a file with that content may tell how things are done in the workspace."""
@@ -66,7 +68,8 @@ class Briefing:
 
     def __init__(self, home: Home, config: Config, learning: Learning, clock: Clock) -> None:
         self._home = home
-        self._memories = home.memories
+        # As plain text: every turn looks, and whoever looks lets others go first.
+        self._notes = [str(home.memories / name) for name in NOTES]
         self._config = config
         self._learning = learning
         self._clock = clock
@@ -112,7 +115,7 @@ class Briefing:
 
     def _memory(self) -> str:
         """What is remembered is the owner's: nobody else's session is told."""
-        if not any(name.endswith(".md") for name in _names(self._memories)):
+        if not any(os.access(note, os.F_OK) for note in self._notes):
             return ""
         from hermes.memory.block import blocks  # noqa: PLC0415 - only who remembers needs it
 
@@ -122,13 +125,6 @@ class Briefing:
             memory=settings.memory_enabled,
             user=settings.user_profile_enabled,
         )
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)  # noqa: PTH208 - every turn looks, and a path for each is dear
-    except OSError:
-        return []
 
 
 def project_limit(window: int) -> int:

@@ -253,12 +253,13 @@ class _Soul:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._name = str(path)
         self._seen: tuple[int, int, int] | None = None
         self._text = ""
 
     def read(self) -> str:
         try:
-            found = self._path.stat()
+            found = os.stat(self._name)  # noqa: PTH116 - every turn looks
         except OSError:
             self._seen = None
             return _read(self._path)

@@ -1,5 +1,7 @@
 """What subagents are given, as the settings say."""
 
+from collections.abc import Sequence
+
 from hermes.app.later import Homecoming
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
@@ -7,6 +9,7 @@ from hermes.ports.store import Store
 from hermes.session.runner import Runner
 from hermes.subagents.child import Budget, Mind, Patience
 from hermes.subagents.desk import Parts, Rules
+from hermes.tools.toolsets import known_toolsets, tools_of
 
 
 def delegation_parts(
@@ -33,6 +36,16 @@ def delegation_parts(
                     provider=settings.provider,
                     effort=settings.reasoning_effort,
                 ),
+                without=_left_out(settings.default_toolsets),
             ),
         ),
     )
+
+
+def _left_out(toolsets: Sequence[str]) -> frozenset[str]:
+    """Our tools that are in none of these; where none is named, subagents have what there is."""
+    if not toolsets:
+        return frozenset()
+    known = known_toolsets()
+    named = tools_of(name for name in toolsets if name in known)
+    return frozenset(tools_of(known)).difference(named)

@@ -20,7 +20,6 @@ from hermes.config.env import Env
 from hermes.config.home import ensure_home
 from hermes.config.load import load_config
 from hermes.kit.clock import SystemClock
-from hermes.kit.text import one_line
 from hermes.models.address import shown_url
 from hermes.models.embedded.catalogue import catalogue
 from hermes.models.embedded.fetching import in_megabytes
@@ -120,7 +119,8 @@ def _print(
         address = flat(offer.base_url)
         out.write(f"{style(flat(offer.provider), 'bold')} ({place}{address})\n")
         if offer.trouble:
-            out.write(f"  {style(one_line(flat(offer.trouble), 120), 'yellow')}\n")
+            trouble = style.wrapped(f"  {flat(offer.trouble)}", "  ")
+            out.write(f"{style(trouble, 'yellow')}\n")
         shown = offer.models if args.all else offer.models[:SHOWN]
         for model in shown:
             mark = style("*", "green") if f"{offer.provider}/{model}" == current else " "

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from hermes.app.model_settings import model_settings
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
-from hermes.cli.local_model import local_note, offer_local_model
+from hermes.cli.local_model import NotWanted, local_note, offer_local_model
 from hermes.cli.next_step import as_typed
 from hermes.cli.setup_asking import Person, checked_key
 from hermes.cli.setup_keeping import CUSTOM_KEY, Chosen, keep
@@ -91,9 +91,7 @@ def _chosen(desk: _Desk, context: CliContext) -> Chosen | None:
     """None when the person saw that it does not work, and wants to choose again."""
     place = _place(desk)
     if place.provider.name == EMBEDDED:
-        model = desk.args.model or ""
-        name = offer_local_model(context, desk.home, desk.env, desk.person, model)
-        return structs.replace(place, model=name)
+        return _local(desk, context, place)
     try:
         chosen, models = _tried(desk, place)
     except _Declined as error:
@@ -105,6 +103,18 @@ def _chosen(desk: _Desk, context: CliContext) -> Chosen | None:
         why = f"{chosen.provider.name} does not say which models it has"
         desk.person.says(f"warning: {unchecked(name, why)}")
     return structs.replace(chosen, model=name)
+
+
+def _local(desk: _Desk, context: CliContext, place: Chosen) -> Chosen | None:
+    """None when the person does not want to have it fetched, and did not ask for it by name."""
+    wanted: str = desk.args.model or ""
+    try:
+        name = offer_local_model(context, desk.home, desk.env, desk.person, wanted)
+    except NotWanted:
+        if desk.args.local or desk.args.provider:
+            raise
+        return None
+    return structs.replace(place, model=name)
 
 
 def _tell(context: CliContext, home: Home, chosen: Chosen) -> None:

@@ -67,12 +67,17 @@ class SseReader:
 
 
 def _parsed(blocks: list[bytes]) -> list[SseEvent]:
-    return [event for block in blocks if (event := _parse(block)) is not None]
+    events: list[SseEvent] = []
+    for block in blocks:
+        if block.startswith(b"data: ") and b"\n" not in block:
+            # Most events are one line: an answer has thousands of them.
+            events.append(SseEvent(block[6:]))
+        elif (event := _parse(block)) is not None:
+            events.append(event)
+    return events
 
 
 def _parse(block: bytes) -> SseEvent | None:
-    if b"\n" not in block and block.startswith(b"data: "):
-        return SseEvent(block[6:])
     data: list[bytes] = []
     event = identity = ""
     for line in block.split(b"\n"):

@@ -11,6 +11,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.sse import SseReader
 from hermes.models.endpoint import Crowd, NoProgress, Place, whole_of
 
+_DONE = b"[DONE]"
 _WHOLE_BODY = 32 * 1024 * 1024
 _ONE_EVENT = 16 * 1024 * 1024
 
@@ -107,7 +108,7 @@ class AnswerEvents:
 
     async def next(self, *, hurry: bool) -> list[bytes]:
         """Raises `TimeoutError` when it took too long; in a hurry that is just the end."""
-        now, since = self._loop.time(), self._clock.monotonic()
+        now = self._loop.time()
         if self._moved:
             self._moved_at = now
         place = self._place
@@ -119,10 +120,11 @@ class AnswerEvents:
             with self._watch.until(due):
                 data = await whole_of(self._content, _WHOLE_BODY)
         elif now < due:
+            gathered = b"" if hurry else await self._gathered()
+            if gathered:
+                return self._batch(gathered)
             with self._watch.until(min(due, now + place.idle)):
                 data = await self._content.readany()
-            if data and (left := self._left_of_pause(since)) > 0:
-                data = await self._gathered(data, left)
         if data is None and not hurry:
             raise self._too_late()
         if self._whole:
@@ -130,16 +132,18 @@ class AnswerEvents:
             return [data or b""]
         return self._batch(data or b"")
 
-    def _left_of_pause(self, since: float) -> float:
-        """Seconds; the first words wait for nothing, and no more do those of a whole answer."""
-        if self._moved_at == self._begun_at or self._content.is_eof():
-            return 0.0
-        return since + self._crowd.pause - self._clock.monotonic()
+    async def _gathered(self) -> bytes:
+        """What has come when the pause of a crowd is over.
 
-    async def _gathered(self, data: bytes, left: float) -> bytes:
-        """With what else comes until the pause is over."""
-        await self._clock.sleep(left)
-        return data if self._content.exception() else data + self._content.read_nowait()
+        Nothing while there is no crowd: neither the first words nor the last wait for others.
+        """
+        content, pause = self._content, self._crowd.pause
+        if not pause or self._moved_at == self._begun_at or content.is_eof():
+            return b""
+        # What is here already is not lost if the line breaks meanwhile.
+        data = content.read_nowait()
+        await self._clock.sleep(pause)
+        return data if content.exception() else data + content.read_nowait()
 
     def _too_late(self) -> TimeoutError:
         now, place = self._loop.time(), self._place
@@ -155,13 +159,10 @@ class AnswerEvents:
         else:
             self.done = True
             events = self._reader.close()
-        batch: list[bytes] = []
-        for event in events:
-            if event.data == b"[DONE]":
-                self.done = self.said_done = True
-                break
-            if event.data:
-                batch.append(event.data)
+        batch = [event.data for event in events if event.data]
+        if _DONE in batch:
+            self.done = self.said_done = True
+            del batch[batch.index(_DONE) :]
         return batch
 
     def close(self) -> None:

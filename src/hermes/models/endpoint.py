@@ -6,12 +6,13 @@ import os
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Protocol
 
 import aiohttp
 import anyio
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.tracing import Trace
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
@@ -88,11 +89,19 @@ class Crowd:
         return min(pause, _LONGEST_PAUSE) if pause >= _LEAST_PAUSE else 0.0
 
 
-class _Sent:
-    """What is learnt about a request on its way."""
+class _Connector(aiohttp.TCPConnector):
+    """Notes which tasks had a connection opened: all others got one that was kept from before."""
 
-    def __init__(self) -> None:
-        self.reused = False
+    fresh: set[asyncio.Task[object] | None]
+
+    async def _create_connection(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as the library calls it
+    ) -> ResponseHandler:
+        self.fresh.add(asyncio.current_task())
+        return await super()._create_connection(req, traces, timeout)
 
 
 class _Passing(aiohttp.Payload):
@@ -125,6 +134,9 @@ class Endpoint:
         self.place = place
         self.crowd = Crowd()
         self._session: aiohttp.ClientSession | None = None
+        self._fresh: set[asyncio.Task[object] | None] = set()
+        # Without a total: whoever reads the answer sees to its end.
+        self._open_ended = _times(place, total=None)
 
     async def post(
         self, path: str, body: Sequence[bytes], headers: Mapping[str, str], origin: Origin
@@ -134,7 +146,7 @@ class Endpoint:
         A connection kept from before may have died in its sleep: the error says then that
         there is nothing to wait for.
         """
-        sent, passing = _Sent(), _Passing(body)
+        passing = _Passing(body)
         del body
         try:
             async with asyncio.timeout(self.place.ceiling):
@@ -143,14 +155,15 @@ class Endpoint:
                     data=passing,
                     headers=headers,
                     allow_redirects=False,
-                    trace_request_ctx=sent,
-                    timeout=self._times(total=None),
+                    timeout=self._open_ended,
                 )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             failure = broken(error, origin, self.place)
-            if sent.reused and isinstance(error, _DIED):
+            if asyncio.current_task() not in self._fresh and isinstance(error, _DIED):
                 failure.wait = 0.0
             raise failure from error
+        finally:
+            self._fresh.discard(asyncio.current_task())
 
     @staticmethod
     def let_go(response: aiohttp.ClientResponse) -> None:
@@ -175,6 +188,8 @@ class Endpoint:
             raise BadRequest(f"{origin.address}{path}: {error}", hint=url_hint(origin)) from error
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise broken(error, origin, self.place) from error
+        finally:
+            self._fresh.discard(asyncio.current_task())
         refusal = classify(response.status, body, response.headers, origin, clock.now())
         if isinstance(refusal, BadRequest | ModelNotFound):
             # No model was asked for: what is wrong is the address.
@@ -186,22 +201,16 @@ class Endpoint:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             place = self.place
+            connector = _Connector(ssl=_tls(place), limit=0, keepalive_timeout=_KEEP_ALIVE)
+            connector.fresh = self._fresh
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    ssl=_tls(place), limit=0, keepalive_timeout=_KEEP_ALIVE
-                ),
+                connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=self._times(total=place.ceiling),
+                timeout=_times(place, total=place.ceiling),
                 headers={"accept-encoding": "identity", **dict(place.headers)},
                 proxy=place.proxy or None,
-                trace_configs=[_reuse_noticed()],
             )
         return self._session
-
-    def _times(self, total: float | None) -> aiohttp.ClientTimeout:
-        """Without a total whoever reads the answer sees to its end."""
-        place = self.place
-        return aiohttp.ClientTimeout(total=total, sock_connect=place.connect, sock_read=place.idle)
 
     async def aclose(self) -> None:
         session, self._session = self._session, None
@@ -212,18 +221,8 @@ class Endpoint:
 _DIED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
 
 
-def _reuse_noticed() -> aiohttp.TraceConfig:
-    async def reused(
-        _: aiohttp.ClientSession,
-        context: SimpleNamespace,
-        __: aiohttp.TraceConnectionReuseconnParams,
-    ) -> None:
-        if isinstance(sent := context.trace_request_ctx, _Sent):
-            sent.reused = True
-
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_reuseconn.append(reused)
-    return trace
+def _times(place: Place, total: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total, sock_connect=place.connect, sock_read=place.idle)
 
 
 async def whole_of(source: Source, limit: int) -> bytes:

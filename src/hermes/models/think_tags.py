@@ -150,6 +150,8 @@ def _add(pieces: list[Piece], text: str, kind: Kind) -> None:
 
 def _joined(pieces: list[Piece]) -> list[Piece]:
     """Neighbours of one kind as one piece."""
+    if len(pieces) < 2:
+        return pieces
     return [
         Piece("".join(piece.text for piece in group), kind)
         for kind, group in groupby(pieces, key=attrgetter("kind"))

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import timedelta
+from types import TracebackType
 
 import anyio
 
@@ -62,36 +61,54 @@ class Lease:
         self.lost = not (kept or self.given_back)
 
 
+class _Beating:
+    """The block ends early when the lease is lost."""
+
+    __slots__ = ("_lease", "_scope", "_turns")
+
+    def __init__(self, turns: dict[Lease, anyio.CancelScope], lease: Lease) -> None:
+        self._turns = turns
+        self._lease = lease
+        self._scope = anyio.CancelScope()
+
+    def __enter__(self) -> None:
+        self._scope.__enter__()
+        self._turns[self._lease] = self._scope
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        del self._turns[self._lease]
+        return self._scope.__exit__(kind, error, trace)
+
+
 class Heart:
-    """Renews leases for as long as their turns go on: one task for all there are."""
+    """Renews leases for as long as their turns go on: one task for all there are.
+
+    It ends at the first beat that finds no turn: most turns are over long before, and one task
+    serves those that follow each other.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._turns: dict[Lease, anyio.CancelScope] = {}
         self._task: asyncio.Task[None] | None = None
 
-    @contextmanager
-    def beating(self, lease: Lease) -> Generator[None]:
-        """The block ends early when the lease is lost."""
-        with anyio.CancelScope() as scope:
-            self._turns[lease] = scope
-            if self._task is None:
-                # It belongs to all turns together, so none of them can have it in its group.
-                self._task = asyncio.create_task(self._beat())  # noqa: TID251
-            try:
-                yield
-            finally:
-                del self._turns[lease]
-                self._rest()
-
-    def _rest(self) -> None:
-        if not self._turns and self._task is not None:
-            self._task.cancel()
-            self._task = None
+    def beating(self, lease: Lease) -> _Beating:
+        """For one turn; the block ends early when the lease is lost."""
+        if self._task is None or self._task.done() or not _is_here(self._task):
+            # It belongs to all turns together, so none of them can have it in its group.
+            self._task = asyncio.create_task(self._beat())  # noqa: TID251
+        return _Beating(self._turns, lease)
 
     async def _beat(self) -> None:
         while True:
             await self._clock.sleep(HEARTBEAT)
+            if not self._turns:
+                return
             await asyncio.gather(*map(self._renew, list(self._turns)))
 
     async def _renew(self, lease: Lease) -> None:
@@ -102,3 +119,8 @@ class Heart:
             log.exception("the lease of session %s could not be renewed", lease.session)
         if lease.lost and lease in self._turns:
             self._turns[lease].cancel()
+
+
+def _is_here(task: asyncio.Task[None]) -> bool:
+    """A loop that was closed may have left it behind."""
+    return task.get_loop() is asyncio.get_running_loop()

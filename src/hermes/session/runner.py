@@ -11,7 +11,7 @@ import anyio.lowlevel
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.agent.plan import Entrusted, Plan, Steer, no_steering
+from hermes.agent.plan import Compress, Entrusted, Plan, Steer, no_steering
 from hermes.agent.repair import History, open_calls, unanswered_calls
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import Clock
@@ -47,7 +47,7 @@ from hermes.session.recall import Recall
 from hermes.session.recorder import Accepted, Closing, Price, Recorder, nothing_more
 from hermes.session.recovery import NOTHING, close_lost_calls
 from hermes.session.shortening import Shortening
-from hermes.telemetry.logs import about_session
+from hermes.telemetry.logs import AboutSession
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class Runner:
         passing("runner.held")
         scope = self._scope(turn)
         # Foreign code reads who it works for from its context; it is bound here and nowhere else.
-        with Mirrored(scope), about_session(scope.session):
+        with Mirrored(scope), AboutSession(scope.session):
             return await self._run_in(scope, turn, lease)
 
     def _scope(self, turn: Turn) -> Scope:
@@ -222,7 +222,7 @@ class Runner:
         recorder = Recorder(self._store, self._clock, self._price, scope, lease)
         emit = recorder.sink(accepted, turn.listen, turn.closing, own=isinstance(plan, Plan))
         asked = [*accepted.asked, *(user for user in turn.taken if user.id not in known)]
-        plan = self._fitting(_for_this_turn(plan, turn), plan, turn, lease)
+        plan = self._for_this_turn(plan, turn, lease)
         outcome = await self._beating(lease, plan, asked, emit)
         passing("runner.ended")
         if recorder.ended is not None:
@@ -245,15 +245,27 @@ class Runner:
             history.add(message)
         return turn, plan
 
-    def _fitting(
-        self, plan: Plan | Entrusted, usual: Plan | Entrusted, turn: Turn, lease: Lease
-    ) -> Plan | Entrusted:
-        """With a way to make room, where the turn is ours to run."""
-        if self.compressing is None or isinstance(plan, Entrusted) or isinstance(usual, Entrusted):
-            return plan
-        job = Job(turn.session, usual, lease)
-        compress = self.compressing.during(job, turn.instructions)
-        return msgspec.structs.replace(plan, compress=compress)
+    def _for_this_turn(self, plan: Plan | Entrusted, turn: Turn, lease: Lease) -> Plan | Entrusted:
+        """With what this turn alone is given: the session's own prompt stays as it is."""
+        system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
+        if isinstance(plan, Entrusted):
+            return msgspec.structs.replace(plan, steer=turn.steer, system=system)
+        return msgspec.structs.replace(
+            plan,
+            steer=turn.steer,
+            system=system,
+            tools=_tools(plan, turn),
+            steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
+            handed=turn.handed,
+            calling=turn.calling,
+            compress=self._compress(plan, turn, lease),
+        )
+
+    def _compress(self, plan: Plan, turn: Turn, lease: Lease) -> Compress | None:
+        """A way to make room."""
+        if self.compressing is None:
+            return plan.compress
+        return self.compressing.during(Job(turn.session, plan, lease), turn.instructions)
 
     async def compress(self, session: Session, wish: Wish, *, preview: bool = False) -> Pressed:
         """Tell what was said so far in short, because a person wants it.
@@ -397,22 +409,6 @@ class _Reserved:
 
 async def _nobody(event: Event) -> None:
     """Nothing is told of what is not a turn."""
-
-
-def _for_this_turn(plan: Plan | Entrusted, turn: Turn) -> Plan | Entrusted:
-    """With what this turn alone is given: the session's own prompt stays as it is."""
-    system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
-    if isinstance(plan, Entrusted):
-        return msgspec.structs.replace(plan, steer=turn.steer, system=system)
-    return msgspec.structs.replace(
-        plan,
-        steer=turn.steer,
-        system=system,
-        tools=_tools(plan, turn),
-        steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
-        handed=turn.handed,
-        calling=turn.calling,
-    )
 
 
 def _tools(plan: Plan, turn: Turn) -> Mapping[str, Tool]:

@@ -114,6 +114,11 @@ def _forget(connection: Connection, before: datetime) -> int:
     return connection.changes()
 
 
+def is_empty(connection: Connection, lane: str, topic: str) -> bool:
+    """Whether nothing waits there, nor is anybody at it."""
+    return not number_of(connection.execute(_SQL["waits"], {"lane": lane, "topic": topic}))
+
+
 def claim(connection: Connection, wanted: Claim) -> list[Parcel]:
     """Take what is due, oldest first."""
     some = "any" if wanted.topic is None else "topic"

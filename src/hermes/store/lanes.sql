@@ -24,6 +24,9 @@ ORDER BY n LIMIT :limit;
 -- name: claim
 UPDATE parcels SET attempts = ?, state = 1, holder = ?, until = ? WHERE n = ?;
 
+-- name: waits
+SELECT EXISTS (SELECT 1 FROM parcels WHERE lane = :lane AND topic = :topic AND state < 2);
+
 -- name: topics
 SELECT topic FROM parcels WHERE lane = :lane AND state < 2 GROUP BY topic ORDER BY min(n);
 

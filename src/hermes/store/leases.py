@@ -10,7 +10,7 @@ from hermes.ports.store import Fence
 from hermes.schema.errors import LeaseLost, SessionBusy
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
-from hermes.store.rows import micros, number_of, one_of
+from hermes.store.rows import micros, number_of, number_or_none, one_of
 from hermes.store.statements import load
 
 _SQL = load("leases")
@@ -63,25 +63,42 @@ class SqliteLeases:
 def take(connection: Connection, session: str, holder: str, span: tuple[datetime, datetime]) -> int:
     """The lease's generation. Raises `SessionBusy` while another live holder has it."""
     now, until = map(micros, span)
-    values = {"session": session, "holder": holder, "until": until}
+    values = {"session": session, "holder": holder, "until": until, "now": now, "gone": ""}
+    # Most sessions are free: whoever holds one is looked at only when it is not.
+    generation = number_or_none(connection.execute(_SQL["hold"], values))
+    if generation is not None:
+        return generation
     held = one_of(connection.execute(_SQL["held"], values), _Held)
     if held is not None and _is_anothers(held, holder, now):
         raise _busy(session, held.holder)
+    values["gone"] = "" if held is None else held.holder
     return number_of(connection.execute(_SQL["hold"], values))
 
 
-def give_back(connection: Connection, session: str, generation: int) -> None:
+def give_back(connection: Connection, session: str, generation: int) -> bool:
+    """False when it was held no more."""
     connection.execute(_SQL["release"], {"session": session, "generation": generation})
+    return connection.changes() > 0
 
 
 def check(connection: Connection, fence: Fence) -> None:
     """A lapsed lease that nobody else took still counts: nobody else has written meanwhile."""
     values = {"session": fence.session, "generation": fence.generation}
     if not number_of(connection.execute(_SQL["fenced"], values)):
-        raise LeaseLost(
-            f"Session {fence.session} is no longer held by this run; nothing of it was written.",
-            hint="Somebody else took the session over, or deleted it: look at it, then ask again.",
-        )
+        raise _lost(fence)
+
+
+def leave(connection: Connection, fence: Fence) -> None:
+    """Check it and give it back at once, for somebody's last writes."""
+    if not give_back(connection, fence.session, fence.generation):
+        raise _lost(fence)
+
+
+def _lost(fence: Fence) -> LeaseLost:
+    return LeaseLost(
+        f"Session {fence.session} is no longer held by this run; nothing of it was written.",
+        hint="Somebody else took the session over, or deleted it: look at it, then ask again.",
+    )
 
 
 def _is_anothers(held: _Held, holder: str, now: int) -> bool:

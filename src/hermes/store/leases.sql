@@ -7,6 +7,7 @@ INSERT INTO leases (session, holder, generation, until) VALUES (:session, :holde
     1 + coalesce((SELECT generation FROM leases WHERE session = ''), 0), :until)
 ON CONFLICT (session) DO UPDATE SET
     holder = excluded.holder, generation = generation + 1, until = excluded.until
+WHERE holder IN ('', excluded.holder, :gone) OR until <= :now
 RETURNING generation;
 
 -- name: renew
@@ -19,4 +20,4 @@ SELECT EXISTS (SELECT 1 FROM leases
 
 -- name: release
 UPDATE leases SET holder = ''
-WHERE session = :session AND generation = :generation;
+WHERE session = :session AND generation = :generation AND holder <> '';

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 
 from hermes.kit.clock import Clock
-from hermes.ports.store import Admitted, Entrance, Fence, Intent, Write
+from hermes.ports.store import Admitted, Entrance, Fence, Intent, Release, Write
 from hermes.store.admission import admit
 from hermes.store.archive import SqliteArchive
 from hermes.store.connect import open_writer
@@ -16,7 +16,7 @@ from hermes.store.connection import Connection
 from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.lanes import SqliteLanes
-from hermes.store.leases import SqliteLeases, check
+from hermes.store.leases import SqliteLeases, check, leave
 from hermes.store.matters import SqliteMatters
 from hermes.store.rows import IntentRow, all_of, micros
 from hermes.store.statements import load
@@ -84,9 +84,7 @@ class SqliteStore:
         now = micros(self._clock.now())
 
         def write(connection: Connection) -> None:
-            if fence is not None:
-                check(connection, fence)
-            apply(connection, writes, now)
+            apply(connection, _fenced(connection, writes, fence), now)
 
         await self._engine.write(write)
 
@@ -124,6 +122,19 @@ class SqliteStore:
     async def backup(self, to: Path) -> None:
         """Copy the database as it is now, while others go on writing."""
         await self._upkeep.backup(to)
+
+
+def _fenced(
+    connection: Connection, writes: Sequence[Write], fence: Fence | None
+) -> Sequence[Write]:
+    """What is left to be done once it is sure that these writes may be."""
+    if fence is None:
+        return writes
+    if writes[-1] == Release(fence.session, fence.generation):
+        leave(connection, fence)
+        return writes[:-1]
+    check(connection, fence)
+    return writes
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ WAITING = 1_024
 """How many units may wait before those who ask have to."""
 GROUP = 256
 """How many units share a transaction at most."""
-IDLE = 0.01
+IDLE = 0.05
 """Seconds without work after which the search indexes are brought up to date."""
 
 

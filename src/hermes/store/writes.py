@@ -118,6 +118,21 @@ def post(connection: Connection, parcel: Parcel) -> bool:
     return connection.changes() > 0
 
 
+def post_claimed(connection: Connection, parcel: Parcel, holder: str, until: int) -> bool:
+    """Post it as somebody's already, which saves claiming it. False when the key is known."""
+    values = {
+        "key": parcel.key,
+        "lane": parcel.lane,
+        "topic": parcel.topic,
+        "body": bytes(parcel.body),
+        "attempts": parcel.attempts,
+        "holder": holder,
+        "until": until,
+    }
+    connection.execute(_SQL["post claimed"], values)
+    return connection.changes() > 0
+
+
 def role_of(message: Message) -> str:
     match message:
         case User():
@@ -315,7 +330,7 @@ def _begin(connection: Connection, intent: Intent) -> None:
 
 def _meter(connection: Connection, meter: Meter) -> None:
     sums: dict[str, int | float | str] = {
-        "n": number_of_session(connection, meter.session),
+        "id": meter.session,
         "input": meter.usage.input,
         "output": meter.usage.output,
         "cache_read": meter.usage.cache_read,
@@ -325,6 +340,8 @@ def _meter(connection: Connection, meter: Meter) -> None:
         "calls": meter.calls,
         "unpriced": meter.calls if meter.cost is None else 0,
     }
-    connection.execute(_SQL["meter session"], sums)
-    model = {"model": meter.model, "provider": meter.provider}
+    n = number_or_none(connection.execute(_SQL["meter session"], sums))
+    if n is None:
+        raise no_session(meter.session)
+    model = {"n": n, "model": meter.model, "provider": meter.provider}
     connection.execute(_SQL["meter model"], sums | model)

@@ -92,7 +92,8 @@ UPDATE sessions SET
     reasoning = reasoning + :reasoning,
     cost = cost + :cost,
     unpriced = unpriced + :unpriced
-WHERE n = :n;
+WHERE id = :id
+RETURNING n;
 
 -- name: meter model
 INSERT INTO uses (session, model, provider, calls, input, output, cache_read, cache_write,
@@ -112,6 +113,11 @@ ON CONFLICT (session, model, provider) DO UPDATE SET
 -- name: post
 INSERT INTO parcels (key, lane, topic, body, due, attempts)
 VALUES (:key, :lane, :topic, :body, :due, :attempts)
+ON CONFLICT (key) DO NOTHING;
+
+-- name: post claimed
+INSERT INTO parcels (key, lane, topic, body, attempts, state, holder, until)
+VALUES (:key, :lane, :topic, :body, :attempts, 1, :holder, :until)
 ON CONFLICT (key) DO NOTHING;
 
 -- name: done

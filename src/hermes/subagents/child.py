@@ -52,13 +52,15 @@ class Mind(Struct, frozen=True, kw_only=True):
 class Budget(Struct, frozen=True, kw_only=True):
     """`leave`: what would be asked for is done; there is nobody to ask.
 
-    Without a model in `mind`, a subagent has that of the session it works for.
+    Without a model in `mind`, a subagent has that of the session it works for. `without` are
+    tools that it is not given, besides those that no subagent has.
     """
 
     steps: int = 50
     patience: Patience = Patience()
     leave: bool = False
     mind: Mind = Mind()
+    without: frozenset[str] = frozenset()
 
 
 class Child:
@@ -98,7 +100,7 @@ class Child:
             role=scope.role,
             source=SOURCE,
             later=False,
-            without=BLOCKED if hands_on else BLOCKED | {HANDING_ON},
+            without=self._without(hands_on=hands_on),
             steps=self._budget.steps,
             # What strangers had a hand in is not done unasked, whatever the settings say.
             yolo=scope.yolo or (self._budget.leave and not task.foreign),
@@ -106,6 +108,10 @@ class Child:
         began = self._clock.monotonic()
         failure = await self._watched(turn)
         return self._report(task, session.id, self._clock.monotonic() - began, failure)
+
+    def _without(self, *, hands_on: bool) -> frozenset[str]:
+        without = BLOCKED | self._budget.without
+        return without - {HANDING_ON} if hands_on else without | {HANDING_ON}
 
     async def _watched(self, turn: Turn) -> str:
         """The turn, ended when nothing moves any more; the trouble that kept it from running."""

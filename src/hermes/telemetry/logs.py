@@ -33,14 +33,19 @@ _ABOUT: ContextVar[str] = ContextVar("about", default="")
 """Which session the work of this context is for, so that a log can be read by session."""
 
 
-@contextmanager
-def about_session(session: str) -> Generator[None]:
+class AboutSession:
     """What is logged in this context, and in tasks that begin in it, names that session."""
-    token = _ABOUT.set(session)
-    try:
-        yield
-    finally:
-        _ABOUT.reset(token)
+
+    __slots__ = ("_session", "_token")
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        self._token = _ABOUT.set(self._session)
+
+    def __exit__(self, *_: object) -> None:
+        _ABOUT.reset(self._token)
 
 
 @contextmanager

@@ -37,10 +37,13 @@ class Lazily:
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
         """A tool that was never used in a session has nothing to be restored there."""
-        if self._tool is None and next(iter(results(self.spec.name, messages)), None) is None:
+        if self._tool is None and not self._was_used(messages):
             return
         if isinstance(self.tool, Restores):
             self.tool.restore(session, messages)
+
+    def _was_used(self, messages: Sequence[Message]) -> bool:
+        return bool(messages) and next(iter(results(self.spec.name, messages)), None) is not None
 
 
 def known_specs() -> Mapping[str, ToolSpec]:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from hermes.app.context import MOST, project_limit, project_section
+from hermes.app.context import MOST, NOTES, project_limit, project_section
+from hermes.memory.entries import FOLDER, Target
 
 LIMIT = 20_000
 
@@ -74,3 +75,7 @@ def test_a_long_file_keeps_both_ends(tmp_path: Path) -> None:
 
 def test_the_limit_grows_with_the_window() -> None:
     assert [project_limit(size) for size in (8_000, 200_000, 10_000_000)] == [20_000, 48_000, MOST]
+
+
+def test_all_that_may_be_remembered_is_looked_for() -> None:
+    assert {f"{FOLDER}/{name}" for name in NOTES} == {target.file for target in Target}

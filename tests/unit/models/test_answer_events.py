@@ -22,15 +22,17 @@ PATIENCE = 60.0
 class Answer:
     """An answer of which the test decides what has come, and when a pause is over."""
 
-    def __init__(self, crowd: Crowd) -> None:
+    def __init__(self, crowd: Crowd, idle: float = PATIENCE) -> None:
         loop = asyncio.get_running_loop()
-        self.content = StreamReader(BaseProtocol(loop), 2**16, loop=loop)
+        protocol = BaseProtocol(loop)
+        protocol.transport = asyncio.Transport()
+        self.content = StreamReader(protocol, 2**16, loop=loop)
         response: Any = SimpleNamespace(
             content=self.content, content_type="text/event-stream", connection=None
         )
         self.crowd = crowd
         self.clock = FakeClock()
-        place = Place(base_url="http://127.0.0.1")
+        place = Place(base_url="http://127.0.0.1", idle=idle)
         self.events = AnswerEvents(response, place, crowd, self.clock)
 
     def comes(self, *words: str) -> None:
@@ -90,6 +92,46 @@ async def test_what_came_before_a_broken_line_is_told() -> None:
     assert await answer.gathered(lambda: answer.content.set_exception(cut)) == [b"two"]
     with pytest.raises(ClientPayloadError):
         await answer.next()
+
+
+async def test_who_has_paused_in_vain_waits_for_the_next_word_alone() -> None:
+    answer = Answer(crowded())
+    answer.comes("one")
+    await answer.next()
+    heard: list[list[bytes]] = []
+
+    async def listen() -> None:
+        heard.append(await answer.next())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(listen)
+        await answer.clock.advance(0)
+        await answer.clock.advance(answer.crowd.pause)
+        assert heard == []
+        answer.comes("two")
+    assert heard == [[b"two"]]
+    assert answer.clock.slept == [answer.crowd.pause]
+
+
+async def test_silence_in_a_crowd_is_no_end() -> None:
+    answer = Answer(crowded(), idle=0.01)
+    answer.comes("one")
+    await answer.next()
+    with pytest.raises(ExceptionGroup) as caught:
+        await answer.gathered(lambda: None)
+    assert caught.group_contains(TimeoutError)
+    assert not answer.events.done
+
+
+async def test_what_follows_a_whole_answer_is_read_at_once() -> None:
+    answer = Answer(crowded())
+    answer.comes("one")
+    await answer.next()
+    answer.comes("[DONE]")
+    with anyio.fail_after(PATIENCE):
+        assert await answer.events.next(hurry=True) == []
+    assert answer.events.said_done
+    assert answer.clock.slept == []
 
 
 async def test_the_end_is_not_waited_for() -> None:

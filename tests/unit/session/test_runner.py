@@ -190,6 +190,7 @@ async def test_many_turns_have_one_heart(tmp_path: Path) -> None:
                     await store.leases.hold(lease.session, ELSEWHERE, LEASE)
             assert [lease.lost for lease in leases] == [False, True, False]
             group.cancel_scope.cancel()
+        await beat(clock)
         assert await settled(clock) == 0
 
 

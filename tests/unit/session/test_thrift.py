@@ -11,6 +11,7 @@ import pytest
 
 from hermes.kit.failpoints import watching
 from hermes.schema.events import Outcome
+from hermes.schema.messages import Usage
 from hermes.schema.sessions import Session
 from hermes.session.runner import Turn
 from hermes.store.connect import open_writer
@@ -27,15 +28,32 @@ R = TypeVar("R")
 
 
 class CountingEngine(Engine):
-    """Counts what is handed to another thread."""
+    """Counts what is handed to another thread, and the statements that it comes to there."""
 
     def __init__(self, connection: Connection, path: Path) -> None:
         super().__init__(connection, path)
         self.errands: Counter[str] = Counter()
+        self.statements = 0
+        self._counting = False
+        traced: Any = connection
+        traced.exec_trace = self._trace
+
+    def _trace(self, *_: object) -> bool:
+        # What is indexed meanwhile is nobody's errand.
+        self.statements += self._counting
+        return True
 
     async def write(self, work: Callable[[Connection], R], *, droppable: bool = False) -> R:
         self.errands["write"] += 1
-        return await super().write(work, droppable=droppable)
+
+        def counted(connection: Connection) -> R:
+            self._counting = True
+            try:
+                return work(connection)
+            finally:
+                self._counting = False
+
+        return await super().write(counted, droppable=droppable)
 
     async def read(self, work: Callable[[Connection], R]) -> R:
         self.errands["read"] += 1
@@ -70,6 +88,12 @@ class Counted:
             loop.set_task_factory(None)
         return counts + (self._engine.errands - before)
 
+    async def statements(self, *, new: bool = False) -> int:
+        """How many one turn takes."""
+        before = self._engine.statements
+        await self.turn(new=new)
+        return self._engine.statements - before
+
 
 @asynccontextmanager
 async def counted(folder: Path, *scripts: Script) -> AsyncGenerator[Counted]:
@@ -90,10 +114,11 @@ async def test_a_first_turn_is_two_commits_and_one_task(tmp_path: Path) -> None:
 
 
 async def test_a_next_turn_takes_one_more_for_its_lease_and_reads_nothing(tmp_path: Path) -> None:
+    """The task that renews leases is still there from the first one."""
     async with counted(tmp_path, says("one"), says("two")) as one:
         await one.turn(new=True)
         took = await one.turn()
-    assert took == {"commits": 3, "write": 3, "tasks": 1}
+    assert took == {"commits": 3, "write": 3}
 
 
 async def test_a_call_that_changes_nothing_adds_two_commits(tmp_path: Path) -> None:
@@ -101,3 +126,9 @@ async def test_a_call_that_changes_nothing_adds_two_commits(tmp_path: Path) -> N
     async with counted(tmp_path, [answer(call("look"))], says("seen")) as one:
         took = await one.turn(new=True)
     assert (took["commits"], took["write"], took["read"]) == (4, 4, 0)
+
+
+async def test_a_first_turn_is_thirteen_statements(tmp_path: Path) -> None:
+    """Seven for the lease, the session and what is asked, six for the answer and the end."""
+    async with counted(tmp_path, [answer("Good day.", usage=Usage(10, 2))]) as one:
+        assert await one.statements(new=True) == 13

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from hermes.ports.store import (
     Append,
+    Done,
     Entrance,
     Fence,
     OpenSession,
@@ -70,6 +71,32 @@ async def test_what_waited_longer_keeps_the_new_one_from_going_ahead(
     assert not admitted.appended
     assert [one.key for one in admitted.waiting] == [old.id, new.id]
     assert await texts(store) == []
+
+
+async def test_what_was_accepted_before_is_not_said_again(store: Store, clock: FakeClock) -> None:
+    hello = asked("hello")
+    first = Append("s1", "run_1", hello, clock.now())
+    opening = OpenSession(session(clock, "s1"))
+    admitted = await store.admit(entrance(first), opening, Post(parcel(hello)))
+    fence = Fence("s1", admitted.generation)
+    await store.commit(Done(hello.id), Release("s1", admitted.generation), fence=fence)
+    again = await store.admit(entrance(first), Post(parcel(hello)))
+    assert not again.appended
+    assert list(again.waiting) == []
+    assert await texts(store) == ["hello"]
+
+
+async def test_what_is_posted_as_somebodys_is_free_as_soon_as_its_session(
+    store: Store, clock: FakeClock
+) -> None:
+    """Its holder may die: whoever comes next finds it."""
+    hello = asked("hello")
+    first = Append("s1", "run_1", hello, clock.now())
+    opening = OpenSession(session(clock, "s1"))
+    await store.admit(entrance(first), opening, Post(parcel(hello)))
+    await clock.advance(31)
+    found = await store.admit(entrance(holder=OTHER))
+    assert [(one.key, one.attempts) for one in found.waiting] == [(hello.id, 1)]
 
 
 async def test_a_session_that_another_holds_is_left_as_it_is(

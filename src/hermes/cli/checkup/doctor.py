@@ -47,8 +47,7 @@ def perform(args: Namespace, context: CliContext) -> int:
         findings = [_mended(one) for one in findings]
     findings = [_for_profile(one, context.profile) for one in findings]
     if args.json:
-        seen = [one for one in findings if one.grade is not Grade.SKIPPED]
-        rows = [{name: getattr(one, name) for name in _FIELDS} for one in seen]
+        rows = [{name: getattr(one, name) for name in _FIELDS} for one in findings]
         context.stdout.write(msgspec.json.encode(rows).decode() + "\n")
     else:
         _print(context, findings)

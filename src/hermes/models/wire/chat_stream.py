@@ -155,12 +155,19 @@ class ChatStream:
 
     def _tagged(self, text: str) -> None:
         # Counted as it comes: what is held back takes room too. What is too much is not read.
-        text = text[: max(LONGEST + 1 - self._size, 0)]
         self._size += len(text)
+        if self._size > LONGEST:
+            text, self._size = self._fitting(text)
         if self._tags.is_spoken(text):
             self._speak(text)
         else:
             self._pieces(self._tags.feed(text))
+
+    def _fitting(self, text: str) -> tuple[str, int]:
+        """As much of it as is read, and the size with that: one more than there may be."""
+        before = self._size - len(text)
+        text = text[: max(LONGEST + 1 - before, 0)]
+        return text, before + len(text)
 
     def _pieces(self, pieces: list[Piece]) -> None:
         for piece in pieces:
