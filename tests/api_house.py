@@ -137,12 +137,14 @@ async def house(
     limits: Limits | None = None,
     clock: Clock | None = None,
     also: Callable[[ApiServer], None] = lambda _: None,
+    status: Callable[[], bytes] | None = None,
 ) -> AsyncGenerator[House]:
     async with serve(script) as mock:
         env = env_of(folder, mock.url)
         choices = Choices(workspace=str(folder), source="gateway")
         async with open_app(resolve_home(env), env, choices) as app:
             server = ApiServer(given or settings(), clock or SystemClock(), limits=limits)
+            server.desk.status = status
             server.attach("default", app)
             also(server)
             async with server, aiohttp.ClientSession() as http:

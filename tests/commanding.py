@@ -143,6 +143,7 @@ class Butler:
         self.kept: list[object] = []
         self.restarts = 0
         self.left_running: list[str] = []
+        self.begun: list[tuple[Scope, str]] = []
         self.paused: set[str] = set()
         self.window = Glass()
 
@@ -203,6 +204,24 @@ class Butler:
     def restart(self) -> None:
         self.restarts += 1
 
+    async def begin(self, scope: Scope, prompt: str) -> str:
+        self.begun.append((scope, prompt))
+        return f"dlg_{len(self.begun)}"
+
+    async def shown(self) -> str:
+        return "agent:\n  max_turns: 12"
+
+    async def listed(self) -> str:
+        return "eyes  on"
+
+    async def switch(self, names: Sequence[str], platform: str, *, on: bool) -> str:
+        where = f" ({platform})" if platform else ""
+        return f"{'on' if on else 'off'}: {', '.join(names)}{where}"
+
+    async def hand_over(self, session: Session, platform: str) -> str:
+        self.kept.append((session.id, platform))
+        return platform
+
     async def of(self, session: Session) -> Sequence[Running]:
         return [Running(name=name, command="sleep 9", seconds=3) for name in self.left_running]
 
@@ -229,6 +248,7 @@ class Butler:
             runtimes=Minds(),
             checkpoints=Shelf(FakeClock()),
             window=self.window,
+            handing=self,
             servers=self,
         )
 

@@ -29,6 +29,7 @@ from hermes.tui.companion import (
     Hello,
     Now,
     Offered,
+    OnScreen,
     Parts,
     Past,
     Shown,
@@ -49,6 +50,9 @@ COMMANDS = {
     "retry": "Ask again.",
     "sessions": "List the last sessions.",
 }
+
+
+SCREEN = {"ts": "times", "sb": "statusbar", "redraw": "redraw", "prompt": "compose"}
 
 
 def answered(text: str, *, used: int = 12_000) -> list[Event]:
@@ -206,8 +210,14 @@ class Scripted:
                 return Shown(f"Did {line}.", undone=int(number or 1))
             case "/path":
                 return Words()
+            case "/ts" | "/sb" | "/redraw" | "/prompt":
+                what, words = line[1:].partition(" ")[::2]
+                return OnScreen(SCREEN[what], words)
             case _:
                 return Shown(f"Did {line}.")
+
+    def composed(self, draft: str) -> str:
+        return f"{draft} And more."
 
     def before(self) -> Before:
         return self.past

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -17,6 +17,7 @@ from hermes.gateway.desk import Urgent
 from hermes.gateway.gateway import Gateway, GatewayRules, House, no_refusal
 from hermes.gateway.intake import Door
 from hermes.gateway.letters import Busy, Letter, TurnedAway, Welcome
+from hermes.gateway.postscript import Postscript
 from hermes.gateway.runs import ActorRules
 from hermes.gateway.supervisor import SupervisorRules
 from hermes.kit.clock import Clock
@@ -177,6 +178,8 @@ async def lobby(
     urgent: Mapping[str, Urgent] | None = None,
     refusal: Callable[[Letter], Awaitable[str]] = no_refusal,
     leave: ApprovalRules | None = None,
+    postscript: Postscript = Postscript(),  # noqa: B008 - a frozen value
+    running: Callable[[Session], Sequence[datetime]] | None = None,
 ) -> AsyncGenerator[Lobby]:
     """A gateway that runs while the block does, and is then cut off as by a power failure."""
     clock = clock or FakeClock()
@@ -204,6 +207,8 @@ async def lobby(
             approvals=approvals,
             urgent=urgent or {},
             refusal=refusal,
+            postscript=postscript,
+            running=running,
         )
         one = Lobby(Gateway(house, rules or RARELY), store, clock)
         one.model, one.planner, one.channel = model, planner, channel

@@ -184,6 +184,8 @@ class Calls:
         spec = self._plan.tools[call.name].spec
         # Whatever runs a turn elsewhere does not make its calls again.
         again = isinstance(self._plan, Plan)
+        # What others call reading may do more.
+        own_reader = spec.effect is Effect.READ and not spec.foreign
         side = _Side(
             self._plan,
             self._strangers,
@@ -192,7 +194,7 @@ class Calls:
             limit,
             self._leaves,
             asks_again=again,
-            inquires_again=again and (spec.asks or spec.effect is Effect.READ),
+            inquires_again=again and (spec.asks or own_reader),
         )
         return side.context()
 

@@ -23,6 +23,7 @@ from hermes.api.entry import Ask, Slot
 from hermes.api.errors import ApiError, invalid
 from hermes.api.forms import demand_form, form_of, in_form
 from hermes.api.naming import model_names, route_for
+from hermes.api.parameters import NEW_TURN, TASK
 from hermes.api.prompts import Draft, Prompt, handed_tools
 from hermes.api.replies import ANSWERS, HEADER, REPLAYED, Claim, Once, Replies
 from hermes.api.settings import ModelRoute
@@ -83,6 +84,7 @@ def routes(desk: Desk) -> list[Route]:
             summary="One turn of the agent, as a chat completion.",
             body=ChatRequest,
             answer=ChatCompletion,
+            takes=(*NEW_TURN, TASK),
             streams=True,
             answers=ANSWERS,
         )

@@ -6,7 +6,8 @@ there under `/p/{profile}`; its path is written as aiohttp and OpenAPI both do: 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import aiohttp
@@ -19,6 +20,7 @@ from msgspec import Struct
 
 from hermes.api.entry import Entry
 from hermes.api.errors import ApiError, invalid, missing
+from hermes.api.parameters import Parameter
 from hermes.api.settings import ApiSettings
 from hermes.app.build import App
 from hermes.config.home import DEFAULT
@@ -58,7 +60,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Route(Struct, frozen=True, kw_only=True):
     """One thing a program may ask for. `body` and `answer` are what it takes and gives.
 
-    `free` needs no key. `answers` are further statuses with what they mean.
+    `takes` are query fields and headers; `kind` is of an answer that is no JSON. `free` needs
+    no key. `answers` are further statuses with what they mean.
     """
 
     method: str
@@ -67,6 +70,8 @@ class Route(Struct, frozen=True, kw_only=True):
     summary: str
     body: object = None
     answer: object = None
+    takes: tuple[Parameter, ...] = ()
+    kind: str = JSON
     status: int = 200
     streams: bool = False
     free: bool = False
@@ -84,6 +89,9 @@ class Desk:
         self.apps: dict[str, App] = {}
         self.offices: dict[str, Office] = {}
         self.started_at = clock.now()
+        self.status: Callable[[], bytes] | None = None
+        """What the gateway around it says of itself, as JSON."""
+        self._followers: dict[anyio.CancelScope, App] = {}
         self._group: anyio.abc.TaskGroup | None = None
 
     def works_in(self, group: anyio.abc.TaskGroup | None) -> None:
@@ -127,6 +135,22 @@ class Desk:
             # The server ends, and its connections with it.
             raise asyncio.CancelledError
         return came[0]
+
+    @contextmanager
+    def following(self, app: App) -> Iterator[anyio.CancelScope]:
+        """A scope for what has no end of its own: it ends when its profile is no longer served."""
+        with anyio.CancelScope() as scope:
+            self._followers[scope] = app
+            try:
+                yield scope
+            finally:
+                del self._followers[scope]
+
+    def end_followers(self, app: App | None = None) -> None:
+        """Those of this profile, or all."""
+        for scope, followed in self._followers.items():
+            if app is None or followed is app:
+                scope.cancel()
 
     def office(self, app: App) -> "Office | None":
         """Where what comes later is attended to."""

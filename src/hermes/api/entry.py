@@ -9,7 +9,7 @@ from msgspec import Struct
 from hermes.agent.plan import Steer, no_steering
 from hermes.api.errors import ApiError
 from hermes.api.side_calls import answer_alone
-from hermes.api.tally import Tally
+from hermes.api.tally import Share, Tally
 from hermes.app.build import App
 from hermes.ports.model import FREELY, Calling, Request
 from hermes.ports.sink import Emit
@@ -65,6 +65,7 @@ class Slot:
     def __init__(self, entry: "Entry") -> None:
         self._entry = entry
         self._held = True
+        self._share: Share | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -72,9 +73,16 @@ class Slot:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def counts_for(self, share: Share) -> None:
+        """The profile whose turn it is."""
+        share.active += 1
+        self._share = share
+
     def release(self) -> None:
         if self._held:
             self._held = False
+            if self._share is not None:
+                self._share.active -= 1
             self._entry.leave()
 
 
@@ -127,11 +135,12 @@ class Entry:
 
         Raises `SessionBusy`, and `ConfigError` when there is no model.
         """
-        taken = slot or self.take()
+        taken, share = slot or self.take(), self.tally.of(app.home.profile)
+        taken.counts_for(share)
 
         async def counted(event: Event) -> None:
             if isinstance(event, RunEnded):
-                self.tally.ended(event)
+                share.ended(event)
                 # Whoever hears of the end may ask for the next turn at once.
                 taken.release()
             await listen(event)

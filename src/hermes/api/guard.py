@@ -8,10 +8,11 @@ from ipaddress import ip_address
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from hermes.api.desk import PROFILE
+from hermes.api.desk import JSON, PROFILE
 from hermes.api.errors import ApiError, from_hermes, from_http
 from hermes.api.settings import ApiSettings, check_key
 from hermes.api.tally import Tally
+from hermes.config.home import DEFAULT
 from hermes.kit.text import one_line
 from hermes.schema.errors import ConfigError, HermesError
 
@@ -28,7 +29,7 @@ SECURITY = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     "Cache-Control": "no-store",
 }
-METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
+METHODS = "GET, HEAD, POST, PATCH, DELETE, OPTIONS"
 HEADERS = (
     "Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID",
     "X-Hermes-Session-Id", "X-Hermes-Session-Key", "X-Hermes-Task",
@@ -59,6 +60,7 @@ class Guard:
         self._tally = tally
         self._refused = 0
         self._free = free
+        self._named = frozenset(settings.allowed_hosts)
         self._hosts: frozenset[str] | None = None
         self.spoken: set[RequestHandler] = set()
 
@@ -79,8 +81,8 @@ class Guard:
 
     def stands_at(self, host: str, *, loopback: bool) -> None:
         """On this machine only its own names are served, whatever a web page's name resolves to."""
-        own = {"localhost", "127.0.0.1", "::1", host.lower()}
-        self._hosts = frozenset(own) if loopback else None
+        own = {"localhost", "127.0.0.1", "::1", host.lower()} | self._named
+        self._hosts = frozenset(own) if loopback and "*" not in own else None
 
     @web.middleware
     async def watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -104,12 +106,19 @@ class Guard:
             log.exception("a request broke: %s %s", request.method, request.path)
             told = "Something broke inside Hermes; the log has it."
             response = ApiError(500, "internal", told).response()
-        self._tally.answered(response.status)
+        self._tally.of(_profile(request)).answered(response.status)
         return response
 
     async def dress(self, request: web.Request, response: web.StreamResponse) -> None:
         """The headers that every answer has, refusals and streams too."""
         headers = response.headers
+        if isinstance(response, web.HTTPException):
+            # The only one that does not come by `watch`: a header is looked at before.
+            told = "Of promises only `Expect: 100-continue` is understood."
+            refusal = ApiError(response.status, "expectation_failed", told)
+            response.body = refusal.body
+            headers["Content-Type"] = JSON
+            headers["Content-Length"] = str(len(refusal.body))
         headers.update(SECURITY)
         origin = request.headers.get("Origin")
         if self._origins:
@@ -122,7 +131,10 @@ class Guard:
         if self._hosts is None:
             return
         if host_name(request.headers.get("Host", "")) not in self._hosts:
-            told = "This server answers only to the names of its own machine."
+            told = (
+                "This server answers only to the names of its own machine. Add others to "
+                "platforms.api_server.extra.allowed_hosts or API_SERVER_ALLOWED_HOSTS."
+            )
             raise ApiError(403, "host_not_allowed", told)
 
     def _check_origin(self, request: web.Request) -> None:
@@ -172,6 +184,10 @@ class Guard:
                 "a missing or wrong API key from %s for %s (%d so far)",
                 request.remote, wanted, self._refused,
             )  # fmt: skip
+
+
+def _profile(request: web.Request) -> str:
+    return request.match_info.get("profile", "") or request.get(PROFILE, "") or DEFAULT
 
 
 def _is_client_header(name: str) -> bool:

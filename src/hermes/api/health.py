@@ -74,7 +74,11 @@ def routes(desk: Desk) -> list[Route]:
             answer=DetailedHealth,
         ),
         Route(
-            method="GET", path="/metrics", handler=metrics, summary="Numbers as Prometheus text."
+            method="GET",
+            path="/metrics",
+            handler=metrics,
+            summary="Numbers as Prometheus text.",
+            kind="text/plain",
         ),
     ]
 

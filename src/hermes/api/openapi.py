@@ -1,7 +1,7 @@
 """The OpenAPI document, from the same routes and Structs that the server runs with."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -60,7 +60,10 @@ def openapi(routes: Sequence[Route]) -> Table:
         "info": {
             "title": "Hermes",
             "version": __version__,
-            "description": "Every path is also there under /p/{profile}, for one profile.",
+            "description": (
+                "Every path is also there under /p/{profile}, for one profile. "
+                "HEAD is answered wherever GET is."
+            ),
         },
         "paths": paths,
         "components": {
@@ -83,8 +86,8 @@ def _operation(route: Route, schema: dict[Any, Table]) -> Table:
         "operationId": _identity(route),
         "responses": _responses(route, schema),
     }
-    if names := _PARAMETER.findall(route.path):
-        operation["parameters"] = list(_parameters(names))
+    if parameters := list(_parameters(route)):
+        operation["parameters"] = parameters
     if route.body is not None:
         operation["requestBody"] = {
             "required": True,
@@ -104,6 +107,8 @@ def _responses(route: Route, schema: dict[Any, Table]) -> Table:
     content: Table = {}
     if route.answer is not None:
         content[JSON] = {"schema": schema[route.answer]}
+    elif not route.streams:
+        content[route.kind] = {"schema": {"type": "object" if route.kind == JSON else "string"}}
     if route.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     good: Table = {"description": route.summary}
@@ -117,6 +122,9 @@ def _responses(route: Route, schema: dict[Any, Table]) -> Table:
     return {str(route.status): good} | refusals
 
 
-def _parameters(names: Iterable[str]) -> Iterable[Table]:
-    for name in names:
+def _parameters(route: Route) -> Iterator[Table]:
+    for name in _PARAMETER.findall(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+    for one in route.takes:
+        told: Table = {"name": one.name, "in": one.place, "required": False}
+        yield told | {"schema": dict(one.schema), "description": one.words}

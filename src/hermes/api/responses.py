@@ -15,9 +15,10 @@ from hermes.api.entry import Ask, Slot
 from hermes.api.errors import ApiError, invalid, missing, retrying
 from hermes.api.forms import demand_form, in_form, text_form
 from hermes.api.naming import model_names, route_for
+from hermes.api.parameters import NEW_TURN
 from hermes.api.prompts import handed_tools
 from hermes.api.replies import ANSWERS, REPLAYED, Claim, Once, Replies
-from hermes.api.responses_items import InputList, input_items, resolved
+from hermes.api.responses_items import PAGE, InputList, input_items, resolved
 from hermes.api.responses_story import PREFIX, Story, said_something
 from hermes.api.responses_wire import (
     NamedConversation,
@@ -56,6 +57,7 @@ def routes(desk: Desk) -> list[Route]:
             handler=door.create,
             body=ResponseRequest,
             answer=ResponseObject,
+            takes=NEW_TURN,
             streams=True,
             answers=ANSWERS,
             summary="One turn of the agent, which a later one may go on from.",
@@ -79,7 +81,8 @@ def routes(desk: Desk) -> list[Route]:
             path=f"{one}/input_items",
             handler=door.input_items,
             answer=InputList,
-            summary="What a response was asked with (?limit=, ?order=, ?after=).",
+            takes=PAGE,
+            summary="What a response was asked with.",
         ),
         Route(
             method="POST",

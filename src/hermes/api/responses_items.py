@@ -8,6 +8,7 @@ from aiohttp import web
 from msgspec import Struct, structs
 
 from hermes.api.errors import invalid
+from hermes.api.parameters import query, whole_number
 from hermes.api.responses_story import home_of
 from hermes.api.responses_wire import (
     CallItem,
@@ -89,6 +90,13 @@ def _as_input(item: Item) -> InputItem:
             )
         case ThoughtItem():
             return InputItem(type="reasoning")
+
+
+PAGE = (
+    query("limit", whole_number(1, MOST), f"How many at most; usually {USUAL}."),
+    query("order", {"enum": ["asc", "desc"]}, "desc, which is usual, is the newest first."),
+    query("after", {"type": "string"}, "What follows the item of this id."),
+)
 
 
 async def input_items(app: App, request: web.Request, kept: KeptResponse) -> InputList:

@@ -8,6 +8,7 @@ import anyio
 from aiohttp import web
 
 from hermes.api.desk import Desk
+from hermes.schema.errors import HermesError
 
 log = logging.getLogger(__name__)
 
@@ -25,21 +26,24 @@ async def stream_events(
     frames: AsyncGenerator[bytes],
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """Send the frames as they come. A reader that goes away ends only its own stream."""
+    """Send the frames as they come. A reader that goes away ends only its own stream.
+
+    The stream is ended with its profile, so that a reader can tell it from a link that broke.
+    """
+    app = desk.app(request)
     response = web.StreamResponse(headers={**HEADERS, **(headers or {})})
     response.enable_chunked_encoding()
     await response.prepare(request)
+    if request.method == "HEAD":
+        await frames.aclose()
+        return response
     outlet = _Outlet(desk, request, response)
-    async with aclosing(frames), anyio.create_task_group() as group:
-        group.start_soon(outlet.stay_alive)
-        try:
-            async for frame in frames:
-                await outlet.send(frame)
-            await response.write_eof()
-        except (ConnectionError, TimeoutError) as error:
-            log.info("a reader of %s is gone: %s", request.path, error or type(error).__name__)
-            outlet.abort()
-        group.cancel_scope.cancel()
+    with desk.following(app):
+        async with aclosing(frames), anyio.create_task_group() as group:
+            group.start_soon(outlet.stay_alive)
+            await outlet.send_all(frames)
+            group.cancel_scope.cancel()
+    await outlet.end()
     return response
 
 
@@ -49,6 +53,27 @@ class _Outlet:
         self._request = request
         self._response = response
         self._sent = 0
+
+    async def send_all(self, frames: AsyncGenerator[bytes]) -> None:
+        try:
+            async for frame in frames:
+                await self.send(frame)
+        except (ConnectionError, TimeoutError) as error:
+            self._lose(error)
+        except HermesError as error:
+            log.warning("%s cannot be followed any longer: %s", self._request.path, error)
+            self.abort()
+
+    async def end(self) -> None:
+        try:
+            with anyio.fail_after(self._desk.limits.write_seconds):
+                await self._response.write_eof()
+        except (ConnectionError, TimeoutError) as error:
+            self._lose(error)
+
+    def _lose(self, error: Exception) -> None:
+        log.info("a reader of %s is gone: %s", self._request.path, error or type(error).__name__)
+        self.abort()
 
     async def send(self, frame: bytes) -> None:
         self._sent += 1

@@ -13,6 +13,7 @@ from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.entry import Ask
 from hermes.api.errors import ApiError, invalid, missing
 from hermes.api.naming import model_names, route_for
+from hermes.api.parameters import FOLLOWED, NEW_TURN, TURN
 from hermes.api.run_events_stream import stream_events
 from hermes.api.runs_desk import PREFIX, Runs
 from hermes.api.runs_talk import (
@@ -131,6 +132,7 @@ def routes(desk: Desk) -> list[Route]:
             handler=door.start,
             body=RunRequest,
             answer=RunBegun,
+            takes=NEW_TURN,
             status=202,
             answers=busy,
             summary="Begin a run, which goes on by itself.",
@@ -147,7 +149,8 @@ def routes(desk: Desk) -> list[Route]:
             path="/v1/runs/{run_id}/events",
             handler=door.events,
             streams=True,
-            summary="Follow a run from any event on (Last-Event-ID or ?after=n).",
+            takes=FOLLOWED,
+            summary="Follow a run from any event on.",
         ),
         Route(
             method="POST",
@@ -163,6 +166,7 @@ def routes(desk: Desk) -> list[Route]:
             handler=door.steer,
             body=SteerRequest,
             answer=RunSteered,
+            takes=TURN,
             status=202,
             answers=not_now | {429: "Too much waits already."},
             summary="Say something to a run that goes on.",

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from hermes.api import chat, facts, health, responses, runs, sessions
-from hermes.api.desk import Desk, Limits, Route
+from hermes.api.desk import JSON, Desk, Limits, Route
 from hermes.api.entry import Entry
 from hermes.api.errors import ApiError
 from hermes.api.guard import SECURITY, Guard, is_loopback
@@ -33,7 +33,9 @@ log = logging.getLogger(__name__)
 LOOK = 1.0
 """Seconds between two looks at the loop's lateness and at connections that say nothing."""
 
-_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_TOO_MANY = ApiError(
+    503, "too_many_connections", "There are too many connections. Try again in a moment.", wait=1
+)
 
 Offer = Callable[[Desk], list[Route]]
 
@@ -74,8 +76,15 @@ class _Turned(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.WriteTransport):
-            transport.write(_BUSY)
+            transport.write(_busy())
         transport.close()
+
+
+def _busy() -> bytes:
+    headers = {"Connection": "close", "Content-Type": JSON, **_TOO_MANY.headers, **SECURITY}
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    lines = ["HTTP/1.1 503 Service Unavailable", *lines, f"Content-Length: {len(_TOO_MANY.body)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + _TOO_MANY.body
 
 
 class ApiServer:
@@ -138,6 +147,7 @@ class ApiServer:
                     )
                 )
         self.desk.apps[profile] = app
+        self.tally.serves(profile)
         try:
             self._guard.lets_in(profile, own_key(app.config, app.env))
         except ConfigError as error:
@@ -148,7 +158,8 @@ class ApiServer:
             self._staff(profile)
 
     def detach(self, profile: str) -> None:
-        self.desk.apps.pop(profile, None)
+        if app := self.desk.apps.pop(profile, None):
+            self.desk.end_followers(app)
         self._guard.forgets(profile)
         self.desk.offices.pop(profile, None)
         if scope := self._staffed.pop(profile, None):
@@ -208,6 +219,7 @@ class ApiServer:
                 for office in self.desk.offices.values():
                     await office.drain()
         finally:
+            self.desk.end_followers()
             await self._stack.aclose()
 
     def _app_runner(self) -> web.AppRunner:
@@ -216,6 +228,8 @@ class ApiServer:
         for route in self.routes:
             for path in _paths(route):
                 app.router.add_route(route.method, path, route.handler)
+                if route.method == "GET":
+                    app.router.add_route("HEAD", path, route.handler)
         return web.AppRunner(
             app,
             access_log=None,

@@ -1,15 +1,14 @@
 """Sessions for programs: list, make, read, rename, end, copy and delete them."""
 
-from collections.abc import Sequence
-
 import msgspec
 from aiohttp import web
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, structs
 
 from hermes.api.callbacks import Callback, callback_of, checked, registered
 from hermes.api.desk import Desk, Route, answer, decode
 from hermes.api.errors import ApiError, invalid
 from hermes.api.naming import route_for
+from hermes.api.parameters import AFTER, FOLLOWED, TURN, query, whole_number
 from hermes.api.replies import ANSWERS
 from hermes.api.runs_talk import fresh_session, known_session
 from hermes.api.seal import seal_of
@@ -48,29 +47,53 @@ _PATCH = msgspec.json.Decoder(SessionPatch)
 _FORK = msgspec.json.Decoder(Fork)
 
 
+LISTED = (
+    query("limit", whole_number(1), f"{MOST_LISTED} at most; usually 50."),
+    query("offset", whole_number(), "How many are passed over."),
+    query("source", {"type": "string"}, "Only those that began there."),
+    query("include_children", {"type": "boolean"}, "Also copies and parts; usually true."),
+)
+
+
 def routes(desk: Desk) -> list[Route]:
     door, chat, follow = _Door(desk), SessionChat(desk), SessionFollow(desk)
     all_of_them, one = "/api/sessions", "/api/sessions/{session_id}"
     taken = {409: "The id or the title is taken."}
     busy = {409: "The session is in the middle of a turn."}
-    plain = [
-        ("GET", all_of_them, door.list, "Sessions, the last active first (limit, offset, source)."),
-        ("GET", one, door.get, "One session."),
-        ("GET", f"{one}/messages", door.messages, "What was said in it (after, limit)."),
-    ]
-    answers: Sequence[type[Struct]] = (SessionList, SessionObject, MessageList)
-    read = [
-        Route(method=method, path=path, handler=handler, summary=summary, answer=kind)
-        for (method, path, handler, summary), kind in zip(plain, answers, strict=True)
-    ]
     return [
-        *read,
+        Route(
+            method="GET",
+            path=all_of_them,
+            handler=door.list,
+            summary="Sessions, the last active first.",
+            answer=SessionList,
+            takes=LISTED,
+        ),
+        Route(
+            method="GET",
+            path=one,
+            handler=door.get,
+            summary="One session.",
+            answer=SessionObject,
+        ),
+        Route(
+            method="GET",
+            path=f"{one}/messages",
+            handler=door.messages,
+            summary="What was said in it.",
+            answer=MessageList,
+            takes=(
+                AFTER,
+                query("limit", whole_number(1), f"{MOST_MESSAGES:,} at most; usually 500."),
+            ),
+        ),
         Route(
             method="GET",
             path=f"{one}/events",
             handler=follow.events,
-            summary="Follow what is said in a session (Last-Event-ID or ?after=seq).",
+            summary="Follow what is said in a session.",
             streams=True,
+            takes=FOLLOWED,
         ),
         Route(
             method="POST",
@@ -116,6 +139,7 @@ def routes(desk: Desk) -> list[Route]:
             summary="One turn in a session.",
             body=ChatTurn,
             answer=SessionCompletion,
+            takes=TURN,
             answers=ANSWERS,
         ),
         Route(
@@ -125,6 +149,7 @@ def routes(desk: Desk) -> list[Route]:
             summary="One turn in a session, as it grows.",
             body=ChatTurn,
             streams=True,
+            takes=TURN,
             answers=ANSWERS,
         ),
     ]

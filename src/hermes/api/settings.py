@@ -33,12 +33,16 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
 
 
 class ApiSettings(Struct, frozen=True, kw_only=True):
-    """`key` is what callers must present; `most` turns may go on at once (0: any number)."""
+    """`key` is what callers must present; `most` turns may go on at once (0: any number).
+
+    `allowed_hosts` are names besides the machine's own that it answers to (`*`: any).
+    """
 
     key: str
     host: str = HOST
     port: int = PORT
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     model_name: str = ""
     model_routes: Mapping[str, ModelRoute] = {}
     most: int = 10
@@ -74,7 +78,7 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
     given = {name: value for name, value in platform.extra.items() if value is not None}
     if platform.api_key or platform.token:
         given.setdefault("key", platform.api_key or platform.token)
-    for name in ("host", "port", "key", "model_name", "cors_origins"):
+    for name in ("host", "port", "key", "model_name", "cors_origins", "allowed_hosts"):
         said = env.get(f"API_SERVER_{name.upper()}", "").strip()
         if said and name not in given:
             given[name] = said
@@ -89,6 +93,7 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
         host=read.host.strip() or HOST,
         port=read.port,
         cors_origins=tuple(one.rstrip("/").lower() for one in listed(given.get("cors_origins"))),
+        allowed_hosts=tuple(one.lower() for one in listed(given.get("allowed_hosts"))),
         model_name=read.model_name.strip(),
         model_routes={name: _route(name, one) for name, one in read.model_routes.items()},
         most=config.gateway.api_server.max_concurrent_runs,

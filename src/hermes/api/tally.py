@@ -1,12 +1,16 @@
 """What the server counts, and how it tells monitoring of it (Prometheus text)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 from hermes.schema.events import Outcome, RunEnded
 
+Values: TypeAlias = Iterable[tuple[str, float]]
+"""Labels and what they count."""
 
-class Tally:
-    """Since the start of the process; `active` turns go on now, `lag` is the loop's lateness."""
+
+class Share:
+    """What is counted of one profile."""
 
     def __init__(self) -> None:
         self.active = 0
@@ -15,7 +19,6 @@ class Tally:
         self.requests = 0
         self.tokens_in = 0
         self.tokens_out = 0
-        self.lag = 0.0
 
     def ended(self, event: RunEnded) -> None:
         self.turns[event.outcome] += 1
@@ -27,29 +30,63 @@ class Tally:
         if status >= 400:
             self.errors[status] = self.errors.get(status, 0) + 1
 
-    def text(self) -> str:
-        return "\n".join(self._lines()) + "\n"
 
-    def _lines(self) -> Iterator[str]:
-        turns = [(f'outcome="{name}"', count) for name, count in self.turns.items()]
-        yield from _metric("hermes_api_turns_total", "counter", "Turns that ended.", turns)
-        yield from _plain("hermes_api_turns_active", "gauge", "Turns going on.", self.active)
-        yield from _plain("hermes_api_requests_total", "counter", "Requests.", self.requests)
-        errors = [(f'status="{status}"', count) for status, count in sorted(self.errors.items())]
-        yield from _metric("hermes_api_errors_total", "counter", "Refused requests.", errors)
-        tokens = [('kind="input"', self.tokens_in), ('kind="output"', self.tokens_out)]
-        yield from _metric("hermes_api_tokens_total", "counter", "Tokens of ended turns.", tokens)
-        lag = "How late the event loop last was."
-        yield from _plain("hermes_api_loop_lag_seconds", "gauge", lag, self.lag)
+class Tally:
+    """Since the start of the process; `active` turns go on now, `lag` is the loop's lateness.
+
+    `shares` are of the profiles that were served, and of nobody: whoever names one that is not
+    there must not make a number of it.
+    """
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.lag = 0.0
+        self.shares = {"": Share()}
+
+    @property
+    def turns(self) -> dict[Outcome, int]:
+        """Of all profiles."""
+        return {one: sum(share.turns[one] for share in self.shares.values()) for one in Outcome}
+
+    def serves(self, profile: str) -> None:
+        self.shares.setdefault(profile, Share())
+
+    def of(self, profile: str) -> Share:
+        return self.shares.get(profile) or self.shares[""]
+
+    def text(self, only: str = "") -> str:
+        """Of all profiles, or of this one."""
+        shares = {only: self.of(only)} if only else self.shares
+        return "\n".join(_lines(shares, self.lag)) + "\n"
 
 
-def _plain(name: str, kind: str, what: str, value: float) -> Iterator[str]:
-    yield from _metric(name, kind, what, [("", value)])
+def _lines(shares: dict[str, Share], lag: float) -> Iterator[str]:
+    def each(values: Callable[[Share], Values]) -> Iterator[tuple[str, float]]:
+        for name, share in shares.items():
+            for labels, value in values(share):
+                yield ",".join(filter(None, [f'profile="{name}"', labels])), value
+
+    def turns(one: Share) -> Values:
+        return [(f'outcome="{name}"', count) for name, count in one.turns.items()]
+
+    def errors(one: Share) -> Values:
+        return [(f'status="{status}"', count) for status, count in sorted(one.errors.items())]
+
+    def tokens(one: Share) -> Values:
+        return [('kind="input"', one.tokens_in), ('kind="output"', one.tokens_out)]
+
+    yield from _metric("hermes_api_turns_total", "counter", "Turns that ended.", each(turns))
+    active = each(lambda one: [("", one.active)])
+    yield from _metric("hermes_api_turns_active", "gauge", "Turns going on.", active)
+    requests = each(lambda one: [("", one.requests)])
+    yield from _metric("hermes_api_requests_total", "counter", "Requests.", requests)
+    yield from _metric("hermes_api_errors_total", "counter", "Refused requests.", each(errors))
+    yield from _metric("hermes_api_tokens_total", "counter", "Tokens of ended turns.", each(tokens))
+    late = "How late the event loop last was."
+    yield from _metric("hermes_api_loop_lag_seconds", "gauge", late, [("", lag)])
 
 
-def _metric(
-    name: str, kind: str, what: str, values: list[tuple[str, int]] | list[tuple[str, float]]
-) -> Iterator[str]:
+def _metric(name: str, kind: str, what: str, values: Values) -> Iterator[str]:
     yield f"# HELP {name} {what}"
     yield f"# TYPE {name} {kind}"
     for labels, value in values:

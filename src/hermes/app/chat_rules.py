@@ -38,13 +38,19 @@ def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
             debounce=config.gateway.debounce_seconds,
             idle=config.agent.gateway_timeout,
             idle_warning=config.agent.gateway_timeout_warning,
+            notify=config.agent.gateway_notify_interval,
+            fresh=config.agent.gateway_auto_continue_freshness,
         ),
         limits=ActorLimits(turns=turns),
-        pace=Pace(edit=max(config.streaming.edit_interval, 0.1)),
+        pace=Pace(
+            edit=max(config.streaming.edit_interval, 0.1),
+            old=config.streaming.fresh_final_after_seconds,
+        ),
         shows={name: _shows(config, name) for name in named},
         usual=_shows(config, ""),
         unsigned=frozenset(name for name in named if not _signs(chats, name)),
         resets=_resets(config),
+        replies={name: one.reply_to_mode for name, one in config.platforms.items()},
         drain=config.agent.restart_drain_timeout or GatewayRules().drain,
     )
 
@@ -79,7 +85,15 @@ def _shows(config: Config, platform: str) -> Shows:
     tools = display.tool_progress if progress is None else progress
     streaming = own.streaming if own and own.streaming is not None else None
     text = config.streaming.enabled if streaming is None else streaming
-    return Shows(tools=tools not in {"off", "none", False}, text=text)
+    settings = config.platforms.get(platform)
+    return Shows(
+        tools=tools not in {"off", "none", False},
+        text=text,
+        preview=display.tool_preview_length or Shows().preview,
+        between=display.interim_assistant_messages,
+        typing=settings is None or settings.typing_indicator,
+        cursor=config.streaming.cursor,
+    )
 
 
 def _signs(chats: ChatSettings, platform: str) -> bool:

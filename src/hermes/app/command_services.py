@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from hermes.app.build import App
 from hermes.app.guides import ProjectGuides
+from hermes.app.handing import HandedOver
 from hermes.app.lessons import KeptLessons
 from hermes.app.personalities import personalities
 from hermes.app.pictures import load_pictures
@@ -19,6 +20,7 @@ from hermes.app.window import ThisWindow
 from hermes.commands.services import Platforms, PlatformState, Running, Services
 from hermes.commands.surface import Busy
 from hermes.config.home import Home
+from hermes.config.load import load_config
 from hermes.config.schema import Config
 from hermes.config.sections.chats import HomeChannel
 from hermes.config.shapes import as_list, as_mapping
@@ -28,9 +30,10 @@ from hermes.gateway.settings import home_variables
 from hermes.gateway.supervisor import Supervisor
 from hermes.models.settings import LocalServer
 from hermes.ports.blobs import Blobs
+from hermes.ports.delegation import Task
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media
-from hermes.schema.scope import Address, Role
+from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 
@@ -55,6 +58,7 @@ def command_services(
         runtimes=app.codex,
         servers=app.servers,
         guides=ProjectGuides(app.home, app.clock),
+        handing=HandedOver(app),
     )
 
 
@@ -114,6 +118,12 @@ class WrittenSettings:
         self._app.config = structs.replace(
             config, platforms={**config.platforms, platform: changed}
         )
+
+    async def shown(self) -> str:
+        from hermes.config.showing import as_yaml, shown_settings  # noqa: PLC0415 - as below
+
+        shown = await run_sync(shown_settings, self._app.home, self._app.env)
+        return as_yaml(shown) if shown else "Everything has its default."
 
     async def _write(self, name: str, text: str) -> None:
         from hermes.config.edit import set_setting  # noqa: PLC0415 - a turn never edits settings
@@ -195,6 +205,8 @@ def _full(provider: str, model: str) -> str:
 
 class OfferedTools:
     def __init__(self, app: App) -> None:
+        self._home = app.home
+        self._env = app.env
         self._toolbox: Toolbox = app.toolbox
         self._chats = app.chats
         self._models = app.models
@@ -207,6 +219,38 @@ class OfferedTools:
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         return self._toolbox.toolsets()
 
+    async def listed(self) -> str:
+        from hermes.app.switching import shown_toolsets, worth_a_column  # noqa: PLC0415 - as above
+
+        config = (await run_sync(load_config, self._home, self._env)).config
+        platforms = worth_a_column(config)
+        rows = shown_toolsets(config, platforms)
+        width = max(len(row.name) for row in rows)
+        return "\n".join(
+            f"  {row.name:<{width}}  {', '.join(one for one in platforms if row.on[one]) or 'off'}"
+            for row in rows
+        )
+
+    async def switch(self, names: Sequence[str], platform: str, *, on: bool) -> str:
+        return await run_sync(self._switch, names, platform, on)
+
+    def _switch(self, names: Sequence[str], platform: str, on: bool) -> str:
+        from hermes.app import switching  # noqa: PLC0415 - as above
+        from hermes.config.edit import set_setting  # noqa: PLC0415 - as above
+
+        config = load_config(self._home, self._env).config
+        if platform:
+            switching.check_platform(platform, config)
+        plain = switching.plain_toolsets(names, config)
+        written = (switching.enabled if on else switching.disabled)(config, plain, platform or None)
+        for name, value in written.items():
+            set_setting(self._home, self._env, name, msgspec.json.encode(value).decode())
+        if not written:
+            return "It was so already; nothing was changed."
+        where = f"on {platform}" if platform else "on all platforms"
+        how = "offered" if on else "no longer offered"
+        return f"{', '.join(plain)}: {how} {where}, from the next start on."
+
 
 class LeftRunning:
     """The background processes and the delegated work of one session at a time."""
@@ -215,6 +259,11 @@ class LeftRunning:
         self._processes = app.processes
         self._delegations = app.delegations
         self._clock = app.clock
+
+    async def begin(self, scope: Scope, prompt: str) -> str:
+        # What somebody else than the owner asks for is not done in the owner's name.
+        task = Task(goal=prompt, foreign=scope.role is not Role.OWNER)
+        return await self._delegations.dispatch(scope, [task], asked=True)
 
     async def of(self, session: Session) -> Sequence[Running]:
         now = self._clock.now()

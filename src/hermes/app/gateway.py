@@ -1,7 +1,9 @@
 """One profile's gateway, put together from its open app."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -13,7 +15,7 @@ from hermes.app.directory import Directory
 from hermes.app.proxying import far_models
 from hermes.commands.command import Context
 from hermes.commands.registry import standard_commands
-from hermes.config.home import Home
+from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
 from hermes.gateway.door import ChatDoor
 from hermes.gateway.gateway import Gateway, GatewayRules, House, Lent, nobody_waits
@@ -22,6 +24,7 @@ from hermes.gateway.letters import platform_of
 from hermes.gateway.mirror import Mirror
 from hermes.gateway.pacer import Pacer
 from hermes.gateway.pairing import Pairing
+from hermes.gateway.postscript import Postscript
 from hermes.gateway.quotas import Quotas
 from hermes.gateway.shortcuts import shortcuts_from
 from hermes.gateway.targets import Unreached, homes_from, parse_targets, resolve
@@ -29,6 +32,7 @@ from hermes.kit.retry import Backoff
 from hermes.ports.channel import Channel
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Address
+from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 
 log = logging.getLogger(__name__)
@@ -95,6 +99,8 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         refusal=Quotas(app.store, app.clock, app.chats.powers).refusal,
         places=_places(app, parts.channels),
         met=parts.directory.meet,
+        running=partial(_begun, app),
+        postscript=_postscript(app),
         mirror=Mirror(app.store, app.clock, parts.door.space, app.runner.holding),
     )
     rules = gateway_rules(app.config, app.chats)
@@ -115,6 +121,26 @@ def _retried(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
         actors=structs.replace(rules.actors, backoff=backoff),
         delivery=structs.replace(rules.delivery, backoff=backoff),
         supervisor=structs.replace(rules.supervisor, backoff=backoff),
+    )
+
+
+def _begun(app: App, session: Session) -> Sequence[datetime]:
+    """When the processes began that run for a session, or ran for the one before it."""
+    return [
+        one.started
+        for one in app.processes.running
+        if one.scope.session == session.id or (session.key and one.scope.key == session.key)
+    ]
+
+
+def _postscript(app: App) -> Postscript:
+    display = app.config.display
+    return Postscript(
+        verifies=display.file_mutation_verifier,
+        fields=display.runtime_footer.fields if display.runtime_footer.enabled else (),
+        folder=chat_folder(app.home, app.config, app.env),
+        home=str(user_home(app.env)),
+        window=app.models.window_of,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from anyio.to_thread import run_sync
 
 from hermes.app.learning import Learning
-from hermes.changes.change import Proposal
+from hermes.changes.change import Author, Proposal
 from hermes.changes.differences import in_full, one_line, proposed_in_full, short, waiting_line
 from hermes.commands.services import SkillLine
 from hermes.config.env import Env
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hermes.skills.bundles import Bundle
 
 EVERYTHING = "all"
+_LOOKED_AT, _SHOWN = 500, 10
+"""Changes among which those of the curator are looked for, and how many of them are told."""
 
 
 class KeptLessons:
@@ -90,6 +92,20 @@ class KeptLessons:
 
     async def skills(self) -> Sequence[SkillLine]:
         return await run_sync(self._skills)
+
+    async def curated(self) -> str:
+        last = await run_sync(self._learning.curator.last)
+        if last is None:
+            return "The skills were not looked after yet. `hermes skills curate` does it now."
+        entries = await self._learning.ledger.log(limit=_LOOKED_AT)
+        done = [one for one in entries if one.change.by is Author.CURATOR][-_SHOWN:]
+        return "\n".join(
+            [
+                f"The skills were last looked after on {last.astimezone():%Y-%m-%d at %H:%M}.",
+                *(map(one_line, done) if done else ["Nothing was put away for lack of use."]),
+                "`hermes skills curate --dry-run` tells what it would do now.",
+            ]
+        )
 
     async def bundles(self) -> Sequence[SkillLine]:
         from hermes.skills.bundles import bundles  # noqa: PLC0415 - few people have any

@@ -222,6 +222,11 @@ class ModelDesk:
         small = [one for one in self._built.values() if one.profile.tools]
         return any((one.name, one.provider) == named for one in small)
 
+    def window_of(self, name: str, provider: str) -> int:
+        """How much a model of that name sees at once; 0 where nobody asked it here."""
+        named = ((one.name, one.provider, one.window) for one in self._built.values())
+        return next((window for *who, window in named if who == [name, provider]), 0)
+
     def profile_of(self, model: object) -> Profile:
         """What a model of this desk can do, and how it wants to be asked."""
         return model.profile if isinstance(model, Resilient) else Profile()

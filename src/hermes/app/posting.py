@@ -38,6 +38,10 @@ class Outgoing:
         """Who is told that something waits for an address."""
         self._announce = announce
 
+    def announce(self, address: Address) -> None:
+        """Something waits for that address."""
+        self._announce(address)
+
     def places(self, scope: Scope, target: str) -> Sequence[Posted]:
         goal, homes = self._goal(scope, target)
         near = {*homes, *([scope.address] if scope.address else [])}

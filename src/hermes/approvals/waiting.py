@@ -129,7 +129,8 @@ class Waiting:
             if row.question.id in self._waiting:
                 continue
             if row.state in {OPEN, ANSWERED}:
-                if resumed and row.call and await self._expects(row):
+                if resumed and row.call:
+                    await self._expect(row)
                     waiting.add(row.call)
                     continue
                 await self._rows.lapse(row)
@@ -137,14 +138,13 @@ class Waiting:
                 told[row.call] = wording.undone(row)
         return Left(waiting=frozenset(waiting), told={one: told[one] for one in told if told[one]})
 
-    async def _expects(self, row: Asked) -> bool:
-        """From now on it is for us to hear of the answer."""
+    async def _expect(self, row: Asked) -> None:
+        """From now on it is for us to hear of the answer, and in no moment for nobody."""
         passing("approvals.before_expecting")
-        if row.state == OPEN and not await self._rows.change(row, row):
-            # It was answered just now, which is found when it is asked again.
-            return True
         self._expected[row.call] = row
-        return True
+        if row.state == OPEN:
+            # If it was answered just now, that is found when it is asked again.
+            await self._rows.change(row, row)
 
     async def over(self, session: str) -> None:
         """Its turn has ended; what it expected and did not ask is not asked any more."""

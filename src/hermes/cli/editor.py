@@ -11,6 +11,17 @@ from hermes.schema.errors import UsageError
 USUAL = ("nano", "vim", "vi")
 
 
+def composed(draft: str, env: Mapping[str, str]) -> str:
+    """What the person made of it. Raises `UsageError` when there is no editor, or it fails."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder:
+        file = Path(folder) / "message.md"
+        file.write_text(draft, encoding="utf-8")
+        edit_file(file, env, at_terminal=True)
+        return file.read_text(encoding="utf-8", errors="replace")
+
+
 def edit_file(path: Path, env: Mapping[str, str], *, at_terminal: bool) -> None:
     """Run $VISUAL, $EDITOR or, at a terminal, a usual editor. Raises `UsageError` when it fails."""
     command = [*_editor(env, USUAL if at_terminal else ()), str(path)]
@@ -19,7 +30,7 @@ def edit_file(path: Path, env: Mapping[str, str], *, at_terminal: bool) -> None:
     except OSError as error:
         raise UsageError(
             f"The editor {command[0]!r} could not be started: {error.strerror}",
-            hint="Name another one: VISUAL=nano hermes config edit",
+            hint="Name another one, for example: export VISUAL=nano",
         ) from error
     if done.returncode != 0:
         raise UsageError(
@@ -39,5 +50,5 @@ def _editor(env: Mapping[str, str], usual: Sequence[str]) -> list[str]:
         if shutil.which(name, path=env.get("PATH")):
             return [name]
     raise UsageError(
-        "No editor was found", hint="Name one: VISUAL=/path/to/editor hermes config edit"
+        "No editor was found", hint="Name one, for example: export VISUAL=/path/to/editor"
     )

@@ -166,6 +166,8 @@ class AtTerminal:
                 return tui.Speak(parts, told, undone)
             case local.Leave():
                 return tui.Bye()
+            case local.OnScreen(what=what, words=words):
+                return tui.OnScreen(what, words)
             case local.Plain():
                 return tui.Words()
             case _:
@@ -180,6 +182,11 @@ class AtTerminal:
 
     def interrupt(self) -> None:
         self._partner.interrupt()
+
+    def composed(self, draft: str) -> str:
+        from hermes.cli.editor import composed
+
+        return composed(draft, self._context.env)
 
     def sessions(self, words: str) -> Sequence[tui.Past]:
         return asyncio.run(self._sessions(words))

@@ -20,6 +20,7 @@ from msgspec import structs
 from hermes.cli.asking import asked_at_terminal
 from hermes.cli.boundary import INTERRUPTED, complain
 from hermes.cli.context import CliContext
+from hermes.cli.editor import composed
 from hermes.cli.export.plain import flat, harmless
 from hermes.cli.line_editor import LineEditor, News
 from hermes.cli.meanwhile import Overhearing
@@ -38,6 +39,7 @@ from hermes.local.partner import (
     Back,
     Interrupted,
     Leave,
+    OnScreen,
     Partner,
     Plain,
     Question,
@@ -148,6 +150,8 @@ class Chat:
                     self._print(harmless(told))
                 self._print(self._style("> " + self._shown(parts), "dim"))
                 self._ask(parts)
+            case OnScreen():
+                self._adjust(reply)
             case Leave():
                 return False
         return True
@@ -159,6 +163,22 @@ class Chat:
             words = b64encode(told.clip.encode()).decode()
             self._context.stdout.write(_COPY.format(words))
         self._print(harmless(told.text))
+
+    def _adjust(self, wish: OnScreen) -> None:
+        match wish.what:
+            case "redraw":
+                self._context.stdout.write(_EMPTY)
+            case "times":
+                on = wish.words == "on" if wish.words else not self._taste.times
+                self._taste = structs.replace(self._taste, times=on)
+                self._print(f"Times are {'shown from now on' if on else 'not shown'}.")
+            case "compose":
+                if text := composed(wish.words, self._context.env).strip():
+                    self._editor.keep(text)
+                    self._print(self._style("> ", "bold") + harmless(text))
+                    self._ask([Text(text)])
+            case _:
+                self._print("There is no status bar here.")
 
     def _ask(self, parts: Sequence[Text | Media]) -> None:
         """Run a turn. Ctrl+C ends it; a second Ctrl+C does not wait for it any more."""

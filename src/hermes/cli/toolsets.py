@@ -1,14 +1,18 @@
 """What `hermes tools` does: show which toolsets are on where, and switch them."""
 
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
-from msgspec import Struct
 
-from hermes.app.sandboxes import backend_on, refusal
-from hermes.app.toolbox import NO_MCP, configured_toolsets, servers_on
-from hermes.channels.catalog import MANIFESTS
+from hermes.app.switching import (
+    check_platform,
+    disabled,
+    enabled,
+    plain_toolsets,
+    shown_toolsets,
+    worth_a_column,
+)
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.next_step import as_typed
@@ -17,40 +21,24 @@ from hermes.config.dotenv import env_of
 from hermes.config.edit import set_setting
 from hermes.config.home import Home
 from hermes.config.load import load_config
-from hermes.config.paths import format_path
 from hermes.config.schema import Config
 from hermes.daemon.lock import who_holds
-from hermes.kit.text import did_you_mean
-from hermes.schema.errors import UsageError
-from hermes.tools.lazily import known_specs
-from hermes.tools.toolsets import COMPOSITES, TOOLSETS, known_toolsets
 
 ROLES = (
     "In chats the role of whoever asks cuts further: a guest only reads, with the toolset safe,\n"
     "unless platforms.NAME.extra.roles says otherwise; /toolsets in the chat shows what is left."
 )
-NOTHING = "safe"
-"""Stands for an empty list, which would mean that of the command line."""
-
-
-class Shown(Struct, frozen=True, kw_only=True):
-    """One toolset as programs see it; `missing` says why something in it cannot be had."""
-
-    name: str
-    tools: Sequence[str]
-    on: Mapping[str, bool]
-    missing: Sequence[str] = ()
 
 
 def perform(args: Namespace, context: CliContext) -> int:
     home = context.home()
     config = load_config(home, env_of(home.dotenv, context.env)).config
     if args.platform:
-        _check_platform(args.platform, config)
+        check_platform(args.platform, config)
     if args.action == "list":
         return _list(args, context, config)
-    plain = _plain(args.names, config)
-    changes = _enabled if args.action == "enable" else _disabled
+    plain = plain_toolsets(args.names, config)
+    changes = enabled if args.action == "enable" else disabled
     written = changes(config, plain, args.platform)
     _write(home, context, written)
     where = f"on {args.platform}" if args.platform else "on all platforms"
@@ -63,52 +51,8 @@ def perform(args: Namespace, context: CliContext) -> int:
     return 0
 
 
-def platforms_of(config: Config) -> list[str]:
-    """Those that somebody could mean here: the command line first, then all that are named."""
-    named = [*config.platforms, *config.platform_toolsets, *MANIFESTS]
-    return list(dict.fromkeys(["cli", "api_server", *sorted(named)]))
-
-
-def is_on(config: Config, name: str, platform: str) -> bool:
-    """Whether a plain toolset is offered there."""
-    off = _all_plain(config.agent.disabled_toolsets)
-    if name in config.mcp_servers:
-        return config.mcp_servers[name].enabled and name in servers_on(config, platform)
-    return name in _all_plain(configured_toolsets(config, platform)) and name not in off
-
-
-def shown_toolsets(config: Config, platforms: Sequence[str]) -> list[Shown]:
-    specs = known_specs()
-    rows: list[Shown] = []
-    for name, tools in TOOLSETS.items():
-        absent = [tool for tool in tools if tool not in specs]
-        lacking = [f"{tool} is not part of this installation" for tool in absent]
-        if name == "terminal":
-            lacking += _no_shell(config, platforms)
-        on = {one: is_on(config, name, one) for one in platforms}
-        rows.append(Shown(name=name, tools=tools, on=on, missing=lacking))
-    for name in config.mcp_servers:
-        on = {one: is_on(config, name, one) for one in platforms}
-        rows.append(Shown(name=name, tools=["(of an MCP server)"], on=on))
-    known = {*known_toolsets(), *config.mcp_servers, NO_MCP}
-    unknown = {
-        name: None
-        for platform in platforms
-        for name in configured_toolsets(config, platform)
-        if name not in known
-    }
-    why = ("the settings name it, but it is not part of this installation",)
-    off = dict.fromkeys(platforms, False)
-    return rows + [Shown(name=name, tools=(), on=off, missing=why) for name in unknown]
-
-
-def _no_shell(config: Config, platforms: Sequence[str]) -> list[str]:
-    reasons = (refusal(backend_on(config.terminal, one)) for one in platforms)
-    return list(dict.fromkeys(filter(None, reasons)))
-
-
 def _list(args: Namespace, context: CliContext, config: Config) -> int:
-    platforms = [args.platform] if args.platform else _worth_a_column(config)
+    platforms = [args.platform] if args.platform else worth_a_column(config)
     rows = shown_toolsets(config, platforms)
     if args.json:
         context.stdout.write(msgspec.json.encode(rows).decode() + "\n")
@@ -129,103 +73,6 @@ def _list(args: Namespace, context: CliContext, config: Config) -> int:
     hint = "\nChange it with: hermes tools enable|disable TOOLSET [--platform NAME]"
     paper.line(as_typed(hint, context.profile))
     return 0
-
-
-def _worth_a_column(config: Config) -> list[str]:
-    """The command line, and whatever was ever set up."""
-    wanted = [name for name, one in config.platforms.items() if one.enabled]
-    return list(dict.fromkeys(["cli", *wanted, *config.platform_toolsets]))
-
-
-def _check_platform(name: str, config: Config) -> None:
-    from hermes.config.platforms import PLATFORMS
-
-    known = [*platforms_of(config), *(one.prefix.lower() for one in PLATFORMS)]
-    if name not in known:
-        near = did_you_mean(name, known)
-        raise UsageError(
-            f"There is no platform {name!r}.", hint=near or "For example: cli, api_server, webhook."
-        )
-
-
-def _plain(names: Iterable[str], config: Config) -> list[str]:
-    """The plain toolsets that are meant. Raises `UsageError` for what is none."""
-    plain: dict[str, None] = {}
-    known = [*known_toolsets(), *config.mcp_servers]
-    for name in names:
-        if name not in known:
-            near = did_you_mean(name, known)
-            raise UsageError(
-                f"There is no toolset {name!r}.", hint=near or "`hermes tools list` shows them."
-            )
-        plain.update(dict.fromkeys(COMPOSITES.get(name, (name,))))
-    if not plain:
-        raise UsageError("There is nothing in that toolset to switch.")
-    return list(plain)
-
-
-def _all_plain(names: Iterable[str]) -> list[str]:
-    return [plain for name in names for plain in COMPOSITES.get(name, (name,))]
-
-
-def _without(names: Iterable[str], gone: Sequence[str]) -> list[str]:
-    """The rest of a list; a toolset of several is taken apart only where it has to be."""
-    kept: dict[str, None] = {}
-    for name in names:
-        parts = COMPOSITES.get(name, (name,))
-        whole = not any(one in gone for one in parts)
-        kept.update(dict.fromkeys([name] if whole else [one for one in parts if one not in gone]))
-    return list(kept)
-
-
-def _disabled(config: Config, names: Sequence[str], platform: str | None) -> dict[str, list[str]]:
-    """The settings to write, by their names."""
-    if platform is None:
-        off = _all_plain(config.agent.disabled_toolsets)
-        more = [name for name in names if name not in off]
-        listed = [*config.agent.disabled_toolsets, *more]
-        return {"agent.disabled_toolsets": listed} if more else {}
-    chosen = configured_toolsets(config, platform)
-    on = servers_on(config, platform)
-    left = _without(chosen, [name for name in names if name not in config.mcp_servers])
-    if any(name in on for name in names):
-        left = _naming(config, left, [name for name in on if name not in names])
-    left = left or [NOTHING]
-    return {} if left == chosen else {_list_of(platform): left}
-
-
-def _naming(config: Config, chosen: Iterable[str], servers: Sequence[str]) -> list[str]:
-    """The list with these servers and no others: where none is named, all would be meant."""
-    others = [name for name in chosen if name not in config.mcp_servers and name != NO_MCP]
-    return [*others, *(servers or [NO_MCP])]
-
-
-def _enabled(config: Config, names: Sequence[str], platform: str | None) -> dict[str, list[str]]:
-    off = config.agent.disabled_toolsets
-    blocked = [name for name in names if name in _all_plain(off)]
-    if platform is not None and blocked:
-        raise UsageError(
-            f"{', '.join(blocked)}: switched off on all platforms.",
-            hint=f"Switch on everywhere: hermes tools enable {' '.join(blocked)}",
-        )
-    written: dict[str, list[str]] = {}
-    if blocked:
-        written["agent.disabled_toolsets"] = _without(off, names)
-    for place in [platform] if platform else ["cli", *config.platform_toolsets]:
-        chosen = configured_toolsets(config, place)
-        servers = [name for name in names if name in config.mcp_servers]
-        more = [name for name in names if name not in [*_all_plain(chosen), *servers]]
-        left = [*(one for one in chosen if one != NOTHING), *more] if more else chosen
-        named = [name for name in chosen if name in config.mcp_servers]
-        if (named or NO_MCP in chosen) and not {*servers} <= {*named}:
-            left = _naming(config, left, list(dict.fromkeys([*named, *servers])))
-        if left != chosen:
-            written[_list_of(place)] = left
-    return written
-
-
-def _list_of(platform: str) -> str:
-    return format_path(("platform_toolsets", platform))
 
 
 def _write(home: Home, context: CliContext, written: Mapping[str, list[str]]) -> None:

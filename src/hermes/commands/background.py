@@ -1,15 +1,41 @@
-"""The command that shows what a session left running."""
+"""Commands for what goes on beside the talk: begin something there, see what runs."""
 
 from hermes.commands.command import Command, Context, Reply, Told
+from hermes.commands.services import Background
 from hermes.kit.text import one_line
 from hermes.schema.errors import UsageError
+from hermes.schema.scope import Asker, Scope
+
+
+async def _background(context: Context, words: str) -> Reply:
+    background = _service(context)
+    if not words:
+        raise UsageError("What is to be done?", hint="For example: /background read the new mails")
+    session, seat, house = context.conversation.session, context.seat, context.services.house
+    scope = Scope(
+        profile=house.profile if house is not None else "",
+        session=session.id,
+        run="",
+        workspace=session.cwd,
+        principal=seat.principal,
+        address=seat.address,
+        role=context.role,
+        source=session.source,
+        key=session.key,
+        asker=Asker(user=seat.person.id, name=seat.person.name),
+    )
+    name = await background.begin(scope, words)
+    return Told(f"{name} has begun. It tells what came of it; /agents shows it meanwhile.")
+
+
+def _service(context: Context) -> Background:
+    if context.services.background is None:
+        raise UsageError("Nothing can be left running here.")
+    return context.services.background
 
 
 async def _agents(context: Context, words: str) -> Reply:
-    background = context.services.background
-    if background is None:
-        raise UsageError("Nothing can be left running here.")
-    found = await background.of(context.conversation.session)
+    found = await _service(context).of(context.conversation.session)
     if not found:
         return Told("Nothing runs in the background.")
     lines: list[str] = []
@@ -21,12 +47,26 @@ async def _agents(context: Context, words: str) -> Reply:
     return Told("\n".join([*lines, "/stop ends what runs."]))
 
 
+def _is_there(context: Context) -> bool:
+    return context.services.background is not None
+
+
 COMMANDS = (
+    Command(
+        name="background",
+        aliases=("bg", "btw"),
+        usage="<prompt>",
+        summary="Have something done in a session of its own, and hear what came of it.",
+        # What others may ask for in an hour is counted by their messages.
+        owners=True,
+        needs=_is_there,
+        run=_background,
+    ),
     Command(
         name="agents",
         aliases=("tasks", "ps"),
         summary="Show what this session left running.",
-        needs=lambda context: context.services.background is not None,
+        needs=_is_there,
         run=_agents,
     ),
 )

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from hermes.commands.services import Facts, Models, Services
-from hermes.commands.surface import Busy, OwnTalk, Seat, Surface, Work
+from hermes.commands.surface import Busy, Looks, OwnTalk, Seat, Surface, Work
 from hermes.ports.store import Archive
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Role
@@ -56,7 +56,17 @@ class Leave(Struct, frozen=True):
     """The person wants to go."""
 
 
-Reply: TypeAlias = Told | Back | Ask | Leave
+class OnScreen(Struct, frozen=True):
+    """Something for the terminal to do with its screen: `on`, `off` or else the other way.
+
+    What is to be composed begins with the `words`.
+    """
+
+    what: Looks
+    words: str = ""
+
+
+Reply: TypeAlias = Told | Back | Ask | Leave | OnScreen
 
 
 class Context(Struct, frozen=True):

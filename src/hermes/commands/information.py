@@ -118,12 +118,32 @@ def _offered(context: Context, toolbox: Toolbox) -> Sequence[ToolSpec]:
 
 
 async def _tools(context: Context, words: str) -> Reply:
+    if words:
+        return Told(await _switched(context, words.split()))
     specs = _offered(context, _toolbox(context))
     if not specs:
         return Told("No tools are offered to you.")
     room = COLUMNS - 4 - max(len(spec.name) for spec in specs)
     rows = [(spec.name, one_line(spec.description, room)) for spec in specs]
     return Told(_facts(context, rows))
+
+
+async def _switched(context: Context, words: Sequence[str]) -> str:
+    if not context.is_owner:
+        raise UsageError("Only an owner chooses the tools.")
+    toolbox = _toolbox(context)
+    match words:
+        case ["list"]:
+            return await toolbox.listed()
+        case ["enable" | "disable" as how, *names, "--platform", platform] if names:
+            return await toolbox.switch(names, platform, on=how == "enable")
+        case ["enable" | "disable" as how, *names] if names and "--platform" not in names:
+            return await toolbox.switch(names, "", on=how == "enable")
+        case _:
+            raise UsageError(
+                "/tools takes list, or enable or disable and names of toolsets.",
+                hint="For example: /tools disable terminal --platform telegram",
+            )
 
 
 async def _toolsets(context: Context, words: str) -> Reply:
@@ -163,7 +183,12 @@ COMMANDS = (
     Command(name="usage", summary="Show tokens and cost of this session.", run=_usage),
     Command(name="whoami", summary="Show who you are here and what you may do.", run=_whoami),
     Command(name="profile", summary="Show which profile this is.", run=_profile),
-    Command(name="tools", summary="List the tools that the agent has.", run=_tools),
+    Command(
+        name="tools",
+        usage="[list | enable name | disable name]",
+        summary="List the tools that the agent has, or switch toolsets on and off.",
+        run=_tools,
+    ),
     Command(name="toolsets", summary="List the groups of tools.", run=_toolsets),
     Command(name="version", aliases=("v",), summary="Show the version.", run=_version),
     Command(

@@ -8,6 +8,7 @@ from hermes.commands.services import Lessons, SkillLine
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Text
+from hermes.schema.sessions import SessionChange
 
 _NEWEST = 10
 _LEARN = Path(__file__).with_name("learn.md")
@@ -115,6 +116,17 @@ async def _newest(lessons: Lessons) -> str:
     return "\n".join(lines)
 
 
+async def _curator(context: Context, words: str) -> Reply:
+    return Told(await _lessons(context).curated())
+
+
+async def _reload_skills(context: Context, words: str) -> Reply:
+    count = len(await _lessons(context).skills())
+    # The prompt lists them, so the next turn writes a new one.
+    await context.conversation.change(SessionChange(system=""))
+    return Told(f"There are {plural(count, 'skill')}. The next turn is told of them anew.")
+
+
 async def _learn(context: Context, words: str) -> Reply:
     if not words:
         raise UsageError("What is to be learned?", hint="For example: /learn how we release")
@@ -164,6 +176,20 @@ COMMANDS = (
         owners=True,
         needs=_learns,
         run=_changes,
+    ),
+    Command(
+        name="curator",
+        summary="Show when skills were last looked after, and what came of it.",
+        owners=True,
+        needs=_learns,
+        run=_curator,
+    ),
+    Command(
+        name="reload-skills",
+        summary="Have the agent told anew which skills there are.",
+        owners=True,
+        needs=_learns,
+        run=_reload_skills,
     ),
     Command(
         name="learn",

@@ -13,6 +13,13 @@ async def _sethome(context: Context, words: str) -> Reply:
     return Told(f"This chat is now the home of {context.seat.platform}.")
 
 
+async def _config(context: Context, words: str) -> Reply:
+    settings = context.services.settings
+    if settings is None:
+        raise UsageError("The settings are not known here.")
+    return Told(await settings.shown())
+
+
 async def _restart(context: Context, words: str) -> Reply:
     if context.services.restart is None:
         raise UsageError(
@@ -80,6 +87,14 @@ def _states(platforms: Platforms) -> str:
 
 COMMANDS = (
     Command(
+        name="config",
+        summary="Show which settings differ from the defaults.",
+        where=Where.TERMINAL,
+        owners=True,
+        needs=lambda context: context.services.settings is not None,
+        run=_config,
+    ),
+    Command(
         name="sethome",
         aliases=("set-home",),
         usage="[name]",
@@ -105,7 +120,7 @@ COMMANDS = (
     ),
     Command(
         name="platform",
-        aliases=("platforms",),
+        aliases=("platforms", "gateway"),
         usage="[list | pause name | resume name]",
         summary="Show the messaging platforms, or pause one.",
         owners=True,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from hermes.commands.command import Back, Command, Context, Reply, Told
+from hermes.commands.command import Back, Command, Context, Reply, Told, Where
 from hermes.commands.numbers import counted
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import NotFound, UsageError
@@ -30,6 +30,25 @@ async def _resume(context: Context, words: str) -> Reply:
     count = plural(len(tail.rows) + tail.more, "message")
     told = f"Back in session {session.id}{name}, {count}.{entered.aside}"
     return Back(told, "\n".join(_lines(last, 300)))
+
+
+async def _handoff(context: Context, words: str) -> Reply:
+    if len(words.split()) != 1:
+        raise UsageError(
+            "/handoff takes the name of a platform.", hint="For example: /handoff telegram"
+        )
+    handing, talk = context.services.handing, context.conversation
+    if handing is None:
+        raise UsageError("There are no chats to hand this session to.")
+    if not talk.started:
+        raise UsageError("Nothing has been said yet.")
+    old = talk.session
+    where = await handing.hand_over(old, words.lower())
+    begun = await context.work.begin("")
+    return Told(
+        f"It went to {where}. Here a new session begins; /resume {old.id} comes back to that one."
+        f"{begun.aside}"
+    )
 
 
 async def _sessions(context: Context, words: str) -> Reply:
@@ -105,6 +124,15 @@ COMMANDS = (
         run=_resume,
     ),
     Command(name="sessions", summary="List the last sessions.", run=_sessions),
+    Command(
+        name="handoff",
+        usage="<platform>",
+        summary="Go on with this session in the home chat of a platform.",
+        where=Where.TERMINAL,
+        owners=True,
+        needs=lambda context: context.services.handing is not None,
+        run=_handoff,
+    ),
     Command(
         name="history",
         usage="[exchanges]",

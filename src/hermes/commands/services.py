@@ -10,7 +10,7 @@ from hermes.commands.surface import Busy
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.model import Model
 from hermes.schema.messages import Media
-from hermes.schema.scope import Address, Role
+from hermes.schema.scope import Address, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 from hermes.session.compressing import Pressed, Wish
@@ -67,6 +67,10 @@ class Settings(Protocol):
         """Deliver to this chat what is for its platform and names no chat."""
         ...
 
+    async def shown(self) -> str:
+        """What differs from the defaults, with no secret in it."""
+        ...
+
 
 class House(Protocol):
     """What the program says about itself; `report` has nothing secret in it."""
@@ -97,6 +101,14 @@ class Toolbox(Protocol):
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         """The tools of each toolset, by its name."""
+        ...
+
+    async def listed(self) -> str:
+        """Which toolsets are on, on which platforms."""
+        ...
+
+    async def switch(self, names: Sequence[str], platform: str, *, on: bool) -> str:
+        """On one platform, or on all; what was done, for people. Raises `UsageError`."""
         ...
 
 
@@ -138,10 +150,26 @@ class Running(Struct, frozen=True, kw_only=True):
 class Background(Protocol):
     """What a session left running."""
 
+    async def begin(self, scope: Scope, prompt: str) -> str:
+        """Have it done in a session of its own; its name. The scope hears what came of it.
+
+        Raises `UsageError` when too much is under way.
+        """
+        ...
+
     async def of(self, session: Session) -> Sequence[Running]: ...
 
     async def end(self, session: Session) -> int:
         """End all of it; returns how many there were."""
+        ...
+
+
+class Handing(Protocol):
+    async def hand_over(self, session: Session, platform: str) -> str:
+        """The session goes on in the home chat of that platform, which is told so.
+
+        Returns where that is. Raises `UsageError`, and `SessionBusy` where a turn runs.
+        """
         ...
 
 
@@ -198,6 +226,10 @@ class Lessons(Protocol):
     async def keep_asking(self, *, on: bool) -> None: ...
 
     async def skills(self) -> Sequence[SkillLine]: ...
+
+    async def curated(self) -> str:
+        """When the skills were last looked after, and what came of it."""
+        ...
 
     async def bundles(self) -> Sequence[SkillLine]:
         """Names under which several skills are followed; `marks` names those."""
@@ -295,4 +327,5 @@ class Services(Struct, frozen=True, kw_only=True):
     lessons: Lessons | None = None
     runtimes: Runtimes | None = None
     guides: Guides | None = None
+    handing: Handing | None = None
     servers: Servers | None = None

@@ -124,6 +124,18 @@ class Ability(Enum):
     COPY = auto()
     PROGRESS = auto()
     """Showing more or less of the tools' work."""
+    LOOKS = auto()
+    """What `Looks` names."""
+
+
+class Looks(StrEnum):
+    """What a terminal does with its own screen; only it knows how things stand there."""
+
+    REDRAW = "redraw"
+    TIMES = "times"
+    STATUSBAR = "statusbar"
+    COMPOSE = "compose"
+    """Have something written in the person's editor, then to be said."""
 
 
 class Person(Struct, frozen=True, kw_only=True):

@@ -7,9 +7,18 @@ from pathlib import Path
 import msgspec
 from anyio import to_thread
 
-from hermes.commands.command import Ask, Command, Context, Leave, Reply, Told, Where
+from hermes.commands.command import (
+    Ask,
+    Command,
+    Context,
+    Leave,
+    OnScreen,
+    Reply,
+    Told,
+    Where,
+)
 from hermes.commands.numbers import counted
-from hermes.commands.surface import Ability
+from hermes.commands.surface import Ability, Looks
 from hermes.kit.files import advice
 from hermes.kit.plain import harmless
 from hermes.schema.errors import UsageError
@@ -124,6 +133,35 @@ async def _verbose(context: Context, words: str) -> Reply:
     return Told(f"Tool progress: {level}.", progress=level)
 
 
+async def _redraw(context: Context, words: str) -> Reply:
+    _need(context, Ability.LOOKS)
+    return OnScreen(Looks.REDRAW)
+
+
+async def _timestamps(context: Context, words: str) -> Reply:
+    return _switch(context, Looks.TIMES, words)
+
+
+async def _statusbar(context: Context, words: str) -> Reply:
+    return _switch(context, Looks.STATUSBAR, words)
+
+
+def _switch(context: Context, what: Looks, words: str) -> Reply:
+    _need(context, Ability.LOOKS)
+    if words.lower() not in {"", "on", "off"}:
+        raise UsageError("It is on or off; without a word it becomes the other.")
+    return OnScreen(what, words.lower())
+
+
+async def _prompt(context: Context, words: str) -> Reply:
+    _need(context, Ability.LOOKS)
+    return OnScreen(Looks.COMPOSE, words)
+
+
+def _has_looks(context: Context) -> bool:
+    return Ability.LOOKS in context.seat.abilities
+
+
 def _after(level: str) -> str:
     place = _LEVELS.index(level) if level in _LEVELS else -1
     return _LEVELS[(place + 1) % len(_LEVELS)]
@@ -181,6 +219,40 @@ COMMANDS = (
         where=Where.TERMINAL,
         needs=lambda context: Ability.PROGRESS in context.seat.abilities,
         run=_verbose,
+    ),
+    Command(
+        name="redraw",
+        summary="Draw the screen again.",
+        where=Where.TERMINAL,
+        needs=_has_looks,
+        run=_redraw,
+    ),
+    Command(
+        name="timestamps",
+        aliases=("ts",),
+        usage="[on|off]",
+        summary="Show when things were said, or do not, until you leave.",
+        where=Where.TERMINAL,
+        needs=_has_looks,
+        run=_timestamps,
+    ),
+    Command(
+        name="statusbar",
+        aliases=("sb",),
+        usage="[on|off]",
+        summary="Show the line at the bottom, or do not, until you leave.",
+        where=Where.TERMINAL,
+        needs=_has_looks,
+        run=_statusbar,
+    ),
+    Command(
+        name="prompt",
+        aliases=("compose",),
+        usage="[text]",
+        summary="Write what you want to say in your editor.",
+        where=Where.TERMINAL,
+        needs=_has_looks,
+        run=_prompt,
     ),
     Command(
         name="quit",

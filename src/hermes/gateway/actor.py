@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from hermes.agent.answers import nudge
-from hermes.gateway.idling import end_when_idle
+from hermes.gateway.idling import end_when_idle, tell_that_it_works
 from hermes.gateway.letters import INBOX, Busy, Letter, read_letter
 from hermes.gateway.occasions import (
     RunTeller,
@@ -233,6 +233,7 @@ class Actor:
             group.start_soon(self._attend, run)
             warn = partial(self._telling.warning, run)
             group.start_soon(end_when_idle, run, parts.rules, parts.clock, warn)
+            group.start_soon(tell_that_it_works, run, parts.rules, parts.clock)
             with run.scope:
                 try:
                     await parts.runner.run(self._turn(run, session, again=again))

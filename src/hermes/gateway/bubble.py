@@ -34,24 +34,40 @@ STRIKES = 3
 ASKING = frozenset({"clarify"})
 """Tools that are seen by what they post themselves."""
 
+BETWEEN = 200
+"""Characters of what the model says between two steps."""
+
 BEGUN = "…"
 BELOW = "The answer is below."
 SILENT = "There is nothing to say to this."
 
 
 class Pace(Struct, frozen=True):
-    """Seconds: between two edits, between two signs of typing, for one call to the platform."""
+    """Seconds: between two edits, between two signs of typing, for one call to the platform.
+
+    A post that stood for longer than `old` does not become the answer, which comes as a new one
+    that people are told of; 0 is never.
+    """
 
     edit: float = 1.0
     typing: float = 4.0
     limit: float = 20.0
+    old: float = 0.0
 
 
-class Shows(Struct, frozen=True):
-    """What of a running turn is shown: the tools it uses, and its text while it grows."""
+class Shows(Struct, frozen=True, kw_only=True):
+    """What of a running turn is shown: the tools it uses, and its text while it grows.
+
+    `preview` is how many characters of a tool's arguments. `between` shows what the model says
+    between its steps, `typing` that somebody types, and `cursor` stands behind growing text.
+    """
 
     tools: bool = True
     text: bool = True
+    preview: int = 60
+    between: bool = False
+    typing: bool = True
+    cursor: str = ""
 
 
 class Bubble:
@@ -78,6 +94,8 @@ class Bubble:
         self._pace = pace
         self._lines: deque[str] = deque(maxlen=LINES)
         self._text = ""
+        self._still = ""
+        self._since = 0.0
         self._shown = ""
         self._receipt: Receipt | None = None
         self._given: Receipt | None = None
@@ -112,7 +130,8 @@ class Bubble:
                 return
             case ToolStarted(call=call) if self._shows.tools and call.name not in ASKING:
                 self._lines.append(
-                    f"· {call.name} {one_line(bytes(call.args).decode(errors='replace'), 60)}"
+                    f"· {call.name} "
+                    + one_line(bytes(call.args).decode(errors="replace"), self._shows.preview)
                 )
             case Notice(text=text):
                 self._lines.append(one_line(text, 100))
@@ -120,11 +139,19 @@ class Bubble:
                 self._text += text
             case StreamReset():
                 self._text = ""
-            case Said(message=Assistant(calls=calls)) if calls:
+            case Said(message=Assistant(calls=calls) as message) if calls:
                 self._text = ""
+                if self._shows.between and (words := one_line(message.text, BETWEEN)):
+                    self._lines.append(words)
             case _:
                 return
         self._changed.set()
+
+    def still(self, words: str) -> None:
+        """The line that says that the run goes on; a later one takes its place."""
+        if not self._frozen.is_set():
+            self._still = words
+            self._changed.set()
 
     def freeze(self) -> str | None:
         """No change from now on. Returns the post that may become the answer, if there is one.
@@ -133,11 +160,15 @@ class Bubble:
         its farewell once no edit is under way any more.
         """
         # An edit that is under way could arrive after the answer and cover it.
-        if not self._frozen.is_set() and not self._sending and not self._stays:
+        if not (self._frozen.is_set() or self._sending or self._stays or self._is_old):
             self._given = self._receipt
         self._frozen.set()
         self._changed.set()
         return self._given.id if self._given else None
+
+    @property
+    def _is_old(self) -> bool:
+        return 0 < self._pace.old <= self._clock.monotonic() - self._since
 
     def leave_as(self, farewell: str) -> None:
         """Frozen, but it does not become the answer: the post ends with these words."""
@@ -166,7 +197,7 @@ class Bubble:
                 await self._pump()
             await self._frozen.wait()
             group.cancel_scope.cancel()
-        if isinstance(self._channel, Types):
+        if isinstance(self._channel, Types) and self._shows.typing:
             channel = self._channel
             await self._quietly(lambda: channel.typing(self._address, False))
         if self.owed is not None:
@@ -203,7 +234,9 @@ class Bubble:
         """
         most = self._channel.caps.max_text
         text = self._text if self._receipt is not None else ""
-        page = "\n".join([*self._lines, *([text] if text.strip() else [])])
+        still = [self._still] if self._still else []
+        growing = [text + self._shows.cursor] if text.strip() else []
+        page = "\n".join([*self._lines, *still, *growing])
         if not page and (self._receipt is not None or self._text.strip()):
             return BEGUN
         return page if len(page) <= most else "…" + page[1 - most :]
@@ -217,6 +250,7 @@ class Bubble:
             self._stays = self._stays or self._owed()
             passing("bubble.before_send")
             self._receipt = await self._channel.send(self._address, post)
+            self._since = self._clock.monotonic()
             # From here on it may become the answer: the store writes in the order of asking.
             self._sending = False
             passing("bubble.after_send")
@@ -228,7 +262,7 @@ class Bubble:
 
     async def _type(self) -> None:
         channel = self._channel
-        if not isinstance(channel, Types):
+        if not isinstance(channel, Types) or not self._shows.typing:
             return
         while True:
             await self._quietly(lambda: channel.typing(self._address, True))

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Literal, TypeAlias
 
 import anyio
 import msgspec
@@ -37,6 +38,8 @@ from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
+Replies: TypeAlias = Literal["off", "first", "all"]
+
 MARK = "(recovered) "
 """Before a text that may have arrived once already."""
 
@@ -49,7 +52,7 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
     """`unsure` is how often a post is sent again that may have arrived; then it is given up.
 
     A call to the platform may take `limit` seconds; one that changes a post `edit_limit`, for then
-    there is another way.
+    there is another way. `replies` are the parts of a text that quote what they answer.
     """
 
     attempts: int = 8
@@ -59,6 +62,10 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
     stale: timedelta = timedelta(hours=24)
     at_once: int = 64
     backoff: Backoff = Backoff(base=1.0, cap=120.0)
+    replies: Replies = "first"
+
+    def quotes(self, place: int) -> bool:
+        return self.replies == "all" or (self.replies == "first" and place == 0)
 
 
 class _Pending(Struct):
@@ -331,7 +338,8 @@ class Delivery:
         reply = pending.reply
         marked = reply.doubt or (place == 0 and reply.recovered)
         post = Outgoing(
-            (Text(MARK + text if marked else text),), reply.reply_to if place == 0 else None
+            (Text(MARK + text if marked else text),),
+            reply.reply_to if self._rules.quotes(place) else None,
         )
         to = as_spoken(reply.address)
         await self._have_room(to)

@@ -5,7 +5,7 @@ from typing import TypeAlias, assert_never
 
 from msgspec import UNSET, Struct, structs
 
-from hermes.commands.command import Ask, Back, Command, Context, Leave, Told
+from hermes.commands.command import Ask, Back, Command, Context, Leave, OnScreen, Told
 from hermes.commands.registry import Registry
 from hermes.commands.surface import Activity, Busy, Moved, Person, Seat, Stopped, Surface
 from hermes.gateway.actors import Actors
@@ -285,5 +285,7 @@ async def _answer(command: Command, context: Context, words: str) -> Answer:
             return Say(parts, manner, told)
         case Leave():
             return "There is nothing to leave here."
+        case OnScreen():
+            return "There is no screen here."
         case _:
             assert_never(reply)

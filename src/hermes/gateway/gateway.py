@@ -1,13 +1,14 @@
 """One profile's gateway: channels in, sessions at work, answers out, until it is closed."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TypeAlias
 
 import anyio
 import anyio.abc
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.approvals.desk import ApprovalDesk
 from hermes.commands.command import Context
@@ -16,7 +17,7 @@ from hermes.gateway.actors import ActorLimits, Actors
 from hermes.gateway.answers import Answers
 from hermes.gateway.bubble import Bubble, Pace, Shows
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.delivery import Delivery, DeliveryRules
+from hermes.gateway.delivery import Delivery, DeliveryRules, Replies
 from hermes.gateway.desk import Desk, Urgent
 from hermes.gateway.ending import COMMANDS, DRAIN, FAREWELLS, LAST_POSTS, ends_within
 from hermes.gateway.hooks import Hooks, NoHooks
@@ -26,6 +27,7 @@ from hermes.gateway.letters import Letter, as_spoken, platform_of, topic_of
 from hermes.gateway.mirror import Mirror
 from hermes.gateway.occasions import tell_startup
 from hermes.gateway.pacer import Pacer
+from hermes.gateway.postscript import Postscript
 from hermes.gateway.question_posts import QuestionPosts
 from hermes.gateway.resets import ResetPolicy
 from hermes.gateway.runs import ActorRules
@@ -41,6 +43,7 @@ from hermes.ports.store import Store
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
+from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 from hermes.session.runner import Runner
 
@@ -60,7 +63,8 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
 
     Every `look` seconds the lanes are looked into for what other processes have put there.
     `shows` says for a platform what its chats see of a running turn, `usual` for those that it
-    does not name, and `unsigned` where no reactions are given.
+    does not name, and `unsigned` where no reactions are given. `replies` says which parts of an
+    answer quote what they answer, where it is not the first.
     """
 
     actors: ActorRules = ActorRules()
@@ -73,8 +77,13 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     usual: Shows = Shows()
     unsigned: frozenset[str] = frozenset()
     resets: ResetPolicy = ResetPolicy()
+    replies: Mapping[str, Replies] = {}
     drain: float = DRAIN
     look: float = 60.0
+
+    def delivery_on(self, channel: str) -> DeliveryRules:
+        own = self.replies.get(platform_of(channel))
+        return structs.replace(self.delivery, replies=own) if own else self.delivery
 
 
 class Lent(Struct, frozen=True):
@@ -107,6 +116,7 @@ class House(Struct, frozen=True, kw_only=True):
     `refusal` says why a turn may not begin, `places` what the names of targets mean, `met`
     hears of everybody who was let in, and `mirror` of what was brought elsewhere. `linger` waits
     for those who still speak through these channels. Without `approvals` nobody is asked.
+    `running` says when the processes began that still run for a session.
     """
 
     store: Store
@@ -128,6 +138,8 @@ class House(Struct, frozen=True, kw_only=True):
     linger: Callable[[], Awaitable[None]] = nobody_waits
     approvals: ApprovalDesk | None = None
     shortcuts: Shortcuts = Shortcuts()
+    postscript: Postscript = Postscript()
+    running: Callable[[Session], Sequence[datetime]] | None = None
 
 
 class Gateway:
@@ -137,6 +149,8 @@ class Gateway:
         store, clock, runner = house.store, house.clock, house.runner
         rules = self._rules
         sessions = self._sessions = ChatSessions(store, clock, house.cwd, rules.resets)
+        if house.running is not None:
+            sessions.waits_for(house.running)
         self._channels = dict(house.channels) | {
             name: lent.channel for name, lent in house.lent.items()
         }
@@ -155,7 +169,7 @@ class Gateway:
         self.pacers |= house.pacers
         self.pacers |= {name: lent.pacer for name, lent in house.lent.items()}
         self.deliveries = {
-            name: Delivery(store, clock, name, channel, self.dead, rules.delivery)
+            name: Delivery(store, clock, name, channel, self.dead, rules.delivery_on(name))
             for name, channel in self._channels.items()
         }
         self._troubles = Troubles(clock, self._channels, self.pacers)
@@ -287,6 +301,7 @@ class Gateway:
                 hooks=self._house.hooks,
                 later=self._can_later,
                 trouble=self._troubles.tell,
+                below=self._house.postscript.below,
             )
         )
         self.intake.minds(self._troubles.minding)

@@ -9,6 +9,7 @@ QUIET = (
     "Nothing has happened in this turn for {quiet}. If nothing does for {left} more, I end it; "
     "/stop ends it now."
 )
+STILL = "Still at it, after {time}."
 
 
 async def end_when_idle(
@@ -34,7 +35,22 @@ async def end_when_idle(
             return
 
 
+async def tell_that_it_works(run: Running, rules: ActorRules, clock: Clock) -> None:
+    """Until cancelled: a line in its post now and then, unless it waits for a person."""
+    if rules.notify <= 0 or run.bubble is None:
+        return
+    while True:
+        await clock.sleep(rules.notify)
+        if not run.asking:
+            run.bubble.still(STILL.format(time=spoken(clock.monotonic() - run.begun)))
+
+
 def spoken(seconds: float) -> str:
     """Such as `15 minutes`."""
-    count, unit = (round(seconds), "second") if seconds < 120 else (round(seconds / 60), "minute")
+    if seconds < 120:
+        count, unit = round(seconds), "second"
+    elif seconds < 2 * 3600:
+        count, unit = round(seconds / 60), "minute"
+    else:
+        count, unit = round(seconds / 3600), "hour"
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"

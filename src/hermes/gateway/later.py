@@ -73,6 +73,15 @@ def moved(session: str, letter: Letter, key: str, at: datetime) -> PutMatter:
         role=letter.role,
         asker=structs.replace(letter.asker, message=""),
     )
+    return _put(session, place, at)
+
+
+def moved_to(session: str, key: str, address: Address, at: datetime) -> PutMatter:
+    """The same for a move that the owner makes from elsewhere."""
+    return _put(session, Place(key=key, address=address), at)
+
+
+def _put(session: str, place: Place, at: datetime) -> PutMatter:
     matter = Matter(
         kind=PLACE,
         id=session,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from hermes.agent.answers import final_text
+from hermes.gateway.idling import spoken
 from hermes.gateway.runs import Begun, Held
 from hermes.gateway.surroundings import Parts
 from hermes.gateway.telling import Telling
@@ -25,6 +26,10 @@ SUSPECT = (
     "The program ended several times in a short while, and this was going on, so it is set aside: "
     "I do not try again by myself. What was done so far is kept. "
 )
+STALE = (
+    "I was interrupted in the middle of this {age} ago, and after so long I do not go on with it "
+    "by myself. What was done so far is kept. "
+)
 WHAT_NOW = 'Say "go on" to have it tried once more, or ask for something else or smaller.'
 
 
@@ -38,7 +43,8 @@ async def find_begun(store: Store, session: Session, doubtful: Sequence[Held]) -
     ids = {held.letter.user.id for held in heard}
     last = max(place for place, row in enumerate(rows) if row.message.id in ids)
     # What has no run was brought from elsewhere and answers nothing.
-    return Begun(heard, [row for row in rows[last + 1 :] if row.run])
+    after = [row for row in rows[last + 1 :] if row.run]
+    return Begun(heard, after, at=(after or rows[last : last + 1])[-1].at)
 
 
 class Recovery:
@@ -62,15 +68,18 @@ class Recovery:
             return True
         if self._suspect or resumed >= self._parts.rules.resumes:
             self._suspect = False
-            await self._set_aside(begun, resumed)
+            log.error("session %s is set aside: it was taken up %d times", self._key, resumed)
+            # The first time was no resumption.
+            why = TAKEN_UP.format(times=f"{resumed + 1} times") if resumed else SUSPECT
+            await self._set_aside(begun, why + WHAT_NOW)
+            return True
+        age = (self._parts.clock.now() - begun.at).total_seconds()
+        if 0 < self._parts.rules.fresh < age:
+            await self._set_aside(begun, STALE.format(age=spoken(age)) + WHAT_NOW)
             return True
         return False
 
-    async def _set_aside(self, begun: Begun, resumed: int) -> None:
-        log.error("session %s is set aside: it was taken up %d times", self._key, resumed)
-        # The first time was no resumption.
-        why = TAKEN_UP.format(times=f"{resumed + 1} times") if resumed else SUSPECT
-        text = why + WHAT_NOW
+    async def _set_aside(self, begun: Begun, text: str) -> None:
         await self._telling.post(begun.batch, f"{begun.batch[0].key}:parked", text)
         for held in begun.batch:
             await self._parts.store.lanes.park(held.key, text)

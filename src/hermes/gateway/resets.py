@@ -1,6 +1,6 @@
 """When a chat begins a new session by itself: after a long silence, or once a day."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 
@@ -36,6 +36,11 @@ class ResetPolicy(Struct, frozen=True, kw_only=True):
     def asks(self, key: str) -> bool:
         """Whether anything can ever be due, so that nobody looks in vain."""
         return self._rules(key).mode != "none"
+
+    def waits_for(self, key: str, begun: Sequence[datetime], now: datetime) -> bool:
+        """Whether one of the processes that began then is young enough to keep a session open."""
+        longest = timedelta(hours=self._rules(key).bg_process_max_age_hours)
+        return any(now - one < longest for one in begun)
 
     def sentence(self, key: str, reason: ResetReason) -> str:
         """What to tell the chat; nothing where the settings want none."""

@@ -29,7 +29,8 @@ class ActorRules(Struct, frozen=True, kw_only=True):
 
     A session that keeps taking the program down is taken up `resumes` times within ten minutes.
     A turn in which nothing happens is ended after `idle` seconds, and `idle_warning` seconds are
-    when that is announced; 0 is never.
+    when that is announced; 0 is never. Every `notify` seconds its post says that it goes on. A
+    turn that an earlier process left more than `fresh` seconds ago is not taken up unasked.
     """
 
     busy: Busy = Busy.INTERRUPT
@@ -39,6 +40,8 @@ class ActorRules(Struct, frozen=True, kw_only=True):
     resumes: int = 2
     idle: float = 0.0
     idle_warning: float = 0.0
+    notify: float = 0.0
+    fresh: float = 0.0
 
 
 class Held(Struct, frozen=True):
@@ -104,10 +107,14 @@ class Running(Struct, kw_only=True):
 
 
 class Begun(Struct, frozen=True):
-    """Messages that are in the transcript but not settled, and what came after them."""
+    """Messages that are in the transcript but not settled, and what came after them.
+
+    `at` is when something happened last.
+    """
 
     batch: Sequence[Held]
     after: Sequence[Stored]
+    at: datetime
 
     @property
     def answered(self) -> bool:

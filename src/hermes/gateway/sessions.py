@@ -1,5 +1,8 @@
 """The session that belongs to a place in a chat."""
 
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
 from msgspec import Struct
 
 from hermes.gateway.letters import platform_of
@@ -33,6 +36,11 @@ class ChatSessions:
         self._clock = clock
         self._cwd = cwd
         self._resets = resets or ResetPolicy()
+        self._running: Callable[[Session], Sequence[datetime]] = _nothing_runs
+
+    def waits_for(self, running: Callable[[Session], Sequence[datetime]]) -> None:
+        """Says when the processes began that still run for a session: it is not ended meanwhile."""
+        self._running = running
 
     async def find(self, key: str) -> Session | None:
         return await self._store.seen_by(OWNER).by_key(key)
@@ -48,7 +56,7 @@ class ChatSessions:
         if found is not None and self._resets.asks(key):
             last = await self._store.seen_by(OWNER).active_at(found.id)
             reason = self._resets.due(key, last, self._clock.now())
-            if reason is not None:
+            if reason is not None and not self._is_needed(key, found):
                 await self.end(found, reason)
                 return Opened(
                     session=await self.begin(key, channel, principal),
@@ -60,6 +68,9 @@ class ChatSessions:
         if found is not None:
             return Opened(session=found)
         return Opened(session=await self.begin(key, channel, principal), new=True)
+
+    def _is_needed(self, key: str, session: Session) -> bool:
+        return self._resets.waits_for(key, self._running(session), self._clock.now())
 
     async def begin(self, key: str, channel: str, principal: str, title: str = "") -> Session:
         for tries_left in reversed(range(_TRIES)):
@@ -94,3 +105,7 @@ class ChatSessions:
         except StoreError:
             return False
         return True
+
+
+def _nothing_runs(session: Session) -> Sequence[datetime]:
+    return ()

@@ -1,6 +1,6 @@
 """What all actors of a house share, and whom they call on."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from hermes.kit.clock import Clock
 from hermes.ports.store import Store
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
+from hermes.schema.messages import Message
 from hermes.schema.scope import Address
 from hermes.session.runner import Runner
 
@@ -24,7 +25,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     `posted` is told that an address has something to be delivered, `bubble` shows progress
     there, `refusal` says why a turn may not begin, and `ended` hears how one came out. `later`
     says whether a place can be told something after the turn, `trouble` tells it that nothing
-    can be stored.
+    can be stored. `below` is what stands below the answer of a turn.
     """
 
     posted: Callable[[Address], None]
@@ -34,6 +35,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     hooks: Hooks = NoHooks()
     later: Callable[[Address], bool] = lambda address: True
     trouble: Callable[[Address, StoreError], None] = lambda address, error: None
+    below: Callable[[Sequence[Message]], str] = lambda said: ""
 
 
 class Parts(Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ class Telling:
         self._store = parts.store
         self._clock = parts.clock
         self._posted = parts.surroundings.posted
+        self._below = parts.surroundings.below
 
     def announce(self, letter: Letter) -> None:
         for address in letter.answers:
@@ -99,7 +100,8 @@ class Telling:
         writes: list[Write] = [Done(held.key) for held in (*run.batch, *heard)]
         text = run.last_words = last_words(ended, said, run.cause)
         if silence_of(text) is None:
-            writes += self._end(run, text, bubble)
+            below = self._below(said) if ended.outcome is Outcome.DONE else ""
+            writes += self._end(run, f"{text}\n\n{below}" if below else text, bubble)
         elif run.bubble is not None:
             run.bubble.leave_as(SILENT)
         return writes + _owed_by(run)

@@ -9,10 +9,10 @@ from hermes.commands import command as commands
 from hermes.commands.registry import is_command, standard_commands
 from hermes.commands.surface import Ability, Busy, OwnTalk, Seat, Surface
 from hermes.local.host import Sitting
-from hermes.local.partner import Ask, Back, Leave, Plain, Reply, Told
+from hermes.local.partner import Ask, Back, Leave, OnScreen, Plain, Reply, Told
 from hermes.schema.sessions import Session
 
-_OF_A_SCREEN = frozenset({Ability.CLEAR, Ability.COPY})
+_OF_A_SCREEN = frozenset({Ability.CLEAR, Ability.COPY, Ability.LOOKS})
 
 
 async def run_command(sitting: Sitting, line: str) -> Reply:
@@ -84,5 +84,7 @@ def _as_told(reply: commands.Reply) -> Reply:
             return Ask(parts, told, undone)
         case commands.Leave():
             return Leave()
+        case commands.OnScreen(what=what, words=words):
+            return OnScreen(what, words)
         case _:
             assert_never(reply)

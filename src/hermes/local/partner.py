@@ -131,7 +131,14 @@ class Plain(Struct, frozen=True, tag="plain"):
     """The line is no command: it is to be said as it stands."""
 
 
-Reply: TypeAlias = Told | Back | Ask | Leave | Plain
+class OnScreen(Struct, frozen=True, tag="screen"):
+    """The terminal is to do something with its screen; what, is in `commands.surface.Looks`."""
+
+    what: str
+    words: str = ""
+
+
+Reply: TypeAlias = Told | Back | Ask | Leave | OnScreen | Plain
 
 
 class Past(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -69,12 +69,16 @@ class Curator:
 
     def due(self, interval: timedelta) -> bool:
         """Whether so much time has passed since it was last done here."""
+        last = self.last()
+        return last is None or self._clock.now() - last >= interval
+
+    def last(self) -> datetime | None:
+        """When it was last done here, if it was."""
         try:
             last = datetime.fromisoformat(read_ordinary(self._folder / _STATE).decode().strip())
         except (OSError, ValueError):
-            return True
-        now = self._clock.now()
-        return now - (last if last.tzinfo else last.astimezone()) >= interval
+            return None
+        return last if last.tzinfo else last.astimezone()
 
     async def judge(self, ages: Ages) -> list[Verdict]:
         """What `curate` would do now."""

@@ -117,9 +117,11 @@ class Delegations:
         await self._all(scope, len(tasks), one)
         return [report for report in reports if report is not None]
 
-    async def dispatch(self, scope: Scope, tasks: Sequence[Task]) -> str:
+    async def dispatch(self, scope: Scope, tasks: Sequence[Task], *, asked: bool = False) -> str:
+        """`asked`: a person did so themselves, and not an agent that was at work for them."""
         await self._refuse_too_much(scope)
-        await self._refuse_without_a_person(scope)
+        if not asked:
+            await self._refuse_without_a_person(scope)
         empty = (None,) * len(tasks)
         work = Delegation(id=new_id("dlg"), scope=scope, tasks=tuple(tasks), reports=empty)
         # Whoever waits may give up; a row that is on its way to the disk must find its end.

@@ -74,7 +74,18 @@ class Words(Struct, frozen=True):
     """It was no command: it is to be said as it stands."""
 
 
-Done: TypeAlias = Shown | Speak | Back | Bye | Words
+class OnScreen(Struct, frozen=True):
+    """Something to do with the screen, in a word: redraw, times, statusbar or compose.
+
+    What is switched becomes `on` or `off`, or else the other; what is composed begins with the
+    words.
+    """
+
+    what: str
+    words: str = ""
+
+
+Done: TypeAlias = Shown | Speak | Back | Bye | Words | OnScreen
 
 
 class Before(Struct, frozen=True, kw_only=True):
@@ -151,6 +162,10 @@ class Companion(Protocol):
         ...
 
     def interrupt(self) -> None: ...
+
+    def composed(self, draft: str) -> str:
+        """What the person made of it in their editor, which has the terminal meanwhile."""
+        ...
 
     def sessions(self, words: str) -> Sequence[Past]:
         """Those that were active last, or those that fit the words."""

@@ -44,7 +44,7 @@ class Scribe:
         self._heard = heard
         self._transcript = transcript
         self._clock = clock
-        self._taste = taste
+        self.taste = taste
         self._answer: Answer | None = None
         self._thinking: Thinking | None = None
         self._cards: dict[str, tuple[ToolCard, float]] = {}
@@ -72,7 +72,7 @@ class Scribe:
                 await self._think(text)
             case ToolStarted(call=call):
                 await self._pause()
-                card = ToolCard(call, self._taste)
+                card = ToolCard(call, self.taste)
                 self._cards[call.id] = (card, self._clock.monotonic())
                 self.doing = flat(call.name)
                 await self._transcript.add(card)
@@ -117,7 +117,7 @@ class Scribe:
                 return
             await self._pause()
             self.doing = "thinking"
-            if not self._taste.reasoning:
+            if not self.taste.reasoning:
                 return
             self._thinking = Thinking()
             await self._transcript.add(self._thinking)
@@ -151,7 +151,7 @@ class Scribe:
         text = self._heard(message.id)
         if text is not None:
             await self._pause()
-            at = self._clock.now() if self._taste.times else None
+            at = self._clock.now() if self.taste.times else None
             await self._transcript.add(Words(text, at))
         elif message.trust is Trust.DATA:
             await self._pause()

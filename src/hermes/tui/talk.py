@@ -11,6 +11,7 @@ from hermes.tui.companion import (
     Back,
     Bye,
     Companion,
+    OnScreen,
     Parts,
     Shown,
     Speak,
@@ -33,6 +34,10 @@ class Stage(Protocol):
 
     async def show_back(self, told: str, typed: str) -> None:
         """The talk goes on in another session, which has a past."""
+        ...
+
+    async def adjust(self, wish: OnScreen, typed: str) -> None:
+        """Do something with the screen itself."""
         ...
 
     def take_back(self, turns: int) -> None:
@@ -225,6 +230,8 @@ class Talk:
                 if told or not typed:
                     await self._stage.show_note(told, "reply", "" if typed else line)
                 await self._say(parts, line if typed else shown)
+            case OnScreen():
+                await self._stage.adjust(done, line)
             case Bye():
                 self._stage.leave()
 

@@ -184,5 +184,5 @@ async def test_what_is_told_about_the_server(tmp_path: Path) -> None:
         sets = (await one.ask("GET", "/v1/toolsets")).json["data"]
         assert {"file", "terminal", "todo"} <= {entry["name"] for entry in sets}
         metrics = (await one.ask("GET", "/metrics")).body.decode()
-        assert 'hermes_api_turns_total{outcome="done"} 1\n' in metrics
-        assert 'hermes_api_tokens_total{kind="input"} 10\n' in metrics
+        assert 'hermes_api_turns_total{profile="default",outcome="done"} 1\n' in metrics
+        assert 'hermes_api_tokens_total{profile="default",kind="input"} 10\n' in metrics

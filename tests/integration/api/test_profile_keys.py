@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from api_house import KEY, House, env_of, house
@@ -66,3 +67,73 @@ async def test_one_key_is_not_for_two(tmp_path: Path) -> None:
     async with two_profiles(tmp_path, OWN, OWN) as one:
         assert await models(one, "/p/work", OWN) == 200
         assert await models(one, "/p/more", OWN) == 401
+
+
+def a_snapshot() -> bytes:
+    """What a gateway says of itself, with a channel for each of two profiles."""
+    return msgspec.json.encode(
+        {
+            "gateway_state": "degraded",
+            "exit_reason": None,
+            "active_agents": 3,
+            "platforms": {
+                "telegram": {"state": "connected"},
+                "work/slack": {"state": "fatal", "error_message": "No token."},
+            },
+        }
+    )
+
+
+async def test_a_profiles_own_key_sees_that_profile_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "profiles"
+    async with house(tmp_path / "home", status=a_snapshot) as one:
+        folder.mkdir(exist_ok=True)
+        async with opened(folder / "work", one, OWN) as work:
+            one.server.attach("work", work)
+            body = b'{"messages": [{"role": "user", "content": "hi"}]}'
+            for _ in range(2):
+                await one.ask("POST", "/v1/chat/completions", body, key=OWN)
+            await one.ask("POST", "/v1/chat/completions", body)
+
+            own = (await one.ask("GET", "/health/detailed", key=OWN)).json
+            assert own["profiles"] == ["work"]
+            assert list(own["platforms"]) == ["slack"]
+            whole = (await one.ask("GET", "/health/detailed")).json
+            assert whole["profiles"] == ["default", "work"]
+            assert list(whole["platforms"]) == ["telegram", "work/slack"]
+
+            own_numbers = (await one.ask("GET", "/metrics", key=OWN)).body.decode()
+            assert 'hermes_api_turns_total{profile="work",outcome="done"} 2\n' in own_numbers
+            assert "default" not in own_numbers
+            numbers = (await one.ask("GET", "/metrics")).body.decode()
+            assert 'hermes_api_turns_total{profile="default",outcome="done"} 1\n' in numbers
+            assert 'hermes_api_turns_total{profile="work",outcome="done"} 2\n' in numbers
+            assert 'hermes_api_turns_active{profile="work"} 0\n' in numbers
+            part = (await one.ask("GET", "/p/work/metrics")).body.decode()
+            assert "default" not in part
+
+
+async def test_what_nobody_serves_makes_no_numbers(tmp_path: Path) -> None:
+    async with house(tmp_path) as one:
+        await one.ask("GET", "/p/nobody/v1/models")
+        await one.ask("GET", "/p/nobody/v1/models", key=None)
+        numbers = (await one.ask("GET", "/metrics")).body.decode()
+        assert "nobody" not in numbers
+        assert 'hermes_api_errors_total{profile="",status="404"} 1\n' in numbers
+
+
+async def test_the_gateway_around_it_is_told_of(tmp_path: Path) -> None:
+    async with house(tmp_path / "one", status=a_snapshot) as one:
+        told = (await one.ask("GET", "/health/detailed")).json
+        assert (told["gateway_state"], told["active_agents"]) == ("degraded", 3)
+        assert told["exit_reason"] is None
+        checks = told["readiness"]["checks"]
+        assert checks.keys() == {
+            "state_db", "config", "model", "disk", "gateway", "background_queues",
+        }  # fmt: skip
+        assert checks["gateway"] == {"status": "failed", "detail": "work/slack: No token."}
+        assert checks["background_queues"]["status"] == "ok"
+        assert told["status"] == "degraded"
+    async with house(tmp_path / "two") as one:
+        told = (await one.ask("GET", "/health/detailed")).json
+        assert (told["status"], told["gateway_state"], told["platforms"]) == ("ok", "running", {})

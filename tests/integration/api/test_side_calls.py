@@ -58,9 +58,9 @@ async def test_it_is_counted_but_is_no_session(tmp_path: Path) -> None:
         assert [(use.calls, use.usage.input, use.usage.output) for use in uses] == [(3, 90, 9)]
         assert len(await everything(one)) == 1, "all calls of a day share one ledger"
         metrics = (await one.ask("GET", "/metrics")).body.decode()
-        assert 'hermes_api_turns_total{outcome="done"} 3' in metrics
-        assert 'hermes_api_tokens_total{kind="input"} 90' in metrics
-        assert "hermes_api_turns_active 0" in metrics
+        assert 'hermes_api_turns_total{profile="default",outcome="done"} 3' in metrics
+        assert 'hermes_api_tokens_total{profile="default",kind="input"} 90' in metrics
+        assert 'hermes_api_turns_active{profile="default"} 0' in metrics
 
 
 @pytest.mark.parametrize("stream", [True, False])

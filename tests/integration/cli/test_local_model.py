@@ -113,7 +113,8 @@ def test_nothing_is_fetched_against_somebodys_will(hermes: Hermes) -> None:
         child.expect_exact("licence Apache-2.0")
         child.expect_exact("Fetch it now? [Y/n] ")
         offer = child.before.splitlines()
-        assert max(map(len, offer)) < 80
+        # A path is the only word that may be longer than a line.
+        assert [one for one in offer if len(one) >= 80 and str(hermes.home) not in one] == []
         assert [line for line in offer if "package registry" in line]
         child.sendline("no")
         # Somebody who was only asked may want another one.

@@ -66,8 +66,8 @@ def test_a_plain_talk_holds_no_escape_code(
             child.sendline(line)
             child.expect_exact("\r\n> ")
         # What was typed before comes back, a command is completed, and a line is taken back.
-        child.send("\x1b[A\x15/stat\t")
-        child.expect_exact("/status ")
+        child.send("\x1b[A\x15/usa\t")
+        child.expect_exact("/usage ")
         child.sendintr()
         child.expect_exact("\r\n> ")
         child.sendline("/quit")

@@ -90,6 +90,15 @@ async def test_a_container_is_hardened_and_stays(door: Door, engine: Engine, tmp
     assert begun[-3:] == ["python:3", "sleep", "infinity"]
 
 
+async def test_the_workspace_has_a_second_name_where_one_is_wished_for(
+    door: Door, engine: Engine, tmp_path: Path
+):
+    box = structs.replace(BOX, second_name="/workspace")
+    await engine.sandbox(door, box).run(job(tmp_path))
+    (begun,) = engine.asked("run")
+    assert {f"--volume={tmp_path}:{tmp_path}", f"--volume={tmp_path}:/workspace"} <= {*begun}
+
+
 async def test_the_network_is_another_container(door: Door, engine: Engine, tmp_path: Path):
     sandbox = engine.sandbox(door)
     for network in (False, True, False, True):

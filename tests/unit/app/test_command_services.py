@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from msgspec import structs
 
@@ -18,12 +20,18 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.load import load_config
 from hermes.config.schema import Config
+from hermes.gateway.keyholders import Keyholders
+from hermes.gateway.letters import read_reply
+from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.supervisor import Supervisor
 from hermes.gateway.targets import homes_from
 from hermes.ports.delegation import Task
-from hermes.schema.errors import UsageError
-from hermes.schema.scope import Address, Role, Scope
+from hermes.ports.store import Append, OpenSession
+from hermes.schema.errors import SessionBusy, UsageError
+from hermes.schema.messages import Text, Trust, User
+from hermes.schema.scope import OWNER, Address, Role, Scope
 from hermes.schema.sessions import Session
+from hermes.session.keys import ChatPlace
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
 
@@ -211,3 +219,110 @@ def test_personalities(tmp_path: Path) -> None:
     assert personality_words(config, "") == "You are a captain.\nTone: rough"
     assert personality_words(config, "pirate") == "Speak like a pirate."
     assert personality_words(config, "none") == personality_words(config, "gone") == ""
+
+
+async def test_only_what_differs_is_shown_and_nothing_secret(tmp_path: Path) -> None:
+    config = CONFIG.replace("base_url:", "api_key: sk-very-secret-12345\n    base_url:")
+    async with opened(tmp_path, config) as app:
+        settings = command_services(app).settings
+        assert settings is not None
+        shown = await settings.shown()
+        assert "default: big" in shown
+        assert "max_turns" not in shown
+        assert "very-secret" not in shown
+
+
+async def test_toolsets_are_switched_in_the_settings(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        toolbox = command_services(app).toolbox
+        assert toolbox is not None
+        assert "terminal" in await toolbox.listed()
+        told = await toolbox.switch(["terminal"], "", on=False)
+        assert told == "terminal: no longer offered on all platforms, from the next start on."
+        assert reread(app).agent.disabled_toolsets == ("terminal",)
+        assert "already" in await toolbox.switch(["terminal"], "", on=False)
+        await toolbox.switch(["terminal"], "", on=True)
+        assert not reread(app).agent.disabled_toolsets
+        for names, platform in ((["magic"], ""), (["terminal"], "moon")):
+            with pytest.raises(UsageError):
+                await toolbox.switch(names, platform, on=True)
+
+
+async def test_a_prompt_of_a_person_is_always_begun(tmp_path: Path) -> None:
+    """Also after many reports to which nobody said anything; and it comes back as one message."""
+    async with opened(tmp_path) as app:
+        session = app.conversation.session
+        began = app.clock.now()
+        said = [User(f"m{n}", (Text("report"),), Trust.DATA) for n in range(9)]
+        rows = [Append(session.id, "", one, began) for one in said]
+        await app.store.commit(OpenSession(session), *rows)
+        await app.conversation.resume(session.id)
+        context = Context(app.conversation, app.models, app, services=command_services(app))
+        told = await standard_commands().run(context, "/background look around")
+        assert isinstance(told, Told)
+        name = told.text.partition(" ")[0]
+        with anyio.fail_after(60):
+            while not await app.later.has_news(session.id):
+                await anyio.lowlevel.checkpoint()
+        (letter,) = await app.store.lanes.claim("inbox", session.id, "me", timedelta(0), 10)
+        assert letter.key == name
+        assert b"look around" in bytes(letter.body)
+
+
+class _Chat:
+    """A session that the owner has in the home chat of a platform."""
+
+    address = Address("fake", "42")
+    place = ChatPlace(space="main", platform="fake", kind="dm", chat="42")
+
+    async def begin(self, app: App) -> Session:
+        key = await Keyholders(app.store, app.clock).key_for(
+            self.place.key, self.place, self.address
+        )
+        sessions = ChatSessions(app.store, app.clock, "/")
+        return await sessions.begin(key, "fake", OWNER)
+
+
+HOMELY = CONFIG.replace(
+    "fake: {enabled: true}",
+    "fake: {enabled: true, home_channel: {platform: fake, chat_id: '42'}}\n  bare: {enabled: true}",
+)
+
+
+async def test_a_session_goes_on_in_a_chat(tmp_path: Path) -> None:
+    async with opened(tmp_path, HOMELY) as app:
+        handing, chat = command_services(app).handing, _Chat()
+        assert handing is not None
+        old = await chat.begin(app)
+        session = structs.replace(app.conversation.session, title="Garden", system="You are.")
+        await app.store.commit(OpenSession(session))
+        assert await handing.hand_over(session, "fake") == "fake, chat 42"
+        archive = app.store.seen_by(OWNER)
+        moved = await archive.by_key(chat.place.key)
+        assert moved is not None
+        assert (moved.id, moved.system) == (session.id, "")
+        assert (await archive.get(old.id)).end_reason == "another was handed over"
+        (post,) = await app.store.lanes.claim("outbox:fake", None, "me", timedelta(0), 10)
+        assert read_reply(post).address == chat.address
+        assert "“Garden”" in read_reply(post).text
+        scope = Scope("default", session.id, "run", "/", source="cli")
+        later = await app.later.present(scope)
+        assert (later.address, later.key) == (chat.address, chat.place.key)
+
+
+async def test_a_session_is_not_handed_to_nobody(tmp_path: Path) -> None:
+    async with opened(tmp_path, HOMELY) as app:
+        handing = command_services(app).handing
+        assert handing is not None
+        session = app.conversation.session
+        await app.store.commit(OpenSession(session))
+        for platform, why in (("moon", "no platform"), ("bare", "home"), ("fake", "spoken")):
+            with pytest.raises(UsageError, match=why):
+                await handing.hand_over(session, platform)
+        old = await _Chat().begin(app)
+        async with app.runner.holding(old.id):
+            with pytest.raises(SessionBusy):
+                await handing.hand_over(session, "fake")
+        found = await app.store.seen_by(OWNER).by_key(old.key)
+        assert found is not None
+        assert found.id == old.id

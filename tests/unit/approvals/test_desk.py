@@ -11,8 +11,11 @@ from msgspec import structs
 from desks import ALLOWED, ME, MEMBER, SCOPE, TURN, WISH, House, UnderWay, answered
 from hermes.approvals.desk import Answerer
 from hermes.approvals.policy import Mode
+from hermes.approvals.rows import Asked, Rows
+from hermes.approvals.waiting import Carrying, Waiting
 from hermes.approvals.wording import NOT_RUN
 from hermes.ports.counsel import Left, PutOff, Reaching, Wish
+from hermes.ports.matters import PutMatter
 from hermes.ports.store import Done
 from hermes.schema.errors import NotFound
 from hermes.schema.events import Answered
@@ -258,6 +261,30 @@ async def test_a_turn_that_goes_on_asks_again_and_uses_what_was_answered(house: 
     assert len(house.questions) == 1
     # Now it was begun, and nobody knows how far it came.
     assert await house.opened().left("s1", resumed=True) == Left()
+
+
+async def test_there_is_no_moment_in_which_nobody_hears_of_the_answer(house: House) -> None:
+    """A row that names us as who does is never written before we do."""
+    await cut_off(house)
+    seen: list[bool] = []
+
+    class Watched(Rows):
+        async def change(
+            self, before: Asked | None, after: Asked, *more: PutMatter, let_go: bool = False
+        ) -> bool:
+            seen.append(waiting.has(after.question.id))
+            return await super().change(before, after, *more, let_go=let_go)
+
+    rows = Watched(house.store, house.clock, "us")
+    waiting = Waiting(rows, house.clock, Carrying(rows, house.clock, "us"))
+    assert (await waiting.left("s1", resumed=True)).waiting == {"call_1"}
+    (row,) = await rows.open_everywhere()
+    async with anyio.create_task_group() as group:
+        group.start_soon(waiting.put, TURN, row, house.tell)
+        await house.asked(2)
+        group.cancel_scope.cancel()
+    # When it is taken up, when it is asked again, and when its turn is ended.
+    assert seen == [True, True, True]
 
 
 @pytest.mark.parametrize("resumed", [True, False])

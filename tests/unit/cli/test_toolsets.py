@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hermes.app.switching import is_on
 from hermes.app.toolbox import configured_toolsets
 from hermes.cli.context import CliContext
 from hermes.cli.parser import Parser
-from hermes.cli.toolsets import is_on, perform
+from hermes.cli.toolsets import perform
 from hermes.cli.verbs import tools
 from hermes.config.env import Env
 from hermes.config.load import load_config

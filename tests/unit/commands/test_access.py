@@ -18,14 +18,17 @@ from workbench import Ear
 
 pytestmark = pytest.mark.anyio
 
-TERMINAL_ONLY = {"clear", "copy", "image", "save", "snapshot", "verbose", "quit"}
+TERMINAL_ONLY = {
+    "clear", "copy", "image", "save", "snapshot", "verbose", "quit", "handoff", "config",
+    "statusbar", "timestamps", "redraw", "prompt",
+}  # fmt: skip
 CHAT_ONLY = {"start", "commands", "sethome", "approve", "deny"}
 MEANWHILE = {"busy", "queue", "steer"}
 """What is of use only where something can be said while a turn is running."""
 OWNERS_ONLY = {"codex-runtime",
     "debug", "sethome", "restart", "platform", "image", "rollback", "save", "snapshot",
     "yolo", "approvals", "memory", "skills", "bundles", "changes", "learn",
-    "trust", "reload-mcp",
+    "trust", "reload-mcp", "background", "curator", "reload-skills",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commanding import typist
-from hermes.commands.command import Ask, Back, Leave, Told
+from hermes.commands.command import Ask, Back, Leave, OnScreen, Told
 from hermes.commands.registry import standard_commands
 from hermes.schema.errors import HermesError
 from hermes.schema.scope import Role
@@ -39,7 +39,7 @@ async def _type(lines: list[str], role: Role, in_chat: bool) -> None:
                     reply = await at.type(line)
                 except HermesError:
                     continue
-                assert isinstance(reply, Told | Back | Ask | Leave)
+                assert isinstance(reply, Told | Back | Ask | Leave | OnScreen)
 
 
 @pytest.mark.slow

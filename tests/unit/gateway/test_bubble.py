@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from gateways import lobby, until
-from hermes.gateway.bubble import BEGUN, BELOW, STRIKES, Bubble, Pace
+from hermes.gateway.bubble import BEGUN, BELOW, STRIKES, Bubble, Pace, Shows
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.leftovers import BUBBLES, OVER
 from hermes.ports.channel import Outgoing, Receipt
@@ -126,6 +126,36 @@ async def test_text_that_starts_over_is_forgotten() -> None:
         await clock.advance(1.0)
         assert channel.seen_in("1") == ["waiting for the provider\nright"]
         bubble.freeze()
+
+
+async def test_what_is_shown_is_what_the_settings_say() -> None:
+    clock, channel = FakeClock(), CountingChannel()
+    shows = Shows(preview=8, between=True, typing=False, cursor=" |")
+    bubble = Bubble(channel, HOME, clock, PACE, shows)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bubble.run)
+        bubble.hear(Said(answer("I look\nfirst.", call("look"))))
+        bubble.hear(started("look"))
+        await rest()
+        assert channel.seen_in("1") == ['I look first.\n· look {"path"…']
+        assert channel.typing_in == set()
+        bubble.hear(TextDelta("It is"))
+        await clock.advance(1.0)
+        assert channel.seen_in("1")[0].endswith("\nIt is |")
+        bubble.freeze()
+
+
+@pytest.mark.parametrize(("waited", "given"), [(29.0, "post-1"), (31.0, None)])
+async def test_an_old_post_does_not_become_the_answer(waited: float, given: str | None) -> None:
+    clock, channel = FakeClock(), CountingChannel()
+    bubble = Bubble(channel, HOME, clock, Pace(edit=1.0, typing=500.0, old=30.0))
+    async with anyio.create_task_group() as group:
+        group.start_soon(bubble.run)
+        bubble.hear(started("look"))
+        await rest()
+        await clock.advance(waited)
+        assert bubble.freeze() == given
+    assert bubble.owed == (None if given else ("post-1", BELOW))
 
 
 async def test_a_post_whose_receipt_was_lost_never_reads_as_an_answer() -> None:

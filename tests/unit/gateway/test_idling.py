@@ -3,10 +3,13 @@
 import anyio
 import pytest
 
-from hermes.gateway.idling import end_when_idle, spoken
+from hermes.gateway.bubble import Bubble, Pace
+from hermes.gateway.idling import end_when_idle, spoken, tell_that_it_works
 from hermes.gateway.runs import ActorRules, Cause, Running
 from hermes.schema.events import Answered, Notice
+from hermes.schema.scope import Address
 from hermes.testing.clock import FakeClock
+from hermes.testing.world import RoughChannel
 
 pytestmark = pytest.mark.anyio
 
@@ -38,8 +41,37 @@ async def test_who_waits_for_a_person_is_not_idle() -> None:
         assert run.cause is Cause.IDLE
 
 
+async def test_a_long_turn_says_that_it_goes_on() -> None:
+    clock, channel = FakeClock(), RoughChannel()
+    bubble = Bubble(channel, Address("fake", "1"), clock, Pace(typing=9_000.0))
+    now = clock.monotonic()
+    run = Running(
+        id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now, bubble=bubble
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(bubble.run)
+        group.start_soon(tell_that_it_works, run, ActorRules(notify=180.0), clock)
+        await anyio.wait_all_tasks_blocked()
+        bubble.hear(Notice("begun"))
+        await anyio.wait_all_tasks_blocked()
+        await clock.advance(181)
+        await clock.advance(2)
+        assert channel.seen_in("1") == ["begun\nStill at it, after 3 minutes."]
+        run.asking = {"q"}
+        await clock.advance(180)
+        await clock.advance(2)
+        assert channel.seen_in("1") == ["begun\nStill at it, after 3 minutes."]
+        run.asking = set()
+        await clock.advance(180)
+        await clock.advance(2)
+        assert channel.seen_in("1") == ["begun\nStill at it, after 9 minutes."]
+        bubble.freeze()
+        group.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(1, "1 second"), (90, "90 seconds"), (900, "15 minutes")]
+    ("seconds", "said"),
+    [(1, "1 second"), (90, "90 seconds"), (900, "15 minutes"), (30_000, "8 hours")],
 )
 def test_lengths_in_words(seconds: float, said: str) -> None:
     assert spoken(seconds) == said

@@ -4,12 +4,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
-from gateways import KEY, WAITS, busy_with_a_tool, gated, lobby, rules, until
+from gateways import KEY, RARELY, WAITS, busy_with_a_tool, gated, lobby, rules, until
 from hermes.agent.answers import nudge
 from hermes.gateway.letters import Busy, Letter, letter_parcel
-from hermes.gateway.recovery import TAKEN_UP, WHAT_NOW
+from hermes.gateway.recovery import STALE, TAKEN_UP, WHAT_NOW
+from hermes.gateway.runs import ActorRules
 from hermes.ports.store import Append, OpenSession, Parcel
 from hermes.schema.messages import Assistant, Stop, Text, User
 from hermes.schema.scope import OWNER, Address
@@ -109,6 +110,29 @@ async def test_a_session_that_takes_the_program_down_is_set_aside(tmp_path: Path
         await until(lambda: len(one.channel.seen_in("1")) == 2)
         answered = one.channel.seen_in("1")[1]
         assert (answered[:10], answered[-5:]) == ("re: reboot", "go on")
+
+
+@pytest.mark.parametrize(("hours", "goes_on"), [(0.9, True), (5, False)])
+async def test_a_turn_that_was_left_long_ago_is_not_taken_up_unasked(
+    tmp_path: Path, hours: float, goes_on: bool
+) -> None:
+    clock = FakeClock()
+    async with open_store(tmp_path / "state.db", clock) as store:
+        asked = User("m1", (Text("clean up"),))
+        await store.commit(
+            OpenSession(Session(id="s1", started_at=clock.now(), key=KEY)),
+            Append("s1", "r", asked, clock.now()),
+        )
+        for parcel in crashed([asked]):
+            await store.lanes.put(parcel)
+        await store.lanes.claim("inbox", None, "me", timedelta(0), 10)
+    await clock.advance(hours * 3600)
+    late = structs.replace(RARELY, actors=ActorRules(fresh=3600.0))
+    async with lobby(tmp_path, says("Done."), clock=clock, rules=late) as one:
+        await one.sees("Done." if goes_on else STALE.format(age="5 hours") + WHAT_NOW)
+        await one.calm()
+        assert len(one.model.requests) == int(goes_on)
+        assert len(await one.store.lanes.parked("inbox")) == int(not goes_on)
 
 
 def _notes(count: int) -> list[User]:

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec import structs
 
-from gateways import RARELY, lobby
+from gateways import RARELY, lobby, until
 from hermes.config.sections.chats import SessionReset
 from hermes.gateway.resets import ResetPolicy, ResetReason
 from hermes.schema.scope import OWNER
@@ -67,6 +67,35 @@ def test_the_nearest_rule_wins() -> None:
 def test_the_silence_is_told_in_plain_words(minutes: int, length: str) -> None:
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=minutes))
     assert f"nobody wrote for {length}." in policy.sentence(KEY, ResetReason.IDLE)
+
+
+@pytest.mark.parametrize(("hours", "waits"), [(23.9, True), (24.1, False)])
+def test_a_process_keeps_its_session_for_a_while(hours: float, waits: bool) -> None:
+    begun = [NOW - timedelta(days=9), NOW - timedelta(hours=hours)]
+    assert ResetPolicy().waits_for(KEY, begun, NOW) is waits
+    own = ResetPolicy(by_platform={"fake": SessionReset(bg_process_max_age_hours=0)})
+    assert not own.waits_for(KEY, begun, NOW)
+
+
+@pytest.mark.anyio
+async def test_a_session_whose_process_runs_goes_on(tmp_path: Path) -> None:
+    clock = FakeClock()
+    begun = [clock.now()]
+    policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
+    rules = structs.replace(RARELY, resets=policy)
+    async with lobby(tmp_path, rules=rules, clock=clock, running=lambda session: begun) as one:
+        await one.channel.say("one")
+        await one.sees("re: one")
+        await one.calm()
+        await clock.advance(4000)
+        await one.channel.say("two")
+        await one.sees("re: one", "re: two")
+        await one.calm()
+        begun.clear()
+        await clock.advance(4000)
+        await one.channel.say("three")
+        await until(lambda: len(one.channel.seen_in("1")) == 4)
+        assert await one.texts() == ["three", "re: three"]
 
 
 @pytest.mark.anyio

@@ -156,6 +156,25 @@ def test_the_setting_reaches_them() -> None:
     assert not delegation_parts(Config(), nothing, nothing, FakeClock(), home).rules.budget.leave
 
 
+def test_the_settings_name_the_toolsets_of_subagents() -> None:
+    nothing: Any = None
+    home = Homecoming(nothing)
+    some = Config(delegation=Delegation(default_toolsets=("file", "of-another-version")))
+    left_out = delegation_parts(some, nothing, nothing, FakeClock(), home).rules.budget.without
+    assert {"terminal", "process", "todo"} <= left_out
+    assert not {"read_file", "patch"} & left_out
+    assert not delegation_parts(Config(), nothing, nothing, FakeClock(), home).rules.budget.without
+
+
+async def test_a_subagent_has_no_tools_that_the_settings_do_not_name(tmp_path: Path) -> None:
+    tools = [FakeTool("terminal"), FakeTool("read_file")]
+    rules = Rules(budget=Budget(without=frozenset({"terminal", "delegate_task"})))
+    async with house(tmp_path, says("Done."), tools=tools, rules=rules) as (built, delegations):
+        await delegations.run(SCOPE, [Task(goal="a")], silent)
+        (request,) = built.model.requests
+        assert [spec.name for spec in request.tools] == ["read_file"]
+
+
 @pytest.mark.parametrize(
     ("mind", "told"),
     [

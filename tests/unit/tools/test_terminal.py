@@ -13,13 +13,14 @@ from hermes.ports.tool import Restores, ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall
 from hermes.schema.scope import Address, Scope
+from hermes.tools.caps import USUAL
 from hermes.tools.catalog import ToolDeps, first_tools
 from hermes.tools.terminal.exit_codes import as_shell, is_benign, last_program, meaning
 from hermes.tools.terminal.plain import plain
 from hermes.tools.terminal.shell import Mark, Shell, find_shell, mark_in, without_marks
 from hermes.tools.terminal.spills import Spills
-from hermes.tools.terminal.tool import KEEP
 
+KEEP = USUAL.output * 4
 pytestmark = pytest.mark.anyio
 
 

@@ -125,3 +125,27 @@ async def test_a_bell_rings_at_the_end_of_a_turn(tmp_path: Path, *, wanted: bool
             await pilot.pause(0.01)
         await ui.chat.run_turn(())
         assert ui.rung == int(wanted)
+
+
+async def test_times_and_status_until_one_leaves(tmp_path: Path) -> None:
+    companion = Scripted(answered("One."), answered("Two."))
+    async with drawn(companion, tmp_path) as screen:
+        assert "bubblewrap" in screen.text
+        await screen.says("/sb")
+        await screen.shows("/statusbar brings it back")
+        assert "bubblewrap" not in screen.text
+        await screen.says("/sb on")
+        await screen.shows("bubblewrap")
+        await screen.says("/ts on")
+        await screen.shows("Times are shown from now on.")
+        await screen.says("/ts")
+        await screen.shows("Times are not shown.")
+        await screen.says("/redraw")
+        await screen.says("go")
+        await screen.shows("One.")
+
+
+async def test_where_no_editor_can_have_the_terminal_it_is_said(tmp_path: Path) -> None:
+    async with drawn(Scripted(), tmp_path) as screen:
+        await screen.says("/prompt Dear all,")
+        await screen.shows("This terminal cannot do that.")

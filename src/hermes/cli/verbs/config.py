@@ -55,26 +55,19 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 
 def _show(context: CliContext, section: str | None, everything: bool, as_json: bool) -> int:
-    from hermes.config.differing import differing
-    from hermes.config.effective import effective, load_effective
-    from hermes.config.masking import masked, secrets_in
-    from hermes.config.variables import secret_values
-    from hermes.kit.redact import Redactor
+    from hermes.config.effective import effective
+    from hermes.config.showing import as_yaml, shown_settings
 
-    env = _env(context)
-    settings = load_effective(context.home(), env)
-    redactor = Redactor([*secret_values(env), *secrets_in(settings)])
-    shown = masked(settings, redactor)
+    whole = everything or section is not None
+    shown = shown_settings(context.home(), _env(context), everything=whole)
     if section is not None:
         shown = {section: _found(effective(shown, section), section)}
-    elif not everything:
-        shown = masked(differing(settings), redactor)
     if as_json:
         return _say(context, _as_json(shown))
     if section is None and not everything:
         rest = f"# {'All else has its' if shown else 'Everything has its'} default; to see it all: "
         _say(context, rest + "hermes config show --all")
-    return _say(context, _as_yaml(shown)) if shown else 0
+    return _say(context, as_yaml(shown)) if shown else 0
 
 
 def _get(context: CliContext, key: str, as_json: bool) -> int:
@@ -86,7 +79,11 @@ def _get(context: CliContext, key: str, as_json: bool) -> int:
         value = _found(effective(load_effective(context.home(), env), key), key)
     if as_json:
         return _say(context, _as_json(value))
-    return _say(context, value if isinstance(value, str) else _as_yaml(value))
+    if isinstance(value, str):
+        return _say(context, value)
+    from hermes.config.showing import as_yaml
+
+    return _say(context, as_yaml(value))
 
 
 def _found(result: tuple[bool, object], key: str) -> object:
@@ -220,17 +217,6 @@ def _env_if_readable(context: CliContext) -> Env:
     except ConfigError as error:
         context.stderr.write(f"warning: {error}\n")
         return context.env
-
-
-def _as_yaml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    import yaml
-
-    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
-    return text.removesuffix("...\n").rstrip("\n")
 
 
 def _as_json(value: object) -> str:

@@ -4,14 +4,15 @@ import asyncio
 from importlib import import_module
 from typing import ClassVar
 
+from msgspec import structs
 from textual import events, on, work
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.widgets import Tooltip
 
 from hermes.schema.errors import HermesError
 from hermes.schema.questions import Choice
-from hermes.tui.companion import Parts, Shown
+from hermes.tui.companion import OnScreen, Parts, Shown
 from hermes.tui.meanwhile import INVITES, Manner
 from hermes.tui.pastes import Pastes
 from hermes.tui.screens.ending import Ending
@@ -144,6 +145,34 @@ class Chat(Reading):
         await self.show_note(told, "reply", typed)
         self._scribe.used = await recall(self.transcript, self._house)
         self._look_again()
+
+    async def adjust(self, wish: OnScreen, typed: str) -> None:
+        taste, told = self._house.taste, ""
+        match wish.what:
+            case "times":
+                taste = structs.replace(taste, times=_switched(wish.words, was=taste.times))
+                self._house = structs.replace(self._house, taste=taste)
+                self._scribe.taste = taste
+                told = f"Times are {'shown from now on' if taste.times else 'not shown'}."
+            case "statusbar":
+                on = self._status.display = _switched(wish.words, was=bool(self._status.display))
+                told = "" if on else "The status bar is gone; /statusbar brings it back."
+            case "compose":
+                told = self._written(wish.words)
+            case _:
+                app_of(self).refresh(repaint=True, layout=True)
+        if told:
+            await self.show_note(told, "reply", typed)
+
+    def _written(self, draft: str) -> str:
+        """Into the prompt, to be looked at once more; what kept it from that, if anything."""
+        try:
+            with app_of(self).suspend():
+                text = self._house.companion.composed(draft)
+        except SuspendNotSupported:
+            return "This terminal cannot do that."
+        self.give_back(text.rstrip())
+        return ""
 
     def _look_again(self) -> None:
         self._now = self._house.companion.now
@@ -373,3 +402,8 @@ def _answers(card: QuestionCard, sent: Prompt.Sent) -> bool:
     """Commands, and what somebody began to type before they were asked, decide nothing."""
     aside = sent.unasked or sent.text.lstrip().startswith("/")
     return sent.manner is None and (card.takes_words or not aside)
+
+
+def _switched(word: str, *, was: bool) -> bool:
+    """On, off, or without a word the other way."""
+    return word == "on" if word else not was

@@ -1,0 +1,76 @@
+"""What the settings say about the output of tools and the shell of commands is what happens."""
+
+from pathlib import Path
+
+import pytest
+
+from hermes.app.toolbox import caps_of
+from hermes.config.schema import Config
+from hermes.config.sections.work import ToolOutput
+from hermes.tools.caps import Caps
+from small_profile import answered, asking, call, profile
+
+pytestmark = pytest.mark.anyio
+LOCAL = "terminal:\n  backend: local\n"
+
+
+def test_what_is_not_set_is_as_usual() -> None:
+    assert caps_of(Config()) == Caps()
+    nothing = ToolOutput(max_bytes=0, max_lines=0, max_line_length=0)
+    assert caps_of(Config(tool_output=nothing, file_read_max_chars=0)) == Caps()
+
+
+async def test_output_is_cut_where_the_settings_say(tmp_path: Path) -> None:
+    async with profile(tmp_path, LOCAL + "tool_output:\n  max_bytes: 1000\n") as app:
+        scope = asking(tmp_path)
+        long = answered(await call(app, scope, "terminal", command="seq 1 1000"))
+        short = answered(await call(app, scope, "terminal", command="seq 1 100"))
+    shown = str(long["output"])
+    assert long["truncated"]
+    assert 500 < len(shown) < 1_100
+    assert shown.startswith("1\n2\n")
+    assert shown.endswith("999\n1000\n")
+    assert "truncated" not in short
+
+
+async def test_a_page_of_a_file_is_cut_where_the_settings_say(tmp_path: Path) -> None:
+    settings = "tool_output:\n  max_lines: 3\n  max_line_length: 10\n"
+    async with profile(tmp_path, settings) as app:
+        (tmp_path / "work" / "f").write_text("\n".join(["x" * 30, *"abcde"]) + "\n")
+        page = answered(await call(app, asking(tmp_path), "read_file", path="f", limit=100))
+    assert page["content"] == f"1|{'x' * 10} [… 20 more]\n2|a\n3|b"
+    assert "offset=4" in str(page["note"])
+
+
+async def test_a_page_has_no_more_characters_than_the_settings_say(tmp_path: Path) -> None:
+    async with profile(tmp_path, "file_read_max_chars: 100\n") as app:
+        (tmp_path / "work" / "f").write_text(f"{'x' * 40}\n" * 5)
+        page = answered(await call(app, asking(tmp_path), "read_file", path="f"))
+    assert str(page["content"]).count("\n") == 1
+    assert page["truncated"]
+
+
+async def test_the_shell_begins_with_the_files_of_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "first").write_text("echo noise; greeting=hello\n")
+    (tmp_path / "second file").write_text('greeting="$greeting there"; read -r line\n')
+    files = f"  shell_init_files: [~/first, {tmp_path}/second file, ~/missing]\n"
+    async with profile(tmp_path, LOCAL + files) as app:
+        scope = asking(tmp_path)
+        done = answered(await call(app, scope, "terminal", command='cd /; echo "$greeting"'))
+        behind = answered(
+            await call(app, scope, "terminal", command='echo "$greeting" behind', background=True)
+        )
+        waited = answered(
+            await call(app, scope, "process", action="wait", session_id=behind["session_id"])
+        )
+    assert (done["output"], done["cwd"]) == ("hello there\n", "/")
+    assert waited["output"] == "hello there behind\n"
+
+
+@pytest.mark.parametrize(("mode", "below"), [("profile", "home/home"), ("real", ""), ("auto", "")])
+async def test_the_home_of_commands_is_the_one_of_the_settings(
+    tmp_path: Path, mode: str, below: str
+) -> None:
+    async with profile(tmp_path, f"{LOCAL}  home_mode: {mode}\n") as app:
+        done = answered(await call(app, asking(tmp_path), "terminal", command='cd "$HOME" && pwd'))
+    assert done["output"] == f"{tmp_path / below}\n"
