@@ -16,6 +16,7 @@ from hermes.agent.plan import Entrusted, Plan
 from hermes.agent.repair import LONGEST, is_object
 from hermes.agent.sources import quotes_strangers, sources_for
 from hermes.agent.strangers import Strangers
+from hermes.agent.watched import held_back, tell_made
 from hermes.kit.ids import new_id
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.counsel import PutOff, Ruling, Wish, nobody_answers, nobody_to_ask
@@ -120,6 +121,8 @@ class Calls:
         took = clock.monotonic() - began
         self._ended[number] = Ended(self._calls[number], self._effect(number), result, took)
         await self._tell_ended()
+        if number in self._started:
+            await tell_made(self._plan, self._calls[number], result)
 
     async def _tell_ended(self) -> None:
         """Tell what has ended, up to the first call that still runs; one teller keeps the order."""
@@ -150,7 +153,7 @@ class Calls:
             known = ", ".join(sorted(self._plan.tools)) or "none"
             shown = one_line(call.name, LONGEST)
             return failed(call, f"There is no tool named {shown!r}. Tools: {known}.")
-        if complaint := _complaint(call):
+        if complaint := _complaint(call) or await held_back(self._plan, call):
             return failed(call, complaint)
         await self._emit(ToolStarted(call, tool.spec.effect))
         self._started.add(number)
@@ -259,11 +262,20 @@ class _Side(Struct, frozen=True):
         other = self.plan.tools.get(name)
         if other is None or name == self.call.name:
             raise ToolError(f"{name} cannot be called from {self.call.name}.")
+        call = ToolCall(self.call.id, name, args)
+        with _stopped(self.limit):
+            why = await held_back(self.plan, call)
+        if why:
+            raise ToolError(why)
         within = structs.replace(self.context(), within=True)
         output = bounded(await other.run(args, within))
         self.strangers.heard |= output.foreign
         text = "".join(part.text for part in output.parts if isinstance(part, Text))
-        self.strangers.got(ToolCall(self.call.id, name, args), text)
+        self.strangers.got(call, text)
+        with _stopped(self.limit):
+            await tell_made(
+                self.plan, call, Result("", call.id, output.parts, failed=output.failed)
+            )
         return output
 
     async def ask(self, wish: Wish) -> Ruling:

@@ -9,6 +9,7 @@ from hermes.agent.calls import Calls, Ended
 from hermes.agent.plan import Entrusted
 from hermes.agent.repair import History, says_something
 from hermes.agent.strangers import Strangers
+from hermes.agent.watched import added
 from hermes.ports.runtime import Ending, Errand, Heard
 from hermes.ports.sink import Emit
 from hermes.schema.errors import ModelError, UsageError
@@ -37,10 +38,13 @@ class EntrustedTurn:
         self.steps = 0
 
     async def run(self, asked: Sequence[User]) -> Ending:
+        new = not self._history
         await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
         if not asked:
             self._strangers.recall(self._history)
         for message in asked:
+            await self._say(message)
+        for message in await added(self._plan, asked, new=new):
             await self._say(message)
         ending = await self._entrust()
         while ending.outcome is Outcome.DONE and await self._hear(ending.unheard):

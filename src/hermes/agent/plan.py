@@ -12,6 +12,7 @@ from hermes.ports.model import FREELY, Calling, Model
 from hermes.ports.runtime import Runtime
 from hermes.ports.sink import Emit
 from hermes.ports.tool import Tool
+from hermes.ports.watch import Watch
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
@@ -48,7 +49,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     `handed` are tools that whoever asks runs: a call of one of them ends the turn. Without a
     `counsel` there is nobody to ask. Tools that are `unlisted` can be called, but requests do not
     tell of them. `compress` is asked before each step, and `allowed`, too. `resumes`: calls at the
-    end of the history are still to be made.
+    end of the history are still to be made. `watch` looks on.
     """
 
     scope: Scope
@@ -69,6 +70,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     renew: Renew | None = None
     allowed: Allowed | None = None
     resumes: bool = False
+    watch: Watch | None = None
 
 
 class Entrusted(Struct, frozen=True, kw_only=True):
@@ -85,3 +87,4 @@ class Entrusted(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool] = {}
     counsel: Counsel | None = None
     clock: Clock = SystemClock()
+    watch: Watch | None = None

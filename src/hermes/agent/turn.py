@@ -20,6 +20,7 @@ from hermes.agent.plan import Entrusted, Need, Plan
 from hermes.agent.repair import History, open_calls, says_something, with_own_call_ids
 from hermes.agent.strangers import Strangers
 from hermes.agent.stream import AnswerStream
+from hermes.agent.watched import added, tell_ended
 from hermes.ports.counsel import PutOff
 from hermes.ports.model import Request
 from hermes.ports.runtime import Ending
@@ -68,6 +69,7 @@ async def run_turn(plan: Plan | Entrusted, asked: Sequence[User], emit: Emit) ->
     finally:
         run, usage, steps = plan.scope.run, turn.usage, turn.steps
         await turn.tell(RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps))
+        await tell_ended(plan, ending.outcome)
     return ending.outcome
 
 
@@ -95,12 +97,14 @@ class _Turn:
         self.steps = 0
 
     async def run(self, asked: Sequence[User]) -> Ending:
-        begun = RunStarted(self._plan.scope.run, self._plan.scope.session)
+        begun, new = RunStarted(self._plan.scope.run, self._plan.scope.session), not self._history
         await self.tell(begun, *map(Said, asked))
         if not asked:
             self._strangers.recall(self._history)
         for message in asked:
             self._note(message)
+        for message in await added(self._plan, asked, new=new):
+            await self._say(message)
         if self._open:
             await self._run_calls(self._open)
             if (ending := await self._after_calls()) is not None:

@@ -4,13 +4,16 @@ import os
 import shutil
 from typing import Literal
 
+import msgspec
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes import __version__
-from hermes.api.desk import Desk, Route, answer
+from hermes.api.desk import PROFILE, Desk, Route, answer
+from hermes.api.entry import SOURCE
 from hermes.app.build import App
 from hermes.app.models import NO_MODEL
+from hermes.gateway.letters import INBOX, outbox
 from hermes.schema.errors import HermesError
 
 LITTLE_DISK = 100_000_000
@@ -35,15 +38,41 @@ class Readiness(Struct, frozen=True):
     checks: dict[str, Check]
 
 
+class Platform(Struct, frozen=True, kw_only=True):
+    """One channel of the gateway, or this server itself."""
+
+    state: str
+    error_code: str | None = None
+    error_message: str | None = None
+    updated_at: str | None = None
+
+
+class Gateway(Struct, frozen=True, kw_only=True):
+    """What the gateway says of itself. Platforms of other profiles are named `PROFILE/NAME`."""
+
+    gateway_state: str = "running"
+    exit_reason: str | None = None
+    active_agents: int = 0
+    platforms: dict[str, Platform] = {}
+
+    def of(self, profile: str) -> "Gateway":
+        """As far as it is this profile's."""
+        own, mark = self.platforms.items(), f"{profile}/"
+        named = {name.removeprefix(mark): one for name, one in own if name.startswith(mark)}
+        return structs.replace(self, platforms=named)
+
+
 class DetailedHealth(Struct, frozen=True, kw_only=True):
     status: State
     platform: str
     version: str
     readiness: Readiness
     gateway_state: str
+    platforms: dict[str, Platform]
     active_agents: int
     gateway_busy: bool
     gateway_drainable: bool
+    exit_reason: str | None
     profiles: list[str]
     loop_lag_seconds: float
     updated_at: str
@@ -52,14 +81,18 @@ class DetailedHealth(Struct, frozen=True, kw_only=True):
 
 def routes(desk: Desk) -> list[Route]:
     async def health(request: web.Request) -> web.Response:
+        if "profile" in request.match_info:
+            desk.app(request)
         return answer(Health("ok", "hermes-agent", __version__))
 
     async def detailed(request: web.Request) -> web.Response:
-        return answer(await _detailed(desk, desk.app(request)))
+        return answer(await _detailed(desk, desk.app(request), request.get(PROFILE, "")))
 
     async def metrics(request: web.Request) -> web.Response:
+        desk.app(request)
+        only = request.match_info.get("profile", "") or request.get(PROFILE, "")
         kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=desk.entry.tally.text().encode(), headers=kind)
+        return web.Response(body=desk.entry.tally.text(only).encode(), headers=kind)
 
     there = "Whether somebody is there."
     return [
@@ -83,26 +116,60 @@ def routes(desk: Desk) -> list[Route]:
     ]
 
 
-async def _detailed(desk: Desk, app: App) -> DetailedHealth:
-    entry = desk.entry
+async def _detailed(desk: Desk, app: App, only: str) -> DetailedHealth:
+    """`only` is the profile whose own key was given: it is told of no other."""
+    entry, gateway = desk.entry, _gateway(desk)
+    gateway = gateway.of(only) if only else gateway
+    draining = entry.draining or gateway.gateway_state == "draining"
     checks = {"state_db": await _store(app), "model": await _model(app), "disk": _disk(app)}
     checks["config"] = Check("ok", "; ".join(app.warnings))
+    checks["gateway"] = _standing(gateway)
+    checks["background_queues"] = await _queues(app, gateway)
     well = all(one.status == "ok" for one in checks.values())
     state: State = "ok" if well else "degraded"
     return DetailedHealth(
-        status="draining" if entry.draining else state,
+        status="draining" if draining else state,
         platform="hermes-agent",
         version=__version__,
-        readiness=Readiness("ready" if well and not entry.draining else "not_ready", checks),
-        gateway_state="draining" if entry.draining else "running",
-        active_agents=entry.active,
-        gateway_busy=entry.active > 0,
-        gateway_drainable=not entry.draining,
-        profiles=sorted(desk.apps),
+        readiness=Readiness("ready" if well and not draining else "not_ready", checks),
+        gateway_state="draining" if draining else gateway.gateway_state,
+        platforms=gateway.platforms,
+        active_agents=gateway.active_agents,
+        gateway_busy=gateway.active_agents > 0,
+        gateway_drainable=not draining,
+        exit_reason=gateway.exit_reason,
+        profiles=[only] if only else sorted(desk.apps),
         loop_lag_seconds=round(entry.tally.lag, 4),
         updated_at=desk.clock.now().isoformat(),
         pid=os.getpid(),
     )
+
+
+def _gateway(desk: Desk) -> Gateway:
+    if desk.status is None:
+        return Gateway(active_agents=desk.entry.active)
+    return msgspec.json.decode(desk.status(), type=Gateway)
+
+
+def _standing(gateway: Gateway) -> Check:
+    """What keeps failing until somebody sees to it; a channel that tries again may be well soon."""
+    fatal = [
+        f"{name}: {one.error_message or one.error_code or 'failed'}"
+        for name, one in gateway.platforms.items()
+        if one.state == "fatal"
+    ]
+    return Check("failed" if fatal else "ok", "; ".join(fatal))
+
+
+async def _queues(app: App, gateway: Gateway) -> Check:
+    lanes = app.store.lanes
+    channels = {SOURCE, *(name.rpartition("/")[2] for name in gateway.platforms)}
+    try:
+        inbox = len(await lanes.topics(INBOX))
+        outboxes = [len(await lanes.topics(outbox(name))) for name in channels]
+    except HermesError as error:
+        return Check("failed", error.sentence)
+    return Check("ok", f"sessions to be woken: {inbox}, places to deliver to: {sum(outboxes)}")
 
 
 async def _store(app: App) -> Check:

@@ -53,6 +53,7 @@ class _Outlet:
         self._request = request
         self._response = response
         self._sent = 0
+        self._lost = False
 
     async def send_all(self, frames: AsyncGenerator[bytes]) -> None:
         try:
@@ -65,6 +66,8 @@ class _Outlet:
             self.abort()
 
     async def end(self) -> None:
+        if self._lost:
+            return
         try:
             with anyio.fail_after(self._desk.limits.write_seconds):
                 await self._response.write_eof()
@@ -93,5 +96,6 @@ class _Outlet:
                     return
 
     def abort(self) -> None:
+        self._lost = True
         if self._request.transport is not None:
             self._request.transport.abort()

@@ -217,8 +217,9 @@ class Telling:
         whole = SessionCompletion.of(done)
         yield self._frame("assistant.completed", content=whole.message.content)
         if done.standing.failed:
-            told = whole.error or "The turn ended early."
-            yield self._frame("error", message=told, code=whole.error_code or "internal")
+            told, code = whole.error or "The turn ended early.", whole.error_code or "internal"
+            problem = ApiError(502, code, told).envelope.error
+            yield self._frame("error", message=told, code=code, error=problem)
         else:
             yield self._frame(
                 "run.completed",

@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hermes.api.chat_wire import Parts
 from hermes.api.completion import Finished
+from hermes.api.errors import Problem
 from hermes.schema.chat_api import WireCall, to_wire
 from hermes.schema.sessions import Digest, Session, Stored
 
@@ -165,6 +166,7 @@ class ChatEvent(Struct, frozen=True, kw_only=True):
     partial: bool | UnsetType = UNSET
     message: str | UnsetType = UNSET
     code: str | UnsetType = UNSET
+    error: Problem | UnsetType = UNSET
 
 
 def session_object(session: Session) -> SessionObject:

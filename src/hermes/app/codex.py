@@ -359,6 +359,7 @@ class CodexPlanner:
             tools=tools,
             counsel=near.counsel,
             clock=near.clock,
+            watch=self._standard.watch,
         )
 
 

@@ -25,6 +25,7 @@ from hermes.models.settings import Flags
 from hermes.ports.counsel import Counsel
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Restores, Tool
+from hermes.ports.watch import Watch
 from hermes.schema.messages import Message
 from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
@@ -83,6 +84,8 @@ class StandardPlanner:
         self._soul = _Soul(soul)
         self._clock = clock
         self._counsel: Counsel | None = None
+        self.watch: Watch | None = None
+        """Who looks on while turns run."""
         self._ready: Callable[[], Awaitable[None]] | None = None
         self._sorted_out: dict[tuple[str, Role], _Offer] = {}
 
@@ -124,6 +127,7 @@ class StandardPlanner:
             clock=self._clock,
             counsel=self._counsel,
             unlisted=unlisted,
+            watch=self.watch,
         )
 
     def listed(self, scope: Scope, model: Named) -> list[ToolSpec]:
@@ -241,7 +245,13 @@ class EveryTurn:
         self, session: Session, scope: Scope, history: Sequence[Message]
     ) -> Plan | Entrusted:
         system = self._standard.told_here(session, scope)
-        return Entrusted(scope=scope, runtime=self._runtime, system=system, history=history)
+        return Entrusted(
+            scope=scope,
+            runtime=self._runtime,
+            system=system,
+            history=history,
+            watch=self._standard.watch,
+        )
 
 
 def _wish(override: ChannelOverride) -> Flags:

@@ -151,4 +151,5 @@ class _ProxyPlanner:
             runtime=self._runtime,
             system=self._here.told_here(session, scope),
             history=history,
+            watch=self._here.watch,
         )

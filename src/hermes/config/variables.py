@@ -129,6 +129,7 @@ _GATEWAY = (
     ("API_SERVER_PORT", "Port the API listens on", False),
     ("API_SERVER_MODEL_NAME", "Name under which the API offers the agent", False),
     ("API_SERVER_CORS_ORIGINS", "Web origins that may call the API, parted by commas", False),
+    ("API_SERVER_ALLOWED_HOSTS", "Further names that the API answers to, parted by commas", False),
     ("WEBHOOK_ENABLED", "Whether the gateway takes webhooks", False),
     ("WEBHOOK_PORT", "Port the webhooks arrive on", False),
     ("WEBHOOK_SECRET", "Secret with which webhooks are signed", True),

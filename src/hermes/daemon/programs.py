@@ -1,6 +1,7 @@
 """The door for programs: the API server of a process, when its owner's settings want one."""
 
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Programs:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, status: Callable[[], bytes] | None = None) -> None:
+        """`status` is what the gateway says of itself, as JSON."""
         self._clock = clock
+        self._status = status
         self._server: ApiServer | None = None
         self._trouble = ""
 
@@ -30,6 +33,7 @@ class Programs:
 
         try:
             server = ApiServer(read_settings(owner.config, owner.env), self._clock)
+            server.desk.status = self._status
             self._server = await stack.enter_async_context(server)
             log.info("the API server listens at %s", server.address)
         except ConfigError as error:

@@ -57,7 +57,7 @@ class Service:
         self._tell = tell
         self._clock = SystemClock()
         self._tenants: dict[str, Tenant] = {}
-        self._programs = Programs(self._clock)
+        self._programs = Programs(self._clock, self.status)
         self._absent: dict[str, str] = {}
         self._ending: Ending | None = None
         self._assembled = False

@@ -37,22 +37,25 @@ def broken(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_who_follows_a_session_is_told_the_end_before_its_store_closes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serve() as mock, ApiServer(settings(), SystemClock()) as server:
-        async with aiohttp.ClientSession() as http:
-            async with opened(tmp_path, mock.url) as app:
-                server.attach("default", app)
-                one = House(server, app, mock, http)
-                await one.chat(HI, X_Hermes_Session_Id="s1")
-                keys = {"Authorization": f"Bearer {KEY}"}
-                follow = await http.get(f"{one.url}/api/sessions/s1/events", headers=keys)
-                with anyio.fail_after(PATIENCE):
-                    assert (await follow.content.readline()).startswith(b"id: ")
-                # As the daemon does it: the profile leaves, and then its store is closed.
-                server.detach("default")
+    async with (
+        serve() as mock,
+        ApiServer(settings(), SystemClock()) as server,
+        aiohttp.ClientSession() as http,
+    ):
+        async with opened(tmp_path, mock.url) as app:
+            server.attach("default", app)
+            one = House(server, app, mock, http)
+            await one.chat(HI, X_Hermes_Session_Id="s1")
+            keys = {"Authorization": f"Bearer {KEY}"}
+            follow = await http.get(f"{one.url}/api/sessions/s1/events", headers=keys)
             with anyio.fail_after(PATIENCE):
-                # An end as it should be: a link that was cut would be an error here.
-                await follow.content.read()
-            assert (await one.ask("GET", "/health")).status == 200
+                assert (await follow.content.readline()).startswith(b"id: ")
+            # As the daemon does it: the profile leaves, and then its store is closed.
+            server.detach("default")
+        with anyio.fail_after(PATIENCE):
+            # An end as it should be: a link that was cut would be an error here.
+            await follow.content.read()
+        assert (await one.ask("GET", "/health")).status == 200
     assert broken(caplog) == []
 
 

@@ -176,6 +176,12 @@ async def test_failures_are_told(tmp_path: Path):
         assert "tool.failed" in [event for event, _ in found]
         found = events(await ask(home, "POST", f"/{name}/chat/stream", {"message": "wrong"}))
         assert [event for event, _ in found][-2:] == ["error", "done"]
+        failed = found[-2][1]
+        # The one shape of all refusals, and for those that look for them there, its words as well.
+        assert failed["error"] == {
+            "message": failed["message"], "type": "server_error", "param": None,
+            "code": failed["code"],
+        }  # fmt: skip
         assert found[-2][1]["code"] == "auth"
         refused = await ask(home, "POST", f"/{name}/chat", {"message": "wrong"}, 502)
         assert refused.code == "agent_incomplete"

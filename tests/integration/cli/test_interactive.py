@@ -303,7 +303,7 @@ def test_history_and_completion_help_with_typing(hermes: Hermes) -> None:
         child.expect_exact("Nothing has been used")
         (hermes.work / "beds.txt").touch()
         child.send("see @be\t")
-        child.expect_exact("@file:beds.txt ")
+        child.expect_exact("file:beds.txt ")
 
 
 def test_pasted_lines_are_one_request(hermes: Hermes, model: MockModel) -> None:

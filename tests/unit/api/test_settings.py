@@ -33,10 +33,14 @@ def test_the_file_comes_before_the_variables() -> None:
         "API_SERVER_HOST": "0.0.0.0",  # noqa: S104
         "API_SERVER_CORS_ORIGINS": "https://A.example/, https://b.example",
         "API_SERVER_MODEL_NAME": "Ada",
+        "API_SERVER_ALLOWED_HOSTS": "Host.docker.internal, hermes",
     }
     read = read_settings(Config(), env)
     assert (read.key, read.port, read.host, read.model_name) == (KEY, 9000, "0.0.0.0", "Ada")  # noqa: S104
     assert read.cors_origins == ("https://a.example", "https://b.example")
+    assert read.allowed_hosts == ("host.docker.internal", "hermes")
+    listed = config(extra={"allowed_hosts": ["box.lan"], "key": KEY})
+    assert read_settings(listed, env).allowed_hosts == ("box.lan",)
     assert read_settings(config(extra={"port": 7000, "key": KEY + "x"}), env).port == 7000
     assert read.most == 10
 

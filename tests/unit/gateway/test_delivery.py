@@ -9,11 +9,11 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from gateways import until
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.delivery import GIVEN_UP, MARK, Delivery, DeliveryRules
+from hermes.gateway.delivery import GIVEN_UP, MARK, Delivery, DeliveryRules, Replies
 from hermes.gateway.leftovers import Left, farewells
 from hermes.gateway.letters import Reply, post_reply, read_reply, topic_of
 from hermes.kit.retry import Backoff
@@ -75,6 +75,20 @@ async def office(
             group.start_soon(one.delivery.run)
             yield one
             group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("mode", "quoted"),
+    [("off", [None, None]), ("first", ["m-1", None]), ("all", ["m-1", "m-1"])],
+)
+async def test_the_parts_of_an_answer_quote_what_the_settings_say(
+    tmp_path: Path, mode: Replies, quoted: list[str | None]
+) -> None:
+    channel, rules = RoughChannel(caps=Caps(max_text=100)), structs.replace(RULES, replies=mode)
+    async with office(tmp_path, channel=channel, rules=rules) as one:
+        await one.post("words " * 25, reply_to="m-1")
+        await one.finish()
+    assert [post.reply_to for _, post in channel.posts.values()] == quoted
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways import lobby
+from gateways import lobby, until
 from hermes.gateway.postscript import NAMED, Postscript, unchanged
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Message, Usage
@@ -74,5 +74,7 @@ async def test_it_stands_below_the_answer_and_not_in_the_transcript(tmp_path: Pa
     steps = [answer(call("patch", path="f"))], says("Changed f.", id="a2")
     async with lobby(tmp_path, *steps, tools=tools, postscript=script) as one:
         await one.channel.say("change f")
-        await one.sees("Changed f.\n\n⚠ f was not changed: no such passage\n\nscripted · /work")
+        await until(lambda: len(one.channel.seen_in("1")) == 1)
+        (seen,) = one.channel.seen_in("1")
+        assert seen == "Changed f.\n\n⚠ f was not changed: no such passage\n\nscripted · /work"
         assert (await one.texts())[-1] == "Changed f."
