@@ -284,8 +284,9 @@ async def open_app(
         )
         chosen = codex.planner(planner, proxied(planner, loaded.config, env, near, afterwards))
         means = Means(store, clock, price, desk, redactor.redact)
-        compressing = compressing_of(loaded.config, means)
-        runner = Runner(store, clock, chosen, price, home.profile, compressing)
+        runner = Runner(
+            store, clock, chosen, price, home.profile, compressing_of(loaded.config, means)
+        )
         runner.minds(approvals)
         await stack.enter_async_context(open_titles(loaded.config, means, runner))
         reviews = await stack.enter_async_context(
@@ -298,7 +299,7 @@ async def open_app(
                     price=price,
                     models=desk,
                     learning=learning,
-                    compressing=compressing,
+                    compressing=runner.compressing,
                     profile=home.profile,
                     on=choices.looks_back and proxy_url(loaded.config, env) is None,
                 ),

@@ -180,7 +180,7 @@ def test_commands_are_answered(meet: Opener) -> None:
         told = partner.command("/status")
         assert isinstance(told, Told)
         assert partner.state.session in told.text
-        assert partner.command("/retry") == Ask((Text("before the commands"),))
+        assert partner.command("/retry") == Ask((Text("before the commands"),), undone=1)
         assert partner.command("/etc/hosts is a file") == Plain()
         assert partner.command("/quit") == Leave()
         with pytest.raises(UsageError, match="no command /frob") as caught:
