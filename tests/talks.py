@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from hermes.agent.plan import Plan
 from hermes.kit.clock import Clock, SystemClock
@@ -55,6 +56,17 @@ class ScriptedPlanner:
 
 def half_a_cent(model: str, provider: str, usage: Usage) -> float | None:
     return None if model == "unknown" else 0.005
+
+
+class StoreWith:
+    """A real store of which some parts are replaced."""
+
+    def __init__(self, store: SqliteStore, **parts: Any) -> None:
+        self._store = store
+        self._parts = parts
+
+    def __getattr__(self, name: str) -> Any:
+        return self._parts.get(name) or getattr(self._store, name)
 
 
 class Talk:

@@ -268,7 +268,11 @@ class _Side(Struct, frozen=True):
         if why:
             raise ToolError(why)
         within = structs.replace(self.context(), within=True)
-        output = bounded(await other.run(args, within))
+        try:
+            output = bounded(await other.run(args, within))
+        except ToolError as error:
+            await tell_made(self.plan, call, failed(call, error.sentence))
+            raise
         self.strangers.heard |= output.foreign
         text = "".join(part.text for part in output.parts if isinstance(part, Text))
         self.strangers.got(call, text)

@@ -49,7 +49,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     `handed` are tools that whoever asks runs: a call of one of them ends the turn. Without a
     `counsel` there is nobody to ask. Tools that are `unlisted` can be called, but requests do not
     tell of them. `compress` is asked before each step, and `allowed`, too. `resumes`: calls at the
-    end of the history are still to be made. `watch` looks on.
+    end of the history are still to be made. `watch` looks on. `prefill` stands before the history
+    in every request, and is no part of it.
     """
 
     scope: Scope
@@ -71,6 +72,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     allowed: Allowed | None = None
     resumes: bool = False
     watch: Watch | None = None
+    prefill: Sequence[Message] = ()
 
 
 class Entrusted(Struct, frozen=True, kw_only=True):

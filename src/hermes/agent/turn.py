@@ -13,7 +13,7 @@ import anyio.lowlevel
 from hermes.agent.answers import PATIENCE, Verdict, judge, nudge, runnable_calls
 from hermes.agent.calls import Calls, Ended, failed
 from hermes.agent.cancelling import cancelled_from_outside
-from hermes.agent.compression.sizes import Gauge, tokens_of_text, tokens_of_tools
+from hermes.agent.compression.sizes import Gauge, tokens_in, tokens_of_text, tokens_of_tools
 from hermes.agent.entrusted import EntrustedTurn
 from hermes.agent.guard import LoopGuard
 from hermes.agent.plan import Entrusted, Need, Plan
@@ -238,7 +238,8 @@ class _Turn:
 
     def _fixed(self) -> int:
         """Tokens of what is in every request."""
-        return tokens_of_text(self._system) + tokens_of_tools(self._specs)
+        always = tokens_of_text(self._system) + tokens_of_tools(self._specs)
+        return always + tokens_in(self._plan.prefill)
 
     async def _request(self, specs: Sequence[ToolSpec]) -> Assistant:
         history = self._history.valid()
@@ -249,7 +250,7 @@ class _Turn:
         stream = AnswerStream(plan.model, self._emit)
         request = Request(
             self._system,
-            history,
+            [*plan.prefill, *history] if plan.prefill else history,
             specs,
             effort=plan.effort,
             run=plan.scope.run,

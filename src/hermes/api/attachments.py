@@ -16,13 +16,14 @@ from msgspec import Struct
 from hermes.api.errors import ApiError, invalid
 from hermes.api.outside import is_public_url
 from hermes.app.build import App
+from hermes.kit.document_kinds import document_kind
 from hermes.kit.pictures import picture_kind
 from hermes.kit.text import one_line
 from hermes.models.images import LINK
 from hermes.ports.sandbox import Sandbox
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Media, Text
-from hermes.tools.files.documents import Documents, document_kind
+from hermes.tools.files.documents import Documents
 
 LONGEST_LINK = 2_000
 MOST_TEXT = 1_000_000

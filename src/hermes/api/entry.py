@@ -162,6 +162,7 @@ def _turn(ask: Ask, listen: Emit, *, later: bool) -> Turn:
         listen=listen,
         run=ask.run,
         role=ask.role,
+        principal="" if ask.role is Role.OWNER else f"{SOURCE}:{ask.session.id}",
         closing=ask.closing,
         new=ask.new,
         steer=ask.steer,

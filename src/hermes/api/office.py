@@ -19,6 +19,7 @@ from hermes.api.errors import ApiError
 from hermes.api.seal import seal_of
 from hermes.api.words import spoken_text
 from hermes.app.build import App
+from hermes.app.later import News
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.delivery import Delivery
 from hermes.gateway.letters import INBOX, OURS, topic_of
@@ -27,7 +28,7 @@ from hermes.kit.ids import new_id
 from hermes.ports.store import Write
 from hermes.schema.errors import HermesError, NotFound, SessionBusy
 from hermes.schema.events import Event, Outcome, RunEnded
-from hermes.schema.messages import Message, Trust, User
+from hermes.schema.messages import Message, User
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session
 
@@ -125,20 +126,20 @@ class Office:
         # Others may have come meanwhile.
         return True
 
-    async def _letters(self, session: str) -> list[User]:
+    async def _letters(self, session: str) -> list[News]:
         lanes = self.app.store.lanes
         nothing = timedelta(0)
         parcels = await lanes.claim(INBOX, session, this_process(), nothing, MOST_LETTERS)
-        found: list[User] = []
+        found: list[News] = []
         for parcel in parcels:
             try:
-                found.append(msgspec.json.decode(parcel.body, type=User))
+                found.append(msgspec.json.decode(parcel.body, type=News))
             except msgspec.MsgspecError:
                 continue  # Whoever takes up the session next says so.
-        # What a person asked and a crash cut off is theirs to ask again.
-        return [user for user in found if user.trust is Trust.DATA]
+        # What somebody said and a crash cut off is theirs to say again.
+        return [one for one in found if one.news]
 
-    async def _wake(self, session: Session, letter: User) -> None:
+    async def _wake(self, session: Session, letter: News) -> None:
         run = new_id("run")
         followed = await self.calls_back(session.id)
 
@@ -150,7 +151,15 @@ class Office:
             data |= {} if done else {"error": ended.reason, "error_code": ended.code}
             return [due_post(f"due:{run}", session.id, MESSAGE, self.app.clock.now(), data)]
 
-        ask = Ask(session=session, asked=letter, run=run, followed=True, closing=closing)
+        said = User(letter.id, letter.parts, letter.trust)
+        ask = Ask(
+            session=session,
+            asked=said,
+            role=letter.role,
+            run=run,
+            followed=True,
+            closing=closing,
+        )
         await self._entry.enter(self.app, ask, _nobody_listens)
         self.posted(session.id)
 

@@ -121,6 +121,7 @@ def routes(desk: Desk) -> list[Route]:
     door = _Door(desk)
     busy = {
         409: "The session is in the middle of a turn.",
+        422: "The Idempotency-Key was used for another request.",
         429: "There is no room.",
         503: "Ending.",
     }
@@ -318,18 +319,22 @@ def _wanted(body: RunRequest, header: str) -> Wanted:
         session=body.session_id or "",
         header=header,
         previous=body.previous_response_id or "",
+        trust=_trust(body),
     )
+
+
+def _trust(body: RunRequest) -> Trust:
+    if body.brought:
+        return Trust.DATA
+    return Trust.OWNER if body.role is Role.OWNER else Trust.GUEST
 
 
 def _ask(body: RunRequest, talk: Talk) -> Ask:
     carried = talk.previous.instructions if talk.previous else ""
     said = carried if body.instructions is None else body.instructions
-    asked = talk.prompt.asked
-    if asked is not None and (body.brought or body.role is not Role.OWNER):
-        asked = structs.replace(asked, trust=Trust.DATA if body.brought else Trust.GUEST)
     return Ask(
         session=talk.place.session,
-        asked=asked,
+        asked=talk.prompt.asked,
         role=body.role,
         new=talk.place.new,
         results=talk.prompt.results,

@@ -4,10 +4,11 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct, structs
 
+from hermes.agent.repair import open_calls
 from hermes.api.chat_wire import AskedCall, CallFunction, ChatMessage, Parts
 from hermes.api.entry import SOURCE
 from hermes.api.errors import ApiError, invalid, missing
@@ -15,6 +16,7 @@ from hermes.api.prompts import Draft, Prompt
 from hermes.api.talks import Place, header_name
 from hermes.app.build import App
 from hermes.kit.ids import new_id
+from hermes.kit.text import one_line
 from hermes.ports.journal import KeptResponse
 from hermes.ports.store import Append
 from hermes.schema.errors import NotFound
@@ -56,10 +58,13 @@ History: TypeAlias = Annotated[list[InputItem], Meta(max_length=10_000)]
 Identity: TypeAlias = Annotated[str, Meta(max_length=256)]
 
 
+Spoken = TypeVar("Spoken", bound=Message)
+
+
 class Wanted(Struct, frozen=True, kw_only=True):
     """What a body says about its talk; at most one of the three places may be named.
 
-    `key` is written down with a session that is made.
+    `key` is written down with a session that is made, `trust` says who stands behind the words.
     """
 
     input: Input
@@ -70,6 +75,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     previous: str = ""
     conversation: str = ""
     truncate: bool = False
+    trust: Trust = Trust.OWNER
 
 
 class Talk(Struct, frozen=True, kw_only=True):
@@ -111,18 +117,36 @@ class Question:
         wanted = self._wanted
         previous = await _previous(app, wanted)
         place = await _place(app, wanted, previous)
+        await self._demand_calls(app, place)
         # What the session holds is the truth: a history sent along with it is only repeated.
         draft = self._draft if place.new and not place.past else await self._unsaid(app, place)
         prompt = await draft.keep(app) if draft else Prompt("", (), None, ())
+        prompt = _behind(prompt, wanted.trust)
         past = [*place.past, *prompt.past]
         if wanted.truncate and len(past) > KEPT_BY_TRUNCATION:
             past = past[-KEPT_BY_TRUNCATION:]
-        results = [*prompt.results, *(_result(item) for item in self._results)]
+        given = (_of(wanted.trust, _result(item)) for item in self._results)
+        results = [*prompt.results, *given]
         prompt = structs.replace(prompt, past=(), results=tuple(results))
         if past and not place.new:
             await _append(app, place.session.id, past)
             past = []
         return Talk(place=Place(place.session, place.new, past), prompt=prompt, previous=previous)
+
+    async def _demand_calls(self, app: App, place: Place) -> None:
+        """A result must be one that the session waits for; else there is nothing to answer."""
+        if not self._results:
+            return
+        said: list[Message] = list(place.past)
+        if not place.new:
+            rows = await app.store.seen_by(OWNER).messages(place.session.id)
+            said = [row.message for row in rows]
+        waiting = {call.id for call in open_calls(said)}
+        for item in self._results:
+            if item.call_id not in waiting:
+                named = one_line(item.call_id or "", 100)
+                told = f"This session has no call {named!r} that waits for a result."
+                raise invalid(told, param="input", code="unknown_tool_call")
 
     async def _unsaid(self, app: App, place: Place) -> Draft | None:
         """The words alone, without those that the session ends with and nobody answered.
@@ -136,6 +160,28 @@ class Question:
         if not begin:
             return self._alone
         return _draft(self._rest[begin:], [], needed=not self._results)
+
+
+def _behind(prompt: Prompt, trust: Trust) -> Prompt:
+    """With who stands behind it, also behind what is said to have been said before."""
+    if trust is Trust.OWNER:
+        return prompt
+    return structs.replace(
+        prompt,
+        asked=prompt.asked and _of(trust, prompt.asked),
+        past=tuple(_of(trust, one) for one in prompt.past),
+        results=tuple(_of(trust, one) for one in prompt.results),
+    )
+
+
+def _of(trust: Trust, message: Spoken) -> Spoken:
+    if trust is Trust.OWNER:
+        return message
+    if isinstance(message, User):
+        return structs.replace(message, trust=trust)
+    if isinstance(message, Result):
+        return structs.replace(message, foreign=True)
+    return message
 
 
 def idempotency(header: str | None, body: bytes, kind: str) -> tuple[str, str]:

@@ -43,7 +43,7 @@ from hermes.models.settings import Flags
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Tool
 from hermes.sandbox.door import Door
-from hermes.schema.messages import Text, Usage
+from hermes.schema.messages import Message, Text, Usage
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation, Origin, Parts, as_it_is
@@ -97,6 +97,7 @@ class App:
             *map(str, loaded.warnings),
             *parts.toolbox.warnings(source),
             *parts.servers.warnings(),
+            *(parts.planner.watch.warnings() if parts.planner.watch else ()),
         ]
         self.store = store
         self.blobs = parts.blobs
@@ -247,7 +248,7 @@ async def open_app(
             purse=Purse(store, clock, _caps(loaded.config)),
         )
         planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
-        planner.asks(approvals)
+        planner.asks(approvals, bench.watch())
         servers = await stack.enter_async_context(
             open_servers(
                 ServerParts(
@@ -278,6 +279,7 @@ async def open_app(
                     clock=clock,
                     blobs=blobs,
                     counsel=approvals,
+                    watch=planner.watch,
                     proxied=proxy_url(loaded.config, env) is not None,
                 )
             )
@@ -379,8 +381,31 @@ def _turn_settings(
         personality=partial(personality_words, config),
         briefing=Briefing(home, config, learning, clock),
         user_home=user_home(env),
-        extra_prompt="\n\n".join(filter(None, [config.agent.system_prompt, choices.system_prompt])),
+        extra_prompt="\n\n".join(
+            filter(
+                None,
+                [
+                    config.agent.environment_hint.strip(),
+                    config.agent.system_prompt,
+                    choices.system_prompt,
+                ],
+            )
+        ),
+        efforts={
+            name: effort
+            for name, effort in config.agent.reasoning_overrides.items()
+            if isinstance(effort, str)
+        },
+        prefill=_prefill(home, config),
     )
+
+
+def _prefill(home: Home, config: Config) -> Sequence[Message]:
+    if not config.prefill_messages_file.strip():
+        return ()
+    from hermes.app.prefill import read_prefill  # noqa: PLC0415 - few people have any
+
+    return read_prefill(home, config.prefill_messages_file.strip())
 
 
 def _caps(config: Config) -> Caps:

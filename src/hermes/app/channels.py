@@ -1,5 +1,6 @@
 """The channels of a profile: which are wanted, which can be had, and opening them."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -71,7 +72,7 @@ class Wanted:
         return [name for name in self._enabled() if name not in self._known]
 
     async def open(self, name: str, stack: AsyncExitStack, shared: Shared) -> Channel:
-        """Raises `ConfigError` when its settings are wrong or a package is missing."""
+        """Raises `ConfigError` when its settings are wrong, a package is missing, or it hangs."""
         app, manifest = self._app, self._known[name]
         settings = app.config.platforms.get(name) or Platform()
         if credential := _credential(manifest, settings, app.env):
@@ -85,7 +86,16 @@ class Wanted:
             clock=app.clock,
             shares=shared,
         )
-        return await stack.enter_async_context(_factory(manifest)(parts))
+        limit = app.config.gateway.platform_connect_timeout
+        try:
+            # No scope of anyio: what the channel opens outlives it.
+            async with asyncio.timeout(limit or None):
+                return await stack.enter_async_context(_factory(manifest)(parts))
+        except TimeoutError as error:
+            raise ConfigError(
+                f"It did not connect within {limit:g} seconds.",
+                hint="See gateway.platform_connect_timeout, and restart the gateway to try again.",
+            ) from error
 
     def _enabled(self) -> list[str]:
         return wanted_platforms(self._app.config, self._app.env, self._known)

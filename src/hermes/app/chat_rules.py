@@ -50,6 +50,7 @@ def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
         usual=_shows(config, ""),
         unsigned=frozenset(name for name in named if not _signs(chats, name)),
         resets=_resets(config),
+        stamps=config.gateway.message_timestamps.enabled,
         replies={name: one.reply_to_mode for name, one in config.platforms.items()},
         drain=config.agent.restart_drain_timeout or GatewayRules().drain,
     )

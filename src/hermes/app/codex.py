@@ -31,6 +31,7 @@ from hermes.ports.counsel import Counsel
 from hermes.ports.sandbox import Process
 from hermes.ports.store import Store
 from hermes.ports.tool import Restores, Tool
+from hermes.ports.watch import Watch
 from hermes.sandbox.child_env import FAMILIES, PLAIN
 from hermes.sandbox.door import Door, Start
 from hermes.sandbox.view import SECRETS
@@ -92,6 +93,16 @@ class CodexNear(Struct, frozen=True, kw_only=True):
     blobs: Blobs
     counsel: Counsel
     proxied: bool
+    watch: Watch | None = None
+
+    @property
+    def leave(self) -> Counsel:
+        """Whom codex itself asks: those who look on come first."""
+        if self.watch is None:
+            return self.counsel
+        from hermes.app.shell_hooks import WatchedCounsel  # noqa: PLC0415 - few people have any
+
+        return WatchedCounsel(self.counsel, self.watch)
 
 
 def codex_program(env: Mapping[str, str]) -> str:
@@ -269,7 +280,7 @@ class Codex:
             store=near.store,
             clock=near.clock,
             blobs=near.blobs,
-            counsel=near.counsel,
+            counsel=near.leave,
             look=self._look,
         )
 

@@ -8,9 +8,10 @@ from msgspec import Struct
 
 from hermes.agent.compression.sizes import Limits
 from hermes.app.models import ModelDesk
+from hermes.app.side_models import summary_wish
 from hermes.config.schema import Config
-from hermes.config.sections.models import AuxiliarySlot
 from hermes.kit.clock import Clock
+from hermes.models.settings import Flags
 from hermes.ports.model import Model
 from hermes.ports.store import Store
 from hermes.session.compressing import Compressing
@@ -60,7 +61,7 @@ def _press(config: Config, means: Means, limits: Limits) -> "Press":
 
     slot = config.auxiliary.compression
     scribe = Scribe(
-        models=_Asked(means.models, _named(config, slot)),
+        models=_Asked(means.models, summary_wish(config)),
         redact=means.redact,
         timeout=slot.timeout or 120.0,
         effort=slot.reasoning_effort or None,
@@ -69,23 +70,11 @@ def _press(config: Config, means: Means, limits: Limits) -> "Press":
     return Press(views, means.clock, means.price, limits, scribe)
 
 
-def _named(config: Config, slot: AuxiliarySlot) -> tuple[str, str]:
-    """The model for summaries, and its provider; empty where the turn's own is meant."""
-    settings = config.compression
-    name = slot.model or settings.summary_model
-    provider = slot.provider if slot.model else settings.summary_provider
-    return name, "" if provider == "auto" else provider
-
-
 class _Asked(Struct, frozen=True):
-    """The slot's model first, when it names one; then the one that the turn runs with."""
+    """The model of the settings first, when they name one; then the one of the turn."""
 
     models: ModelDesk
-    named: tuple[str, str]
+    wish: Flags | None
 
     async def __call__(self, usual: Model) -> Sequence[Model]:
-        name, provider = self.named
-        if not name:
-            return [usual]
-        own = await self.models.choose(name, provider or None)
-        return [own, usual]
+        return [usual] if self.wish is None else [await self.models.wished(self.wish), usual]

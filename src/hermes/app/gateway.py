@@ -99,7 +99,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         refusal=Quotas(app.store, app.clock, app.chats.powers).refusal,
         places=_places(app, parts.channels),
         met=parts.directory.meet,
-        running=partial(_begun, app),
+        running=partial(begun_for, app),
         postscript=_postscript(app),
         mirror=Mirror(app.store, app.clock, parts.door.space, app.runner.holding),
     )
@@ -124,7 +124,7 @@ def _retried(rules: GatewayRules, backoff: Backoff) -> GatewayRules:
     )
 
 
-def _begun(app: App, session: Session) -> Sequence[datetime]:
+def begun_for(app: App, session: Session) -> Sequence[datetime]:
     """When the processes began that run for a session, or ran for the one before it."""
     return [
         one.started

@@ -9,7 +9,14 @@ from hermes.gateway.later import ChatLater, is_chat, present_place
 from hermes.gateway.letters import INBOX
 from hermes.ports.store import Parcel, Post, Store, Write
 from hermes.schema.messages import Text, Trust, User
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Role, Scope
+
+
+class News(User, frozen=True, tag="user"):
+    """A message that a turn is begun for, with the rights of who had begun what it tells of."""
+
+    role: Role = Role.OWNER
+    news: bool = False
 
 
 class Homecoming:
@@ -36,7 +43,7 @@ class Homecoming:
     def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         if is_chat(scope):
             return self.chats.brought(scope, key, text)
-        said = User(key, (Text(text),), Trust.DATA)
+        said = News(key, (Text(text),), Trust.DATA, scope.role, news=True)
         body = Raw(msgspec.json.encode(said))
         return [Post(Parcel(key=key, lane=INBOX, topic=scope.session, body=body))]
 

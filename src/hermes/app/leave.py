@@ -4,6 +4,7 @@ import anyio
 from msgspec import Struct
 
 from hermes.app.models import ModelDesk
+from hermes.app.side_models import wish_of
 from hermes.approvals.answering import Carrier
 from hermes.approvals.desk import ApprovalDesk, Limits
 from hermes.approvals.policy import Mode, Rules
@@ -12,7 +13,7 @@ from hermes.config.home import user_home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
-from hermes.ports.model import Model, Request
+from hermes.ports.model import Request
 from hermes.ports.store import Store
 from hermes.schema.errors import ModelError
 from hermes.schema.messages import Assistant, Text, Trust, User
@@ -50,7 +51,8 @@ class _Opinion(Struct, frozen=True):
     async def __call__(self, system: str, question: str) -> str:
         slot = self.config.auxiliary.approval
         with anyio.fail_after(slot.timeout or 30):
-            model = await self._model(slot.model, slot.provider)
+            wish = wish_of(self.config, slot)
+            model = await (self.models.wished(wish) if wish else self.models.find())
             asked = User(new_id("msg"), (Text(question),), Trust.HOUSE)
             effort = slot.reasoning_effort or None
             request = Request(system, [asked], max_output=WORDS, effort=effort)
@@ -59,8 +61,3 @@ class _Opinion(Struct, frozen=True):
                     if isinstance(chunk, Assistant):
                         return chunk.text
         raise ModelError("There was no answer.")
-
-    async def _model(self, name: str, provider: str) -> Model:
-        if not name:
-            return await self.models.find()
-        return await self.models.choose(name, None if provider == "auto" else provider)

@@ -8,6 +8,9 @@ from hermes.models.keys import Strategy
 from hermes.models.logins import DeviceLogin
 from hermes.models.settings import CustomProvider, Fallback, ModelSettings
 
+TIERS = {"fast": "priority", "on": "priority", "normal": "", "off": "", "none": ""}
+"""Other words for what the provider calls its tiers."""
+
 
 def model_settings(config: Config) -> ModelSettings:
     main = config.main_model
@@ -41,6 +44,7 @@ def model_settings(config: Config) -> ModelSettings:
         tries=max(config.agent.api_max_retries, 1),
         local_idle=config.agent.local_stream_stale_timeout,
         cache_ttl=config.prompt_caching.cache_ttl,
+        service_tier=TIERS.get(tier := config.agent.service_tier.strip().lower(), tier),
     )
 
 

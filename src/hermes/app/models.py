@@ -139,6 +139,10 @@ class ModelDesk:
         """The model of that name, ready to use. Raises `ConfigError` when there is none."""
         return await self._model(Flags(model=name, provider=provider or ""))
 
+    async def wished(self, wish: Flags) -> Model:
+        """The model of that wish, ready to use. Raises `ConfigError` when there is none."""
+        return await self._model(wish)
+
     async def doubt(self, name: str, provider: str | None) -> str:
         """Why nobody could check the name; mostly nothing. Raises when it is surely wrong."""
         from hermes.models.listed import doubt_about  # noqa: PLC0415 - a turn chooses no model

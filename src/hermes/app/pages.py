@@ -7,6 +7,8 @@ A name is looked up once: it cannot mean a server elsewhere first and this machi
 
 import asyncio
 import re
+from collections.abc import Callable
+from ipaddress import IPv4Address, ip_address
 from socket import AF_INET, AddressFamily
 from typing import TypeAlias
 from urllib.parse import SplitResult, urljoin
@@ -15,7 +17,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Struct
 
-from hermes.kit.outside import as_ip, is_public, parsed
+from hermes.kit.outside import Ip, as_ip, is_public, parsed
 from hermes.kit.page_text import page_text
 from hermes.kit.plain import flat, harmless
 from hermes.schema.errors import ToolError
@@ -33,6 +35,7 @@ _CHARSETS = re.compile(
     re.IGNORECASE,
 )
 """Other codecs are no letters, or take far longer than the page is long."""
+_SECRETS = frozenset(map(ip_address, ("fd00:ec2::254", "100.100.100.200")))
 _Place: TypeAlias = tuple[str, str, int | None]
 
 
@@ -45,16 +48,22 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Pages:
-    """`lookup` says what a name means, if not this machine."""
+    """`lookup` says what a name means, if not this machine.
+
+    `anywhere`: a page may lead into this machine or its network as well, except to where the
+    makers of a cloud tell a machine its secrets.
+    """
 
     def __init__(
         self,
         *,
         inside: bool,
+        anywhere: bool = False,
         limits: Limits | None = None,
         lookup: AbstractResolver | None = None,
     ) -> None:
         self._inside = inside
+        self._anywhere = anywhere
         self._limits = limits or Limits()
         self._lookup = lookup
 
@@ -77,8 +86,10 @@ class Pages:
             if parts is None:
                 raise ToolError("it is no address of a web page")
             typed = typed or _place(parts)
-            inside = self._inside and _place(parts) == typed
-            found = await self._open(url, parts, _Resolver(names, inside=inside))
+            may = _is_near if self._anywhere else is_public
+            if self._inside and _place(parts) == typed:
+                may = _whatever_it_is
+            found = await self._open(url, parts, _Resolver(names, may))
             if found.text is not None:
                 return found.text
             url = urljoin(url, found.leads_to)
@@ -86,7 +97,7 @@ class Pages:
 
     async def _open(self, url: str, parts: SplitResult, resolver: "_Resolver") -> "_Found":
         number = as_ip(parts.hostname or "")
-        if number is not None and not resolver.inside and not is_public(number):
+        if number is not None and not resolver.may(number):
             raise _leads_inside()
         connector = aiohttp.TCPConnector(resolver=resolver, force_close=True)
         jar = aiohttp.DummyCookieJar()
@@ -144,18 +155,16 @@ class Names:
 class _Resolver(AbstractResolver):
     """What is looked up is what is connected to, so a name cannot mean two things."""
 
-    def __init__(self, names: Names, *, inside: bool) -> None:
+    def __init__(self, names: Names, may: Callable[[Ip], bool]) -> None:
         self._names = names
-        self.inside = inside
+        self.may = may
         self.refused = False
 
     async def resolve(
         self, host: str, port: int = 0, family: AddressFamily = AF_INET
     ) -> list[ResolveResult]:
         found = await self._names.meaning(host, port, family)
-        if self.inside:
-            return found
-        allowed = [one for one in found if _is_outside(one["host"])]
+        allowed = [one for one in found if (ip := as_ip(one["host"])) and self.may(ip)]
         self.refused = not allowed
         if not allowed:
             raise OSError(f"{host} leads into this network")
@@ -163,6 +172,18 @@ class _Resolver(AbstractResolver):
 
     async def close(self) -> None:
         """The names are for the next address, too."""
+
+
+def _is_near(number: Ip) -> bool:
+    """Public, or of this machine or its network, but not a place that only machines ask."""
+    inner = getattr(number, "ipv4_mapped", None) or getattr(number, "sixtofour", None)
+    if isinstance(inner, IPv4Address):
+        return _is_near(inner)
+    return not number.is_link_local and number not in _SECRETS
+
+
+def _whatever_it_is(number: Ip) -> bool:
+    return True
 
 
 def _is_outside(host: str) -> bool:

@@ -53,7 +53,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
 
     `personality` gives the words for one of that name; for no name, those of the usual one.
     `briefing` knows the skills, the project and the memory that a prompt tells of; `purse` says
-    whether there is money left.
+    whether there is money left. `efforts` are for single models, by their names; `prefill` stands
+    before every conversation.
     """
 
     steps: int
@@ -64,6 +65,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     personality: Callable[[str], str] = no_words
     briefing: Briefing | None = None
     purse: Purse | None = None
+    efforts: Mapping[str, str] = {}
+    prefill: Sequence[Message] = ()
 
 
 class StandardPlanner:
@@ -85,13 +88,12 @@ class StandardPlanner:
         self._clock = clock
         self._counsel: Counsel | None = None
         self.watch: Watch | None = None
-        """Who looks on while turns run."""
         self._ready: Callable[[], Awaitable[None]] | None = None
         self._sorted_out: dict[tuple[str, Role], _Offer] = {}
 
-    def asks(self, counsel: Counsel) -> None:
-        """Whom turns turn to when they may not decide by themselves."""
-        self._counsel = counsel
+    def asks(self, counsel: Counsel, watch: Watch | None = None) -> None:
+        """Whom turns turn to when they may not decide by themselves, and who looks on."""
+        self._counsel, self.watch = counsel, watch
 
     def waits_for(self, ready: Callable[[], Awaitable[None]]) -> None:
         """What comes before every plan: tools that are still on their way."""
@@ -123,12 +125,18 @@ class StandardPlanner:
             tools=tools,
             steps=self._settings.steps,
             guard=self._settings.guard,
-            effort=session.effort or self._effort,
+            effort=session.effort or self._effort_of(model),
+            prefill=self._settings.prefill,
             clock=self._clock,
             counsel=self._counsel,
             unlisted=unlisted,
             watch=self.watch,
         )
+
+    def _effort_of(self, model: Named) -> str | None:
+        names = (f"{model.provider}/{model.name}", model.name)
+        efforts = self._settings.efforts
+        return next((efforts[name] for name in names if name in efforts), self._effort)
 
     def listed(self, scope: Scope, model: Named) -> list[ToolSpec]:
         """The tools that a request there tells of."""

@@ -54,7 +54,8 @@ class Reference(Struct, frozen=True):
 class Sources(Struct, frozen=True, kw_only=True):
     """From where things are read. `git` is its path, None where there is none.
 
-    `inside`: whoever refers may also name addresses in this machine's own network.
+    `inside`: whoever refers may also name addresses in this machine's own network; `anywhere`:
+    a page elsewhere may lead there as well.
     """
 
     places: Places
@@ -63,6 +64,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     path: str
     redact: Callable[[str], str]
     inside: bool = False
+    anywhere: bool = False
 
 
 def references_in(text: str) -> list[Reference]:
@@ -127,7 +129,8 @@ class References:
     async def _page(self, url: str) -> str:
         from hermes.app.pages import Pages  # noqa: PLC0415 - it loads an HTTP client
 
-        return await Pages(inside=self._from.inside).read(url)
+        pages = Pages(inside=self._from.inside, anywhere=self._from.anywhere)
+        return await pages.read(url)
 
     def _file(self, what: str, scope: Scope) -> str:
         path, first, last = what, 1, None
@@ -200,5 +203,6 @@ def references_of(app: "App") -> References:
             path=path,
             redact=app.redactor.redact_values,
             inside=True,
+            anywhere=app.config.security.allow_private_urls,
         )
     )

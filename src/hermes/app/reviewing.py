@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from hermes.app.learning import Learning
 from hermes.app.models import ModelDesk
+from hermes.app.side_models import wish_of
 from hermes.config.schema import Config
 from hermes.gateway.letters import Reply, post_reply
 from hermes.kit.clock import Clock
@@ -105,11 +106,9 @@ class LookingBack:
 
     async def _model(self) -> Model | None:
         """The one of the slot `auxiliary.background_review`, where it names one."""
-        slot = self._parts.config.auxiliary.background_review
-        if not slot.model:
-            return None
-        provider = None if slot.provider == "auto" else slot.provider
-        return await self._parts.models.choose(slot.model, provider)
+        config = self._parts.config
+        wish = wish_of(config, config.auxiliary.background_review)
+        return await self._parts.models.wished(wish) if wish else None
 
 
 def review_rules(config: Config) -> "ReviewRules":

@@ -43,6 +43,7 @@ WORKSPACE = "workspace"
 CLOSED = (
     ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
     "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
+    "shell-hooks-allowlist.json",
     "webhook_subscriptions.json", "callback.key", "local-model", "cache/fetched",
 )  # fmt: skip
 """What no tool and no command may read or change in a home: whoever writes here decides where keys

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from hermes.app.compressing import Means
+from hermes.app.side_models import wish_of
 from hermes.config.schema import Config
 from hermes.kit.tasks import beside
 from hermes.ports.model import Model
@@ -15,15 +16,14 @@ from hermes.session.runner import Runner, Turn
 async def open_titles(config: Config, means: Means, runner: Runner) -> AsyncGenerator[None]:
     """For as long as the profile is open; a title that is not there by then is not given."""
     slot = config.auxiliary.title_generation
-    if not slot.enabled or not slot.model:
+    wish = wish_of(config, slot)
+    if not slot.enabled or wish is None:
         yield
         return
     from hermes.session.titles import Naming, Titles  # noqa: PLC0415 - few profiles want it
 
     async def model() -> Model:
-        return await means.models.choose(
-            slot.model, None if slot.provider == "auto" else slot.provider
-        )
+        return await means.models.wished(wish)
 
     naming = Naming(
         model=model, redact=means.redact, timeout=slot.timeout or 30.0, language=slot.language

@@ -37,6 +37,8 @@ from hermes.ports.store import Store
 from hermes.ports.tool import Tool
 from hermes.sandbox.child_env import EnvRules, child_env
 from hermes.sandbox.door import Door
+from hermes.sandbox.local import LocalSandbox
+from hermes.schema.scope import Scope
 from hermes.tools.caps import USUAL, Caps
 from hermes.tools.catalog import ToolDeps, first_tools
 from hermes.tools.files.locks import Locks
@@ -47,6 +49,7 @@ from hermes.tools.terminal.shell import MAX_TIMEOUT, find_shell
 from hermes.tools.toolsets import known_toolsets, tools_of
 
 if TYPE_CHECKING:
+    from hermes.app.shell_hooks import ShellHooks
     from hermes.tools.finding.narrowing import Narrowed, Room
 
 NO_MCP = "no_mcp"
@@ -122,7 +125,7 @@ class Workbench(Struct, frozen=True):
             near=near,
             blobs=self.blobs,
             clock=self.clock,
-            env=partial(child_env, self._env_rules()),
+            env=self.child_env(),
             redact=self.redactor.redact,
             redact_file=self.redactor.redact_values,
             home=user_home(self.env),
@@ -157,6 +160,29 @@ class Workbench(Struct, frozen=True):
             if own.is_file():
                 return str(own)
         return shutil.which("python3", path=self.env.get("PATH", "")) or sys.executable
+
+    def watch(self) -> "ShellHooks | None":
+        """The programs that the settings want told of what turns do, if they name any."""
+        if not self.config.hooks:
+            return None
+        from hermes.app.hook_consent import Consents  # noqa: PLC0415 - few people have any
+        from hermes.app.shell_hooks import Means, ShellHooks  # noqa: PLC0415 - as above
+
+        return ShellHooks(
+            self.config.hooks,
+            Means(
+                sandbox=LocalSandbox(self.door),
+                env=self.child_env(),
+                redact=self.redactor.redact,
+                home=self.home.path,
+                consents=Consents(self.home.shell_hooks),
+                accepts=self.config.hooks_auto_accept,
+            ),
+        )
+
+    def child_env(self) -> Callable[[Scope], dict[str, str]]:
+        """What a child that works for a scope finds in its environment."""
+        return partial(child_env, self._env_rules())
 
     def _env_rules(self) -> EnvRules:
         """Secrets stay out of child processes unless the settings let one through by name."""

@@ -17,7 +17,7 @@ def composed(draft: str, env: Mapping[str, str]) -> str:
 
     with tempfile.TemporaryDirectory(prefix="hermes-") as folder:
         file = Path(folder) / "message.md"
-        file.write_text(draft, encoding="utf-8")
+        file.write_text(f"{draft}\n" if draft else "", encoding="utf-8")
         edit_file(file, env, at_terminal=True)
         return file.read_text(encoding="utf-8", errors="replace")
 

@@ -26,6 +26,7 @@ VERBS = {
     "bundles": "Put several skills under one name, to be followed together.",
     "tools": "Choose which tools the agent is offered, and where.",
     "mcp": "Connect servers that bring more tools (Model Context Protocol).",
+    "hooks": "Let programs of yours look on, and decide what the agent may do.",
     "model": "Show which models can be reached, and choose one.",
     "auth": "Keep keys and logins for model providers, several where you like.",
     "config": "Show and change settings.",

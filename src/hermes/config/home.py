@@ -93,6 +93,11 @@ class Home(Struct, frozen=True):
         return self.path / "hooks"
 
     @property
+    def shell_hooks(self) -> Path:
+        """Which programs of the settings may be run at which event."""
+        return self.path / "shell-hooks-allowlist.json"
+
+    @property
     def gateway(self) -> Path:
         return self.path / "gateway"
 

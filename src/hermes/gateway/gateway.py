@@ -33,6 +33,7 @@ from hermes.gateway.resets import ResetPolicy
 from hermes.gateway.runs import ActorRules
 from hermes.gateway.sessions import ChatSessions
 from hermes.gateway.shortcuts import Shortcuts
+from hermes.gateway.stamps import Stamps
 from hermes.gateway.supervisor import Supervisor, SupervisorRules
 from hermes.gateway.surroundings import Surroundings
 from hermes.gateway.troubles import Troubles
@@ -64,7 +65,8 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     Every `look` seconds the lanes are looked into for what other processes have put there.
     `shows` says for a platform what its chats see of a running turn, `usual` for those that it
     does not name, and `unsigned` where no reactions are given. `replies` says which parts of an
-    answer quote what they answer, where it is not the first.
+    answer quote what they answer, where it is not the first. `stamps`: the model is told when a
+    message was written.
     """
 
     actors: ActorRules = ActorRules()
@@ -78,6 +80,7 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     unsigned: frozenset[str] = frozenset()
     resets: ResetPolicy = ResetPolicy()
     replies: Mapping[str, Replies] = {}
+    stamps: bool = False
     drain: float = DRAIN
     look: float = 60.0
 
@@ -306,6 +309,8 @@ class Gateway:
         )
         self.intake.minds(self._troubles.minding)
         self.intake.understands(self._house.shortcuts)
+        if self._rules.stamps:
+            self.intake.stamps(Stamps(self._house.clock, self._rules.resets.zone))
         self.intake.speaks_through(self.posted, self._sign)
         self.intake.brings_elsewhere(self._house.places, self._mirrored, self._house.met)
 

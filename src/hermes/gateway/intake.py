@@ -28,6 +28,7 @@ from hermes.gateway.letters import (
     post_reply,
 )
 from hermes.gateway.shortcuts import Shortcuts
+from hermes.gateway.stamps import unstamped
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.ids import new_id
@@ -73,6 +74,7 @@ class Intake:
         self._places: Callable[[str], tuple[Address, ...]] = _nowhere
         self._brought: Callable[[Address, str], None] = _not_told
         self._minding: Callable[[Address], AbstractContextManager[None]] = _unminded
+        self._stamp: Callable[[User], User] = unstamped
 
     def speaks_through(
         self, posted: Callable[[Address], None], sign: Callable[[Inbound], None]
@@ -89,6 +91,10 @@ class Intake:
     def understands(self, shortcuts: Shortcuts) -> None:
         """What else means a command."""
         self._shortcuts = shortcuts
+
+    def stamps(self, stamp: Callable[[User], User]) -> None:
+        """What puts the time before a message."""
+        self._stamp = stamp
 
     def hears(self, answers: Answers) -> None:
         """Who takes what is said to a question of the agent."""
@@ -155,6 +161,7 @@ class Intake:
 
     async def _message(self, key: str, welcome: Welcome, letter: Letter) -> bool:
         """Whether it is new."""
+        letter = structs.replace(letter, user=self._stamp(letter.user))
         if self.errands.are_open(welcome.key):
             return await self._behind(key, welcome, letter)
         new = await self._put(letter_parcel(key, welcome.key, letter), letter.address)

@@ -117,7 +117,7 @@ def resolve(
     for target in (primary, *fallbacks):
         if not target.model:
             raise ModelUnnamed(target)
-    return Resolved(primary=primary, fallbacks=fallbacks, tries=settings.tries)
+    return Resolved(primary=primary, fallbacks=fallbacks, tries=flags.tries or settings.tries)
 
 
 async def resolve_live(
@@ -423,6 +423,8 @@ class _Resolver:
         return self._settings.remote_idle or provider.idle or 120.0
 
     def _extra(self, provider: Provider) -> Mapping[str, Any]:
+        if self._settings.service_tier and provider.name == "openai":
+            return {"service_tier": self._settings.service_tier}
         size = self._settings.ollama_num_ctx
         return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
 

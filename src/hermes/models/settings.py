@@ -70,15 +70,20 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     connect_timeout: float = 10.0
     proxy: str = ""
     cache_ttl: str = "5m"
+    service_tier: str = ""
 
 
 class Flags(Struct, frozen=True, kw_only=True):
-    """What the command line, or a command in a chat, asks for."""
+    """What the command line, or a command in a chat, asks for.
+
+    `tries` is how often each model is asked in trouble; 0 is as the settings say.
+    """
 
     model: str = ""
     provider: str = ""
     base_url: str = ""
     api_key: str = ""
+    tries: int = 0
 
 
 class LocalServer(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Programs of the owner's own that look on while a turn runs, and may hold a call back."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Raw
@@ -16,9 +17,7 @@ class Watch(Protocol):
         """
         ...
 
-    async def after(
-        self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool
-    ) -> None:
+    async def after(self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool) -> None:
         """The call was made, and that came of it."""
         ...
 
@@ -27,3 +26,7 @@ class Watch(Protocol):
         ...
 
     async def ended(self, scope: Scope, outcome: Outcome) -> None: ...
+
+    def warnings(self) -> Sequence[str]:
+        """What is not done, or not allowed, as things stand."""
+        ...

@@ -295,3 +295,20 @@ async def test_bad_requests_are_refused_before_any_write(tmp_path: Path):
         assert await home.sessions() == []
         assert home.mock.requests == []
         assert home.server.entry.active == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/runs"])
+async def test_a_result_that_no_call_of_the_session_waits_for_is_refused(
+    tmp_path: Path, path: str
+) -> None:
+    async with house(tmp_path) as one:
+        result = {"type": "function_call_output", "call_id": "never", "output": "x"}
+        body = msgspec.json.encode({"input": [result]})
+        told = await one.ask("POST", path, body, X_Hermes_Session_Id="s1")
+        assert (told.status, told.code) == (400, "unknown_tool_call")
+        assert await one.sessions() == []
+        await one.chat({"messages": [{"role": "user", "content": "hi"}]}, X_Hermes_Session_Id="s1")
+        said = await one.said("s1")
+        told = await one.ask("POST", path, body, X_Hermes_Session_Id="s1")
+        assert (told.status, told.code) == (400, "unknown_tool_call")
+        assert await one.said("s1") == said

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from msgspec import Struct
@@ -16,8 +17,9 @@ from api_house import KEY, House, house, settings
 from hermes.api.desk import Limits
 from hermes.kit.holder import this_process
 from hermes.ports.journal import RunRecord, RunStatus
-from hermes.schema.messages import Assistant, Result, Trust, User, text_of
-from hermes.schema.scope import OWNER
+from hermes.ports.store import Parcel, Post
+from hermes.schema.messages import Assistant, Result, Text, Trust, User, text_of
+from hermes.schema.scope import OWNER, Role, Scope
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
 
 pytestmark = pytest.mark.anyio
@@ -25,11 +27,12 @@ pytestmark = pytest.mark.anyio
 WORDS = "one two three four five six"
 SLOW = " ".join(str(number) for number in range(150))
 WAIT = "until [ -e workspace/go ]; do sleep 0.05; done"
+WHO = "echo hi $HERMES_SESSION_USER_ID"
 SCRIPT = Script(
     rules=[
         Rule("slowly", [Reply(SLOW, chunk=4, pace=0.001)]),
         Rule("hang", [Reply(WORDS, fault=Fault("hang", after=3), chunk=4)]),
-        Rule("tool", [Reply("Look.", [Call("terminal", {"command": "echo hi"})]), Reply("Hi.")]),
+        Rule("tool", [Reply("Look.", [Call("terminal", {"command": WHO})]), Reply("Hi.")]),
         Rule("steps", [Reply("", [Call("terminal", {"command": WAIT})]), Reply("Heard.")]),
         Rule("thought", [Reply("Yes.", reasoning="Hm.")]),
         Rule("wrong", [Reply(fault=Fault("status", named="unauthorized"))]),
@@ -289,6 +292,41 @@ async def test_a_run_that_is_lent_has_the_rights_of_who_asks(
         assert ("terminal" in offered, "write_file" in offered) == (acts, acts)
         told = await post(home, "/v1/runs", {"input": "x", "role": "king"}, 400)
         assert "role" in told.body.decode()
+
+
+async def test_what_is_lent_has_an_own_name_and_no_past_of_the_owners(tmp_path: Path):
+    past = [{"role": "user", "content": "so the boss said"}, {"role": "assistant", "content": "ok"}]
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, "use the tool", role="member", conversation_history=past)
+        await followed(home, run)
+        session = str((await state(home, run))["session_id"])
+        said = await home.said(session)
+        assert [one.trust for one in said if isinstance(one, User)] == [Trust.GUEST] * 2
+        told = "".join(text_of(one) for one in said if isinstance(one, Result))
+        assert "api_server:" in told
+        assert "owner" not in told
+
+
+async def test_news_of_what_is_lent_wakes_nobody_with_more_rights(tmp_path: Path):
+    async with house(tmp_path, SCRIPT) as home:
+        run = await begin(home, role="guest", brought=True)
+        await followed(home, run)
+        session = str((await state(home, run))["session_id"])
+        scope = Scope("default", session, run, str(tmp_path), role=Role.GUEST, source="api_server")
+        steered = User("msg_steered", (Text("run it"),), Trust.DATA)
+        body = msgspec.Raw(msgspec.json.encode(steered))
+        store, seen = home.app.store, len(home.mock.requests)
+        await store.commit(Post(Parcel(key=steered.id, lane="inbox", topic=session, body=body)))
+        home.app.later.ring(scope)
+        await store.commit(*home.app.later.brought(scope, "news_1", "It has ended."))
+        home.app.later.ring(scope)
+        with anyio.fail_after(60):
+            while not any("It has ended." in text_of(one) for one in await home.said(session)):
+                await anyio.lowlevel.checkpoint()
+            while len(home.mock.requests) == seen:
+                await anyio.lowlevel.checkpoint()
+        woken = msgspec.json.decode(home.mock.requests[seen].body, type=dict[str, Any])
+        assert not woken.get("tools")
 
 
 async def test_what_came_too_late_is_given_back(tmp_path: Path):

@@ -123,6 +123,22 @@ async def test_nothing_leads_inside_by_a_detour() -> None:
                 assert "leads into this machine" in said or "no address of a web page" in said
 
 
+async def test_the_settings_may_let_a_page_lead_inside_but_not_to_a_clouds_secrets() -> None:
+    async with served(page=page) as inner:
+        clouds = ("169.254.169.254", "[::ffff:169.254.169.254]", "[fd00:ec2::254]")
+        targets = {f"cloud{n}": to(f"http://{one}/") for n, one in enumerate(clouds)}
+        async with served(
+            number=to(f"{inner}/page"),
+            name=to(f"{inner.replace('127.0.0.1', 'localhost')}/page"),
+            **targets,
+        ) as outer:
+            pages = Pages(inside=True, anywhere=True)
+            assert "leaves at noon" in await pages.read(f"{outer}/number")
+            assert "leaves at noon" in await pages.read(f"{outer}/name")
+            for name in targets:
+                assert "leads into this machine" in await refused(pages, f"{outer}/{name}")
+
+
 async def test_a_name_means_the_same_from_the_first_address_to_the_last() -> None:
     async with served(page=page) as inner:
         port = int(inner.rpartition(":")[2])

@@ -155,6 +155,7 @@ def test_roles() -> None:
     assert found.owner_only
     assert not found.smart
     assert "owner is not in this chat" in unreachable(member, found)
+    assert unreachable(structs.replace(member, source="api_server"), found) == ""
     group = structs.replace(member, key="agent:main:x:group:1")
     assert unreachable(group, found) == ""
     trusted = judged(wish("rm -rf x"), structs.replace(RULES, members=True), member)

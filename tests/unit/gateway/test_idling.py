@@ -45,9 +45,7 @@ async def test_a_long_turn_says_that_it_goes_on() -> None:
     clock, channel = FakeClock(), RoughChannel()
     bubble = Bubble(channel, Address("fake", "1"), clock, Pace(typing=9_000.0))
     now = clock.monotonic()
-    run = Running(
-        id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now, bubble=bubble
-    )
+    run = Running(id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now, bubble=bubble)
     async with anyio.create_task_group() as group:
         group.start_soon(bubble.run)
         group.start_soon(tell_that_it_works, run, ActorRules(notify=180.0), clock)

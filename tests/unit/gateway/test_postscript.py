@@ -8,7 +8,6 @@ from gateways import lobby, until
 from hermes.gateway.postscript import NAMED, Postscript, unchanged
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Message, Usage
-from hermes.testing.scripted import says
 from workbench import FakeTool, answer, call, result
 
 ENVELOPE = "*** Begin Patch\n*** Update File: a\n*** Delete File: b/../c\n*** End Patch"
@@ -71,7 +70,7 @@ async def test_it_stands_below_the_answer_and_not_in_the_transcript(tmp_path: Pa
 
     tools = [FakeTool("patch", refuses)]
     script = Postscript(verifies=True, fields=("model", "cwd"), folder="/work")
-    steps = [answer(call("patch", path="f"))], says("Changed f.", id="a2")
+    steps = [answer(call("patch", path="f"))], [answer("Changed f.")]
     async with lobby(tmp_path, *steps, tools=tools, postscript=script) as one:
         await one.channel.say("change f")
         await until(lambda: len(one.channel.seen_in("1")) == 1)

@@ -12,13 +12,14 @@ from msgspec import structs
 
 from hermes.agent.plan import Entrusted
 from hermes.agent.turn import run_turn
+from hermes.api.attachments import Document, read_file
 from hermes.kit.clock import SystemClock
 from hermes.ports.runtime import Ending, Errand, Tell
 from hermes.runtimes.proxy.afterwards import LETTER, late_words
 from hermes.runtimes.proxy.capabilities import NEEDED, OURS, Abilities, abilities_of
 from hermes.runtimes.proxy.far_runtime import FarRuntime
 from hermes.runtimes.proxy.far_turn import FarTurn, Parts
-from hermes.runtimes.proxy.luggage import LONGEST_TEXT, MOST_PICTURES, ROOM, Packer
+from hermes.runtimes.proxy.luggage import LONGEST_TEXT, MOST_FILES, MOST_TEXT, ROOM, Packer
 from hermes.runtimes.proxy.runs_wire import (
     LONGEST_PAST,
     MOST_PAST,
@@ -99,7 +100,7 @@ async def test_files_have_one_room_together(tmp_path: Path) -> None:
     small = await blobs.put(PNG, "image/png", "a.png")
     large = await blobs.put(PNG + b"\0" * (ROOM - 20), "image/png", "b.png")
     pdf = await blobs.put(b"%PDF-1.7 ...", "application/pdf", "c.pdf")
-    long = await blobs.put(b"x" * (LONGEST_TEXT + 1), "text/plain", "d.txt")
+    long = await blobs.put(b"x" * (MOST_TEXT + 1), "text/plain", "d.txt")
     packed = await Packer(blobs, files=True).pack(User("m", (small, large, pdf, long)))
     assert [part["type"] for part in packed.parts] == [
         "input_image",
@@ -110,8 +111,36 @@ async def test_files_have_one_room_together(tmp_path: Path) -> None:
     assert packed.behind == ["b.png", "d.txt"]
     plain = await Packer(blobs, files=False).pack(User("m", (pdf,)))
     assert plain.behind == ["c.pdf"]
-    many = await Packer(blobs, files=True).pack(User("m", (small,) * (MOST_PICTURES + 2)))
+    many = await Packer(blobs, files=True).pack(User("m", (small,) * (MOST_FILES + 2)))
     assert len(many.behind) == 2
+
+
+async def test_documents_that_the_far_side_reads_go_along(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    office = b"PK\x03\x04\0..."
+    given = [
+        *((office, name) for name in ("a.docx", "b.xlsx", "c.pptx")),
+        (b'{"cells": []}', "d.ipynb"),
+        (b"%PDF-1.7", ""),
+        ("ü".encode() * LONGEST_TEXT, "long.txt"),
+        (b"short", "e.txt"),
+        (office, "f.zip"),
+        (b"\0\1", "g.bin"),
+    ]
+    media = [await blobs.put(data, "application/x-any", name) for data, name in given]
+    packed = await Packer(blobs, files=True).pack(User("m", tuple(media)))
+    files = [part for part in packed.parts if part["type"] == "input_file"]
+    assert [part["filename"] for part in files] == [
+        "a.docx", "b.xlsx", "c.pptx", "d.ipynb", "document.pdf", "long.txt",
+    ]  # fmt: skip
+    for part, (data, _) in zip(files, given[:6], strict=True):
+        read = read_file(part, "input")
+        assert isinstance(read, Document)
+        assert read.data == data if read.made else read.text == data.decode()
+    assert packed.behind == ["f.zip", "g.bin"]
+    plain = await Packer(blobs, files=False).pack(User("m", tuple(media)))
+    assert [part for part in plain.parts if part["type"] != "input_text"] == []
+    assert "e.txt" not in plain.behind
 
 
 async def test_a_name_is_for_one_question() -> None:

@@ -30,11 +30,11 @@ from hermes.schema.sessions import Session, SessionChange
 from hermes.session.conversation import Conversation, Origin
 from hermes.session.lease import HEARTBEAT, LEASE, Heart, Lease
 from hermes.session.runner import Runner
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import ScriptedModel, says
 from hermes.testing.validators import check_request
-from talks import HANGS, ScriptedPlanner, Talk, half_a_cent, talk
+from talks import HANGS, ScriptedPlanner, StoreWith, Talk, half_a_cent, talk
 from workbench import Ear, FakeTool, Gates, answer, call, user
 
 pytestmark = pytest.mark.anyio
@@ -251,17 +251,6 @@ class FlakyLeases:
 
     async def held(self, session: str) -> bool:
         return await self._inner.held(session)
-
-
-class StoreWith:
-    """A real store of which some parts are replaced."""
-
-    def __init__(self, store: SqliteStore, **parts: Any) -> None:
-        self._store = store
-        self._parts = parts
-
-    def __getattr__(self, name: str) -> Any:
-        return self._parts.get(name) or getattr(self._store, name)
 
 
 async def test_a_lease_that_cannot_be_renewed_just_now_is_not_lost(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     mind.add_argument("--max-turns", metavar="N", type=_count, help="steps one turn may take")
     mind.add_argument("--cwd", metavar="DIR", help="folder to work in (default: this one)")
     mind.add_argument("--yolo", action="store_true", help="ask for nothing before acting")
+    mind.add_argument("--accept-hooks", action="store_true", help="as `hermes hooks accept` before")
     mind.add_argument("--source", metavar="TAG", default="cli", help=SUPPRESS)
     out = parser.add_argument_group("what to print")
     out.add_argument("-Q", "--quiet", action="store_true", help="only the answer on stdout")
@@ -47,6 +48,10 @@ def run(args: Namespace, context: CliContext) -> int:
     _check(args)
     if args.plain:
         context.be_plain()
+    if args.accept_hooks:
+        from hermes.cli.hooking import accept_hooks
+
+        accept_hooks(context)
     prompt = _prompt(args, context)
     if prompt is None:
         from hermes.cli.first_model import choose_if_new

@@ -3,9 +3,11 @@
 import logging
 from base64 import b64encode
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from msgspec import Struct
 
+from hermes.kit.document_kinds import document_kind
 from hermes.kit.pictures import picture_kind
 from hermes.ports.blobs import Blobs
 from hermes.schema.errors import StoreError
@@ -16,12 +18,15 @@ log = logging.getLogger(__name__)
 Part = dict[str, str]
 """One part of an input item, in the words of the Responses API."""
 
+WORDS = "input_text"
 ROOM = 6_000_000
 """Bytes of files in one request: in base64 they are a third longer, and 10,000,000 are let in."""
-MOST_PICTURES = 50
-PDF = b"%PDF-"
+MOST_FILES = 50
+"""Pictures and documents that the far side takes at once."""
 LONGEST_TEXT = 100_000
 """Bytes of a file that is passed on as words."""
+MOST_TEXT = 1_000_000
+"""Characters that the far side reads of one document."""
 
 
 class Packed(Struct, frozen=True):
@@ -39,7 +44,7 @@ class Packer:
         self._blobs = blobs
         self._files = files
         self._room = ROOM
-        self._pictures = MOST_PICTURES
+        self._places = MOST_FILES
 
     async def pack(self, message: User) -> Packed:
         parts: list[Part] = []
@@ -59,20 +64,27 @@ class Packer:
         except (StoreError, OSError) as error:
             log.warning("%s cannot be read and stays behind: %s", media.name or media.digest, error)
             return None
-        if len(data) > self._room:
+        if len(data) > self._room or (part := self._packed(media, data)) is None:
             return None
-        if (kind := picture_kind(data)) is not None and self._pictures:
-            self._pictures -= 1
-            self._room -= len(data)
+        if part["type"] != WORDS:
+            if not self._places:
+                return None
+            self._places -= 1
+        self._room -= len(data)
+        return part
+
+    def _packed(self, media: Media, data: bytes) -> Part | None:
+        """As what the far side takes it, if it does."""
+        if (kind := picture_kind(data)) is not None:
             return {"type": "input_image", "image_url": _data_url(kind, data)}
-        if data.startswith(PDF) and self._files:
-            self._room -= len(data)
-            name = media.name or "document.pdf"
-            url = _data_url("application/pdf", data)
+        made = document_kind(PurePath(media.name), data)
+        text = None if made else _as_text(data)
+        if text is not None and len(data) <= LONGEST_TEXT:
+            return _words(_framed(media, text))
+        if self._files and (made or (text is not None and len(text) <= MOST_TEXT)):
+            name = media.name or f"document.{made or 'txt'}"
+            url = _data_url(media.media_type or "text/plain", data)
             return {"type": "input_file", "filename": name, "file_data": url}
-        if (text := _as_text(media, data)) is not None:
-            self._room -= len(data)
-            return _words(text)
         return None
 
 
@@ -81,17 +93,20 @@ def left_behind(media: Media) -> str:
 
 
 def _words(text: str) -> Part:
-    return {"type": "input_text", "text": text}
+    return {"type": WORDS, "text": text}
 
 
-def _as_text(media: Media, data: bytes) -> str | None:
-    """A short file of text, in a frame that says where it begins and ends."""
-    if len(data) > LONGEST_TEXT or b"\0" in data or data.startswith(PDF):
+def _as_text(data: bytes) -> str | None:
+    if b"\0" in data:
         return None
     try:
-        text = data.decode()
+        return data.decode()
     except UnicodeDecodeError:
         return None
+
+
+def _framed(media: Media, text: str) -> str:
+    """In a frame that says where it begins and ends."""
     name = media.name or "a file"
     return f"[attached: {name} ({media.media_type})]\n{text}\n[end of {name}]"
 

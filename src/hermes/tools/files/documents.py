@@ -20,7 +20,6 @@ KEPT = 4
 MAX_OUTPUT = 4_000
 """Characters of one output of a notebook's cell."""
 
-_OFFICE = {".docx": "docx", ".docm": "docx", ".xlsx": "xlsx", ".xlsm": "xlsx", ".pptx": "pptx"}
 _CHILD = str(Path(__file__).with_name("extraction.py"))
 
 Stamp = tuple[int, ...]
@@ -72,16 +71,6 @@ class Documents:
             return msgspec.json.decode(done.output, type=Extract)
         except msgspec.DecodeError:
             return Extract(error=f"the program that reads it failed (exit code {done.exit_code})")
-
-
-def document_kind(path: Path, head: bytes) -> str:
-    """By its first bytes, and for those that all begin alike by its name; empty for others."""
-    suffix = path.suffix.lower()
-    if head.startswith(b"%PDF-"):
-        return "pdf"
-    if head.startswith(b"PK\x03\x04"):
-        return _OFFICE.get(suffix, "")
-    return "ipynb" if suffix == ".ipynb" and head.lstrip().startswith(b"{") else ""
 
 
 class _Output(Struct, frozen=True):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
+from hermes.kit.document_kinds import document_kind
 from hermes.kit.pictures import MAX_PICTURE, picture_kind
 from hermes.kit.text import plural
 from hermes.ports.blobs import Blobs
@@ -26,7 +27,7 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.aside import Aside
 from hermes.tools.caps import USUAL, Caps
-from hermes.tools.files.documents import MAX_DOCUMENT, Documents, document_kind
+from hermes.tools.files.documents import MAX_DOCUMENT, Documents
 from hermes.tools.files.nearby import listing, suggestion
 from hermes.tools.files.paging import Page, read_page, wide_encoding
 from hermes.tools.files.permission import may_read

@@ -1,0 +1,52 @@
+"""Messages of the owner's own that stand before every conversation, and in no transcript."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from hermes.config.home import Home
+from hermes.config.shapes import as_list, as_mapping
+from hermes.kit.files import read_ordinary
+from hermes.schema.errors import ConfigError
+from hermes.schema.messages import Assistant, Message, Stop, Text, User
+
+SETTING = "prefill_messages_file"
+SHAPE = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
+
+
+def read_prefill(home: Home, name: str) -> Sequence[Message]:
+    """A relative path is meant in the home. Raises `ConfigError`."""
+    path = home.path / Path(name).expanduser()
+    try:
+        given: object = json.loads(read_ordinary(path))
+    except OSError as error:
+        raise _wrong(path, error.strerror or "it cannot be read") from error
+    except ValueError as error:
+        raise _wrong(path, "it is no JSON") from error
+    entries = as_list(given)
+    if entries is None:
+        raise _wrong(path, "it is no list")
+    return [_message(entry, number, path) for number, entry in enumerate(entries, 1)]
+
+
+def _message(entry: object, number: int, path: Path) -> Message:
+    fields = as_mapping(entry) or {}
+    role, text = fields.get("role"), fields.get("content")
+    if not isinstance(text, str) or not text.strip():
+        raise _wrong(path, f"entry {number} has no text as its `content`")
+    # The same in every request, so that the provider can remember the beginning of each.
+    name, parts = f"prefill_{number}", (Text(text),)
+    match role:
+        case "user":
+            return User(name, parts)
+        case "assistant":
+            return Assistant(name, parts, Stop.END)
+        case _:
+            raise _wrong(path, f"the role of entry {number} is neither user nor assistant")
+
+
+def _wrong(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"{path}, which the setting {SETTING} names, cannot be used: {why}.",
+        hint=f"It should read like {SHAPE}; to do without: hermes config unset {SETTING}",
+    )

@@ -1,0 +1,164 @@
+"""What `hermes hooks` does."""
+
+import shutil
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+from msgspec import Raw, Struct
+
+from hermes.app.hook_consent import Consents, words_of
+from hermes.app.shell_hooks import ACCEPT, EVENTS, About, Means, ShellHooks, configured, matches
+from hermes.cli.context import CliContext
+from hermes.cli.export.plain import flat
+from hermes.config.dotenv import env_of
+from hermes.config.home import Home
+from hermes.config.load import load_config
+from hermes.config.schema import Config
+from hermes.config.sections.work import ShellHook
+from hermes.config.variables import secret_values, withheld_names
+from hermes.kit.clock import SystemClock
+from hermes.kit.redact import Redactor
+from hermes.sandbox.child_env import EnvRules, child_env
+from hermes.sandbox.door import Door
+from hermes.sandbox.local import LocalSandbox
+from hermes.schema.errors import UsageError
+from hermes.schema.scope import Scope
+
+_SAMPLE = Raw(b'{"command": "echo hello"}')
+
+
+class _Desk(Struct, frozen=True):
+    args: Namespace
+    context: CliContext
+    home: Home
+    config: Config
+    consents: Consents
+
+    @property
+    def hooks(self) -> list[tuple[str, ShellHook]]:
+        return list(configured(self.config.hooks))
+
+    def say(self, text: str) -> None:
+        self.context.stdout.write(flat(text) + "\n")
+
+    def accepted(self, event: str, hook: ShellHook) -> bool:
+        return self.config.hooks_auto_accept or self.consents.given(event, hook.command)
+
+
+def perform(args: Namespace, context: CliContext) -> int:
+    home = context.home()
+    config = load_config(home, env_of(home.dotenv, context.env)).config
+    desk = _Desk(args, context, home, config, Consents(home.shell_hooks))
+    actions = {
+        "list": _list,
+        "accept": _accept,
+        "test": _test,
+        "revoke": _revoke,
+        "doctor": _doctor,
+    }
+    return actions[args.action](desk)
+
+
+def accept_hooks(context: CliContext) -> None:
+    """As `hermes hooks accept`, without a word."""
+    home = context.home()
+    config = load_config(home, env_of(home.dotenv, context.env)).config
+    wanted = [(event, hook.command) for event, hook in configured(config.hooks)]
+    Consents(home.shell_hooks).give(wanted, SystemClock().now())
+
+
+def _list(desk: _Desk) -> int:
+    for event, hook in desk.hooks:
+        mark = "accepted" if desk.accepted(event, hook) else "not accepted"
+        only = f" (for {hook.matcher})" if hook.matcher else ""
+        desk.say(f"{event}{only}, {mark}: {hook.command}")
+    if not desk.hooks:
+        desk.say(f"The settings name no hooks. Events: {', '.join(EVENTS)}")
+    return 0
+
+
+def _accept(desk: _Desk) -> int:
+    wanted = [(event, hook.command) for event, hook in desk.hooks]
+    new = desk.consents.give(wanted, SystemClock().now())
+    for one in new:
+        desk.say(f"accepted for {one.event}: {one.command}")
+    if not new:
+        desk.say("There is nothing new to accept.")
+    return 0
+
+
+def _revoke(desk: _Desk) -> int:
+    if bool(desk.args.command) == desk.args.all:
+        raise UsageError("Name a command, or say --all.", hint="`hermes hooks list` shows them.")
+    gone = desk.consents.take_back("" if desk.args.all else desk.args.command)
+    if not gone:
+        raise UsageError("That was not accepted.", hint="`hermes hooks list` shows what is.")
+    desk.say(f"No longer accepted: {desk.args.command or 'all of them'}")
+    return 0
+
+
+def _doctor(desk: _Desk) -> int:
+    troubles = list(_troubles(desk))
+    for line in troubles:
+        desk.say(line)
+    if not troubles:
+        desk.say("The hooks can be run." if desk.hooks else "The settings name no hooks.")
+    return 1 if troubles else 0
+
+
+def _troubles(desk: _Desk) -> Iterator[str]:
+    for event in desk.config.hooks:
+        if event not in EVENTS:
+            yield f"hooks.{event}: there is no such event here. Events: {', '.join(EVENTS)}"
+    for event, hook in desk.hooks:
+        try:
+            program = words_of(hook.command)[0]
+            if shutil.which(program, path=desk.context.env.get("PATH")) is None:
+                yield f"{event}: {program} cannot be found or run"
+        except ValueError as error:
+            yield f"{event}: {hook.command!r} cannot be run: {error}"
+        if not desk.accepted(event, hook):
+            yield f"{event}: not accepted as it is now: {hook.command}. To do so: {ACCEPT}"
+    if desk.config.hooks.get(EVENTS[0]) and "codex" in desk.config.main_model.openai_runtime:
+        yield (
+            "codex runs what stays inside of its own sandbox without asking anybody: a hook of "
+            f"{EVENTS[0]} is asked about what goes beyond it, and about our own tools"
+        )
+
+
+def _test(desk: _Desk) -> int:
+    event = desk.args.event
+    if event not in EVENTS:
+        raise UsageError(f"There is no event {event!r}.", hint=f"Events: {', '.join(EVENTS)}")
+    tool = desk.args.for_tool if event in EVENTS[:2] else None
+    hooks = [
+        one for one in desk.config.hooks.get(event, ()) if not tool or matches(one.matcher, tool)
+    ]
+    if not hooks:
+        raise UsageError("The settings name no hook for that.", hint="`hermes hooks list`")
+    return anyio.run(_tested, desk, event, tool, hooks)
+
+
+async def _tested(desk: _Desk, event: str, tool: str | None, hooks: list[ShellHook]) -> int:
+    env, failed = env_of(desk.home.dotenv, desk.context.env), 0
+    rules = EnvRules(process=env, withheld=withheld_names(env), home=str(desk.home.path))
+    scope = Scope(desk.home.profile, "test", "test", str(Path.cwd()), source="cli")
+    about = About(event=event, scope=scope, tool=tool, args=_SAMPLE if tool else Raw(b"null"))
+    with Door() as door:
+        means = Means(
+            sandbox=LocalSandbox(door),
+            env=lambda scope: child_env(rules, scope),
+            redact=Redactor(secret_values(env)).redact,
+            home=desk.home.path,
+            consents=desk.consents,
+        )
+        watch = ShellHooks(desk.config.hooks, means)
+        for hook in hooks:
+            answer = await watch.ask(hook, about)
+            said = ", ".join(f"{name}: {text}" for name, text in answer.words.items())
+            verdict = answer.failure or ("blocks" if answer.blocks else "lets it be done")
+            desk.say(f"{hook.command}: {verdict}" + (f" ({said})" if said else ""))
+            failed += bool(answer.failure)
+    return 1 if failed else 0

@@ -1,0 +1,39 @@
+"""What is typed at a real terminal besides words: work in the background, a letter in an editor."""
+
+from pathlib import Path
+
+from hermes.testing.mock_openai.script import Reply, Rule, Script
+from processes import Hermes, mock_model
+
+SCRIPT = Script(
+    rules=[
+        Rule("has ended", [Reply("The report says 42.")]),
+        Rule("count the lines", [Reply("There are 42 lines.")]),
+        Rule("Dear all", [Reply("A nice letter.")]),
+    ]
+)
+EDITOR = '#!/bin/sh\necho "and so on" >> "$1"\n'
+
+
+def test_in_the_background_and_in_an_editor(tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text(EDITOR)
+    editor.chmod(0o700)
+    with mock_model(tmp_path / "model", SCRIPT) as model:
+        hermes = Hermes(tmp_path, model.url)
+        with hermes.terminal(VISUAL=str(editor)) as child:
+            child.expect_exact("Type a request")
+            # Before anything was said: what comes of it begins the session.
+            child.sendline("/bg count the lines")
+            child.expect_exact("has begun")
+            child.expect_exact("The report says 42.")
+            child.sendline("/prompt Dear all,")
+            child.expect_exact("A nice letter.")
+            child.sendline("/ts on")
+            child.expect_exact("Times are shown from now on.")
+            child.sendline("/sb")
+            child.expect_exact("There is no status bar here.")
+            child.sendline("/quit")
+            child.expect_exact("Go on later with")
+        (letter,) = model.requests("and so on")[:1]
+        assert letter["messages"][-1]["content"] == "Dear all,\nand so on"

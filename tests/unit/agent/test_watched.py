@@ -1,0 +1,136 @@
+"""Those who look on: every call passes them, whoever makes it, and they hear how a turn goes."""
+
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import Raw, structs
+
+from hermes.agent.turn import run_turn
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import ToolError
+from hermes.schema.events import Outcome, RunEnded, Said, ToolStarted
+from hermes.schema.messages import Result, Trust, User, text_of
+from hermes.schema.scope import Scope
+from hermes.schema.tools import Effect
+from hermes.testing.scripted import ScriptedModel, Step, says
+from workbench import Ear, FakeTool, Gates, answer, call, plan_for, user
+
+pytestmark = pytest.mark.anyio
+
+
+class Guard:
+    """Holds back the tools it is told to, and remembers everything."""
+
+    def __init__(self, *forbidden: str, context: str = "") -> None:
+        self.forbidden = forbidden
+        self.context = context
+        self.heard: list[tuple[object, ...]] = []
+        self.hangs = False
+
+    async def before(self, scope: Scope, tool: str, args: Raw) -> str:
+        self.heard.append(("before", tool, bytes(args)))
+        return f"{tool} is forbidden." if tool in self.forbidden else ""
+
+    async def after(self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool) -> None:
+        self.heard.append(("after", tool, result, failed))
+
+    async def asked(self, scope: Scope, words: str, *, new: bool) -> str:
+        self.heard.append(("asked", words, new))
+        return self.context
+
+    async def ended(self, scope: Scope, outcome: Outcome) -> None:
+        self.heard.append(("ended", outcome))
+        if self.hangs:
+            await anyio.sleep_forever()
+
+    def warnings(self) -> list[str]:
+        return []
+
+
+async def run(guard: Guard, *tools: FakeTool, script: tuple[list[Step], ...]) -> Ear:
+    ear = Ear()
+    plan = structs.replace(plan_for(ScriptedModel(*script), *tools), watch=guard)
+    await run_turn(plan, [user("go", id="m1")], ear)
+    return ear
+
+
+async def test_what_is_held_back_is_not_begun_and_the_model_reads_why() -> None:
+    guard, act = Guard("act"), FakeTool("act", effect=Effect.OUTSIDE)
+    ear = await run(guard, act, script=([answer(call("act", x=1))], says("ok")))
+    assert act.asked == []
+    assert not [event for event in ear.events if isinstance(event, ToolStarted)]
+    said = [event.message for event in ear.events if isinstance(event, Said)]
+    (result,) = [message for message in said if isinstance(message, Result)]
+    assert result.failed
+    assert text_of(result) == "act is forbidden."
+    assert guard.heard == [
+        ("asked", "go", True),
+        ("before", "act", b'{"x":1}'),
+        ("ended", Outcome.DONE),
+    ]
+
+
+async def _fail(args: dict[str, Any], context: ToolContext) -> str:
+    raise ToolError("It broke.")
+
+
+async def test_they_are_told_what_came_of_a_call() -> None:
+    guard = Guard()
+    tools = [FakeTool("look"), FakeTool("act", _fail, effect=Effect.WRITE)]
+    calls = answer(call("look"), call("act"), call("nothing"))
+    await run(guard, *tools, script=([calls], says("ok")))
+    after = [one for one in guard.heard if one[0] == "after"]
+    assert after == [("after", "look", "did {}", False), ("after", "act", "It broke.", True)]
+
+
+async def test_a_tool_that_calls_another_passes_them_too() -> None:
+    """So do the calls of a program, and of servers."""
+
+    async def program(args: dict[str, Any], context: ToolContext) -> str:
+        with suppress(ToolError):
+            await context.use("break", Raw(b"{}"))
+        looked = await context.use("look", Raw(b"{}"))
+        try:
+            await context.use("act", Raw(b'{"y":2}'))
+        except ToolError as error:
+            return f"{text_of(Result('', '', looked.parts))} {error}"
+        return "nobody minded"
+
+    guard, act = Guard("act"), FakeTool("act")
+    tools = [FakeTool("look"), act, FakeTool("program", program), FakeTool("break", _fail)]
+    await run(guard, *tools, script=([answer(call("program"))], says("ok")))
+    assert act.asked == []
+    assert guard.heard[1:-1] == [
+        ("before", "program", b"{}"),
+        ("before", "break", b"{}"),
+        ("after", "break", "It broke.", True),
+        ("before", "look", b"{}"),
+        ("after", "look", "did {}", False),
+        ("before", "act", b'{"y":2}'),
+        ("after", "program", "did {} act is forbidden.", False),
+    ]
+
+
+async def test_what_they_add_is_told_as_data() -> None:
+    guard = Guard(context="It rains.")
+    ear = await run(guard, script=(says("Take an umbrella."),))
+    said = [event.message for event in ear.events if isinstance(event, Said)]
+    assert isinstance(said[1], User)
+    assert said[1].trust is Trust.DATA
+    assert text_of(said[1]).endswith("It rains.")
+
+
+async def test_nobody_waits_for_them_once_an_end_is_wanted() -> None:
+    guard, gates, ear = Guard(), Gates(), Ear()
+    guard.hangs = True
+    model = ScriptedModel([answer(call("look", gate="1"))], says("ok"))
+    plan = structs.replace(plan_for(model, FakeTool("look", gates)), watch=guard)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_turn, plan, [user("go")], ear)
+            await gates.reached("1")
+            group.cancel_scope.cancel()
+    assert guard.heard[-1] == ("ended", Outcome.CANCELLED)
+    assert isinstance(ear.events[-1], RunEnded)

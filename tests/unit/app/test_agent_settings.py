@@ -1,0 +1,150 @@
+"""What the settings say about how the agent thinks is in its plans and its models."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hermes.agent.plan import Plan
+from hermes.agent.turn import run_turn
+from hermes.app.build import App
+from hermes.app.model_settings import model_settings
+from hermes.app.prefill import SETTING, read_prefill
+from hermes.app.side_models import summary_wish, wish_of
+from hermes.config.home import Home
+from hermes.config.schema import Config
+from hermes.models.resolve import resolve
+from hermes.models.settings import Flags
+from hermes.schema.errors import ConfigError
+from hermes.schema.messages import Assistant, Stop, Text, User, text_of
+from hermes.schema.sessions import Session
+from hermes.testing.scripted import ScriptedModel, says
+from small_profile import asking, profile
+from workbench import Ear, user
+
+EXAMPLES = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ahoy!"}]
+
+
+async def planned(app: App, root: Path, effort: str = "") -> Plan:
+    session = Session(id="s", started_at=app.clock.now(), cwd=str(root), effort=effort)
+    plan = await app.planner.plan(session, asking(root), [])
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def settings(**given: object) -> Config:
+    return msgspec.convert(given, Config)
+
+
+@pytest.mark.anyio
+async def test_the_hint_about_the_surroundings_is_in_the_prompt(tmp_path: Path) -> None:
+    hint = "agent: {environment_hint: This is a build server., system_prompt: Be brief.}\n"
+    async with profile(tmp_path, hint) as app:
+        assert "This is a build server.\n\nBe brief." in (await planned(app, tmp_path)).system
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("overrides", "chosen", "effort"),
+    [
+        ("{mock: high, other: minimal}", "", "high"),
+        ("{openai/mock: xhigh, mock: high}", "", "xhigh"),
+        ("{other: minimal}", "", "low"),
+        ("{mock: high}", "medium", "medium"),
+    ],
+)
+async def test_a_model_may_have_an_effort_of_its_own(
+    tmp_path: Path, overrides: str, chosen: str, effort: str
+) -> None:
+    given = f"agent: {{reasoning_effort: low, reasoning_overrides: {overrides}}}\n"
+    async with profile(tmp_path, given) as app:
+        assert (await planned(app, tmp_path, chosen)).effort == effort
+
+
+@pytest.mark.anyio
+async def test_the_owners_messages_stand_before_every_conversation(tmp_path: Path) -> None:
+    async with profile(tmp_path) as app:
+        plan = await planned(app, tmp_path)
+    (tmp_path / "home" / "first.json").write_text(json.dumps(EXAMPLES))
+    home = Home(root=tmp_path / "home", path=tmp_path / "home")
+    model, ear = ScriptedModel(says("Ahoy again!")), Ear()
+    given = msgspec.structs.replace(plan, model=model, prefill=read_prefill(home, "first.json"))
+    await run_turn(given, [user("hello")], ear)
+    (request,) = model.requests
+    assert [text_of(one) for one in request.messages] == ["Hi", "Ahoy!", "hello"]
+    assert [text_of(one) for one in ear.said] == ["hello", "Ahoy again!"]
+
+
+@pytest.mark.anyio
+async def test_the_setting_names_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "first.json"
+    file.write_text(json.dumps(EXAMPLES))
+    async with profile(tmp_path, f"{SETTING}: {file}\n") as app:
+        plan = await planned(app, tmp_path)
+    hi, ahoy = (Text("Hi"),), (Text("Ahoy!"),)
+    assert [*plan.prefill] == [User("prefill_1", hi), Assistant("prefill_2", ahoy, Stop.END)]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "No such file"),
+        ("{", "no JSON"),
+        ("{}", "no list"),
+        ('[{"role": "system", "content": "x"}]', "neither user nor assistant"),
+        ('[{"role": "user"}]', "entry 1 has no text"),
+        ("[1]", "entry 1 has no text"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, content: str | None, why: str) -> None:
+    if content is not None:
+        (tmp_path / "f").write_text(content)
+    with pytest.raises(ConfigError, match=why) as caught:
+        read_prefill(Home(root=tmp_path, path=tmp_path), "f")
+    assert SETTING in caught.value.hint
+
+
+def test_a_slot_names_its_model_its_address_and_how_often_it_is_tried() -> None:
+    slot = {"model": "small", "base_url": "http://127.0.0.1:1/v1", "api_key": "k"}
+    config = settings(auxiliary={"title_generation": slot, "transient_retries": 4})
+    assert wish_of(config, config.auxiliary.title_generation) == Flags(
+        model="small", base_url="http://127.0.0.1:1/v1", api_key="k", tries=5
+    )
+    assert wish_of(config, config.auxiliary.compression) is None
+
+
+def test_the_older_names_of_the_model_for_summaries_count_where_the_slot_is_empty() -> None:
+    old = {"summary_model": "s", "summary_provider": "auto", "summary_base_url": "http://h/v1"}
+    assert summary_wish(settings(compression=old)) == Flags(
+        model="s", base_url="http://h/v1", tries=3
+    )
+    slot = {"compression": {"model": "new", "provider": "openai"}}
+    wish = summary_wish(settings(compression=old, auxiliary=slot))
+    assert wish == Flags(model="new", provider="openai", tries=3)
+    assert summary_wish(settings()) is None
+
+
+def test_a_wish_says_how_often_a_model_is_tried() -> None:
+    given = model_settings(settings(agent={"api_max_retries": 2}))
+    env = {"OPENAI_API_KEY": "k"}.get
+    assert resolve(given, env, Flags(model="m", provider="openai")).tries == 2
+    assert resolve(given, env, Flags(model="m", provider="openai", tries=7)).tries == 7
+
+
+@pytest.mark.parametrize(
+    ("tier", "provider", "sent"),
+    [
+        ("fast", "openai", {"service_tier": "priority"}),
+        ("flex", "openai", {"service_tier": "flex"}),
+        ("normal", "openai", {}),
+        ("", "openai", {}),
+        ("fast", "anthropic", {}),
+    ],
+)
+def test_the_service_tier_is_asked_of_whom_has_tiers(
+    tier: str, provider: str, sent: dict[str, str]
+) -> None:
+    given = model_settings(settings(agent={"service_tier": tier}))
+    env = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}.get
+    assert resolve(given, env, Flags(model="m", provider=provider)).primary.extra == sent

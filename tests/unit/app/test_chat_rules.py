@@ -1,0 +1,103 @@
+"""What the settings say about chats becomes the rules of their gateway."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import structs
+
+from hermes.app.channels import Wanted, sharing
+from hermes.app.chat_rules import gateway_rules
+from hermes.app.chats import ChatSettings
+from hermes.app.gateway import begun_for
+from hermes.config.schema import Config
+from hermes.gateway.gateway import GatewayRules
+from hermes.ports.channel import Channel, ChannelParts, Manifest
+from hermes.schema.errors import ConfigError
+from hermes.schema.sessions import Session
+from hermes.testing.channel import FakeChannel
+from small_profile import asking, call, profile
+
+SETTINGS = {
+    "agent": {"gateway_notify_interval": 60, "gateway_auto_continue_freshness": 120},
+    "display": {"interim_assistant_messages": False, "tool_preview_length": 33},
+    "streaming": {"cursor": "|", "fresh_final_after_seconds": 90},
+    "gateway": {"message_timestamps": {"enabled": True}},
+    "platforms": {"fake": {"typing_indicator": False, "reply_to_mode": "all"}},
+}
+
+
+def rules_of(settings: object) -> GatewayRules:
+    config = msgspec.convert(settings, Config)
+    return gateway_rules(config, ChatSettings(config))
+
+
+def test_each_setting_reaches_its_rule() -> None:
+    rules = rules_of(SETTINGS)
+    assert (rules.actors.notify, rules.actors.fresh, rules.pace.old) == (60, 120, 90)
+    assert rules.stamps
+    shows = rules.shows["fake"]
+    assert (shows.between, shows.preview, shows.cursor, shows.typing) == (False, 33, "|", False)
+    assert rules.usual == structs.replace(shows, typing=True)
+    assert rules.delivery_on("fake@home").replies == "all"
+    assert rules.delivery_on("other").replies == "first"
+
+
+def test_what_is_not_set_is_as_people_know_it() -> None:
+    rules = rules_of({})
+    assert (rules.actors.notify, rules.actors.fresh, rules.pace.old) == (180, 3600, 0)
+    assert (rules.usual.between, rules.usual.preview, rules.usual.cursor) == (True, 60, " ▉")
+    assert (rules.stamps, rules.usual.typing) == (False, True)
+
+
+@pytest.mark.anyio
+async def test_a_session_is_kept_for_the_processes_that_run_in_it(tmp_path: Path) -> None:
+    async with profile(tmp_path, "terminal:\n  backend: local\n") as app:
+        session = Session(id="s", started_at=app.clock.now())
+        await call(app, asking(tmp_path), "terminal", command="sleep 600", background=True)
+        begun = begun_for(app, session)
+        assert [app.clock.now() - one < timedelta(hours=1) for one in begun] == [True]
+        assert begun_for(app, structs.replace(session, id="another")) == []
+
+
+@asynccontextmanager
+async def hangs(parts: ChannelParts) -> AsyncGenerator[Channel]:
+    await anyio.sleep_forever()
+    yield FakeChannel(parts.name)
+
+
+@asynccontextmanager
+async def opens(parts: ChannelParts) -> AsyncGenerator[Channel]:
+    async with anyio.create_task_group():
+        yield FakeChannel(parts.name)
+
+
+KNOWN = {
+    one.__name__: Manifest(name=one.__name__, factory=f"{__name__}:{one.__name__}")
+    for one in (hangs, opens)
+}
+
+
+@pytest.mark.anyio
+async def test_a_channel_that_hangs_is_given_up(tmp_path: Path) -> None:
+    settings = "gateway: {platform_connect_timeout: 0.1}\n"
+    async with profile(tmp_path, settings) as app, sharing() as shared, AsyncExitStack() as stack:
+        with (
+            anyio.fail_after(60),
+            pytest.raises(ConfigError, match=r"did not connect within 0\.1 seconds"),
+        ):
+            await Wanted(app, KNOWN).open("hangs", stack, shared)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("limit", [30, 0])
+async def test_what_a_channel_opens_outlives_the_time_it_is_given(
+    tmp_path: Path, limit: int
+) -> None:
+    settings = f"gateway: {{platform_connect_timeout: {limit}}}\n"
+    async with profile(tmp_path, settings) as app, sharing() as shared, AsyncExitStack() as stack:
+        assert isinstance(await Wanted(app, KNOWN).open("opens", stack, shared), FakeChannel)

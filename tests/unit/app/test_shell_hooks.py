@@ -1,0 +1,264 @@
+"""Programs that the settings name: asked before a call, told after it, run only with consent."""
+
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from hermes.app.build import App, Choices, open_app
+from hermes.app.hook_consent import Consents, seal_of
+from hermes.app.shell_hooks import WatchedCounsel, matches, read_answer
+from hermes.config.env import Env
+from hermes.config.home import Home
+from hermes.kit.clock import SystemClock
+from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.sink import Emit
+from hermes.ports.watch import Watch
+from hermes.schema.events import Event, Outcome
+from hermes.schema.scope import Scope
+
+pytestmark = pytest.mark.anyio
+
+SCOPE = Scope("default", "s1", "r1", "/", source="cli")
+ARGS = Raw(b'{"command": "rm -rf x"}')
+NOTES = """
+import json, os, sys
+told = json.load(sys.stdin)
+with open({notes!r}, "a") as file:
+    file.write(json.dumps([told, sorted(os.environ)]) + "\\n")
+print({says!r})
+sys.exit({code})
+"""
+
+
+class Bench:
+    """A home with programs of its owner's."""
+
+    def __init__(self, path: Path) -> None:
+        self.home = Home(root=path, path=path)
+        self.notes = path / "notes"
+        self._lines: list[str] = []
+
+    def program(self, name: str, says: str = "", code: int = 0) -> str:
+        file = self.home.path / f"{name}.py"
+        file.write_text(NOTES.format(notes=str(self.notes), says=says, code=code))
+        return f"{sys.executable} {file}"
+
+    def hook(self, event: str, command: str, **given: object) -> None:
+        one = json.dumps({"command": command, **given})
+        self._lines.append(f"  {event}: [{one}]\n")
+
+    def accept(self, *given: tuple[str, str]) -> None:
+        Consents(self.home.shell_hooks).give(given, SystemClock().now())
+
+    def told(self) -> list[dict[str, object]]:
+        if not self.notes.exists():
+            return []
+        return [json.loads(line)[0] for line in self.notes.read_text().splitlines()]
+
+    @asynccontextmanager
+    async def opened(self, **env: str) -> AsyncGenerator[tuple[App, Watch]]:
+        self.home.config.write_text("hooks:\n" + "".join(self._lines))
+        given = Env({"HOME": str(self.home.path), "PATH": "/usr/bin:/bin", **env})
+        choices = Choices(workspace=str(self.home.path))
+        async with open_app(self.home, given, choices) as app:
+            assert app.planner.watch is not None
+            yield app, app.planner.watch
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def test_without_hooks_nobody_looks_on(tmp_path: Path) -> None:
+    home, env = Home(root=tmp_path, path=tmp_path), Env({"HOME": str(tmp_path), "PATH": "/bin"})
+    async with open_app(home, env, Choices(workspace=str(tmp_path))) as app:
+        assert app.planner.watch is None
+
+
+async def test_a_guard_blocks_with_its_reason(bench: Bench) -> None:
+    guard = bench.program("guard", '{"decision": "block", "reason": "Not on Sundays."}')
+    bench.hook("pre_tool_call", guard, matcher="terminal|patch")
+    bench.accept(("pre_tool_call", guard))
+    async with bench.opened(OPENAI_API_KEY="sk-secret-value-123456") as (app, watch):
+        assert app.warnings == []
+        assert await watch.before(SCOPE, "terminal", ARGS) == "Not run: Not on Sundays."
+        assert await watch.before(SCOPE, "read_file", ARGS) == ""
+    (told,) = bench.told()
+    assert told == {
+        "hook_event_name": "pre_tool_call",
+        "tool_name": "terminal",
+        "tool_input": {"command": "rm -rf x"},
+        "session_id": "s1",
+        "cwd": "/",
+        "extra": {"run": "r1", "source": "cli"},
+    }
+    assert "OPENAI_API_KEY" not in bench.notes.read_text()
+
+
+async def test_a_guard_that_was_not_accepted_is_not_run_and_holds_back(bench: Bench) -> None:
+    guard = bench.program("guard")
+    bench.hook("pre_tool_call", guard)
+    async with bench.opened() as (app, watch):
+        why = await watch.before(SCOPE, "terminal", ARGS)
+        assert why.startswith("Not run: the hook ")
+        assert "hermes hooks accept" in why
+        assert "hermes hooks accept" in app.warnings[0]
+        assert bench.told() == []
+        bench.accept(("pre_tool_call", guard))
+        assert await watch.before(SCOPE, "terminal", ARGS) == ""
+        assert len(bench.told()) == 1
+        # What was accepted is the program as it was.
+        bench.program("guard", '{"action": "block"}')
+        assert "as it is now" in await watch.before(SCOPE, "terminal", ARGS)
+        assert len(bench.told()) == 1
+
+
+async def test_consent_is_for_one_event(bench: Bench) -> None:
+    guard = bench.program("guard")
+    bench.hook("pre_tool_call", guard)
+    bench.accept(("post_tool_call", guard))
+    async with bench.opened() as (_, watch):
+        assert await watch.before(SCOPE, "terminal", ARGS)
+
+
+async def test_the_owner_may_accept_whatever_is_named(bench: Bench) -> None:
+    bench.hook("pre_tool_call", bench.program("guard", '{"action": "block", "message": "No."}'))
+    async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
+        assert await watch.before(SCOPE, "terminal", ARGS) == "Not run: No."
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "why"),
+    [
+        ("", 3, "ended with code 3"),
+        ('{"decision": "bl', 0, "cannot be read"),
+        ('{"decision": "block"}', 2, "forbids it"),
+        ('a warning\n{"decision": "block", "reason": null}', 0, "forbids it"),
+    ],
+)
+async def test_a_guard_that_cannot_answer_holds_back(
+    bench: Bench, says: str, code: int, why: str
+) -> None:
+    bench.hook("pre_tool_call", bench.program("guard", says, code))
+    async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
+        assert why in await watch.before(SCOPE, "terminal", ARGS)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("/nowhere/guard", "could not be run"),
+        ("./guard.sh", "whole path"),
+        ("'", "could not be run"),
+        ("", "could not be run"),
+        ("sleep 60", "did not answer within 0.2 s"),
+    ],
+)
+async def test_a_guard_that_cannot_be_run_holds_back(bench: Bench, command: str, why: str) -> None:
+    bench.hook("pre_tool_call", command, timeout=0.2)
+    async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
+        assert why in await watch.before(SCOPE, "terminal", ARGS)
+
+
+async def test_a_shell_has_no_part_in_it(bench: Bench, tmp_path: Path) -> None:
+    bench.hook("pre_tool_call", f"echo x > {tmp_path}/made; touch {tmp_path}/made")
+    async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
+        assert await watch.before(SCOPE, "terminal", ARGS) == ""
+    assert not (tmp_path / "made").exists()
+
+
+async def test_others_are_told_and_decide_nothing(bench: Bench) -> None:
+    for event in ("post_tool_call", "on_session_start", "on_session_end"):
+        bench.hook(event, bench.program(event, '{"decision": "block"}', 1))
+    bench.hook("pre_llm_call", bench.program("context", '{"context": "It rains."}'))
+    bench.hook("post_api_request", "true")
+    async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (app, watch):
+        assert app.warnings == [
+            "hooks.post_api_request: there is no such event here, so nothing is run for it"
+        ]
+        assert await watch.asked(SCOPE, "hi", new=True) == "It rains."
+        await watch.asked(SCOPE, "and?", new=False)
+        await watch.after(SCOPE, "terminal", ARGS, "done", failed=False)
+        await watch.ended(SCOPE, Outcome.DONE)
+    told = [(one["hook_event_name"], one["extra"]) for one in bench.told()]
+    common = {"run": "r1", "source": "cli"}
+    assert told == [
+        ("on_session_start", common),
+        ("pre_llm_call", {**common, "user_message": "hi", "is_first_turn": True}),
+        ("pre_llm_call", {**common, "user_message": "and?", "is_first_turn": False}),
+        ("post_tool_call", {**common, "result": "done", "failed": False}),
+        ("on_session_end", {**common, "outcome": "done"}),
+    ]
+
+
+async def test_what_is_not_accepted_and_decides_nothing_is_left_out(bench: Bench) -> None:
+    bench.hook("pre_llm_call", bench.program("context", '{"context": "It rains."}'))
+    async with bench.opened() as (_, watch):
+        assert await watch.asked(SCOPE, "hi", new=True) == ""
+    assert bench.told() == []
+
+
+async def test_a_list_that_others_can_write_gives_no_consent(bench: Bench) -> None:
+    guard = bench.program("guard")
+    bench.hook("pre_tool_call", guard)
+    bench.accept(("pre_tool_call", guard))
+    for mode, text in ((0o666, None), (0o600, "{")):
+        bench.home.shell_hooks.chmod(mode)
+        if text:
+            bench.home.shell_hooks.write_text(text)
+        async with bench.opened() as (_, watch):
+            assert "shell-hooks-allowlist.json" in await watch.before(SCOPE, "terminal", ARGS)
+    assert bench.told() == []
+
+
+def test_a_list_of_old_still_counts(tmp_path: Path) -> None:
+    file = tmp_path / "list"
+    one = {"event": "e", "command": "true", "approved_at": "then", "script_mtime_at_approval": None}
+    file.write_text(json.dumps({"approvals": [one]}))
+    consents = Consents(file)
+    assert consents.given("e", "true")
+    assert consents.take_back("false") == 0
+    assert consents.take_back("") == 1
+    assert not consents.given("e", "true")
+
+
+def test_small_things() -> None:
+    assert matches("", "any")
+    assert matches("*", "any")
+    assert matches("[", "any")
+    assert matches("read_.*", "read_file")
+    assert not matches("file", "read_file")
+    assert read_answer(b"all is well").failure == ""
+    assert seal_of("'") == "unreadable"
+
+
+class _Yes:
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        return Ruling(allowed=True)
+
+    async def inquire(self, scope: Scope, text: str, choices: object, tell: Emit) -> str | None:
+        return "yes"
+
+
+async def test_what_another_runtime_asks_leave_for_is_guarded(bench: Bench) -> None:
+    guard = bench.program("guard", '{"decision": "block", "reason": "No."}')
+    bench.hook("pre_tool_call", guard, matcher="terminal")
+
+    async def tell(event: Event) -> None:
+        raise AssertionError(event)
+
+    async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
+        counsel = WatchedCounsel(_Yes(), watch)
+        wish = Wish(  # noqa: S604 - nothing is started
+            tool="terminal", action="ls", reaching=Reaching.BEYOND, shell=True, folder="/"
+        )
+        assert await counsel.rule(SCOPE, wish, tell) == Ruling(allowed=False, why="Not run: No.")
+        other = Wish(tool="patch", action="/x", reaching=Reaching.BEYOND)
+        assert (await counsel.rule(SCOPE, other, tell)).allowed
+    assert bench.told()[0]["tool_input"] == {"command": "ls", "workdir": "/"}

@@ -1,0 +1,113 @@
+"""The one task that renews leases: nobody's turn, alive while there are turns, gone with its owner."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from hermes.ports.store import Leases
+from hermes.schema.errors import SessionBusy
+from hermes.session.lease import HEARTBEAT, LEASE, Heart, Lease
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import FakeClock
+from talks import HANGS, StoreWith, talk
+
+pytestmark = pytest.mark.anyio
+
+ELSEWHERE = "elsewhere/boot/7/1"
+ABOUT: ContextVar[str] = ContextVar("ABOUT", default="nobody")
+
+
+class FailingClock(FakeClock):
+    """Fails whoever sleeps for the first time."""
+
+    async def sleep(self, seconds: float) -> None:
+        if not self.slept:
+            self.slept.append(seconds)
+            raise RuntimeError("no such time")
+        await super().sleep(seconds)
+
+
+class NotingLeases:
+    """Real ones that note about whom the renewing task is."""
+
+    def __init__(self, inner: Leases) -> None:
+        self._inner = inner
+        self.about: list[str] = []
+
+    async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
+        return await self._inner.hold(session, holder, ttl)
+
+    async def renew(self, session: str, generation: int, ttl: timedelta) -> bool:
+        self.about.append(ABOUT.get())
+        return await self._inner.renew(session, generation, ttl)
+
+
+async def asleep(clock: FakeClock, count: int) -> None:
+    with anyio.fail_after(60):
+        while clock.sleepers != count:
+            await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
+    lease = Lease(StoreWith(store, **parts), "s1", "we/boot/1/1")  # type: ignore[arg-type]
+    await lease.take()
+    yield lease
+
+
+async def test_it_is_about_none_of_the_turns(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_store(tmp_path / "state.db", clock) as store:
+        heart, leases = Heart(clock), NotingLeases(store.leases)
+        async with held(store, leases=leases) as lease:
+            ABOUT.set("the first turn")
+            with heart.beating(lease):
+                await asleep(clock, 1)
+                await clock.advance(HEARTBEAT)
+        await heart.stop()
+    assert leases.about == ["nobody"]
+
+
+async def test_one_that_broke_is_told_of_and_beats_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FailingClock()
+    async with open_store(tmp_path / "state.db", clock) as store, held(store) as lease:
+        heart = Heart(clock)
+        with heart.beating(lease):
+            await asleep(clock, 1)
+            for _ in range(4):
+                await clock.advance(HEARTBEAT)
+            with pytest.raises(SessionBusy):
+                await store.leases.hold(lease.session, ELSEWHERE, LEASE)
+        await heart.stop()
+    assert "no such time" in caplog.text
+
+
+async def test_one_that_broke_without_turns_stays_away(tmp_path: Path) -> None:
+    clock = FailingClock()
+    async with open_store(tmp_path / "state.db", clock) as store, held(store) as lease:
+        with Heart(clock).beating(lease):
+            pass
+        await anyio.wait_all_tasks_blocked()
+        assert clock.sleepers == 0
+
+
+async def test_it_ends_with_its_owner(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with talk(tmp_path, HANGS, clock=clock) as one:
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.say, "hello")
+            await one.until_it_hangs()
+            await asleep(clock, 1)
+            one.conversation.interrupt()
+        assert clock.sleepers == 1
+        await one.runner.aclose()
+        assert clock.sleepers == 0
+        await one.runner.aclose()
