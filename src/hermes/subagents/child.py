@@ -16,7 +16,8 @@ from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
-from hermes.session.runner import Runner, Turn
+from hermes.session.accepting import Turn
+from hermes.session.runner import Runner
 from hermes.subagents.words import task_text
 
 SOURCE = "subagent"

@@ -16,6 +16,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
 from hermes.kit.ids import new_id
+from hermes.kit.retry import Backoff
 from hermes.kit.tasks import beside
 from hermes.ports.delegation import Fate, Progress, Report, Task
 from hermes.ports.later import Later
@@ -31,6 +32,7 @@ from hermes.subagents.words import SUMMARY, reports_text
 log = logging.getLogger(__name__)
 
 KIND = "delegation"
+RETRY = Backoff(base=0.5, cap=30.0)
 RUNNING, BROUGHT = "running", "brought"
 _DEEPEST = 20
 _PEOPLE = frozenset({Trust.OWNER, Trust.GUEST})
@@ -187,11 +189,26 @@ class Delegations:
 
     async def _in_background(self, going: UnderWay) -> None:
         with going.stop:
-            await self._work(going)
-        self._going.pop(going.work.id, None)
+            try:
+                await self._work(going)
+            except Exception:
+                # One person's work is not the profile's end; what came of it is still told.
+                log.exception("the delegated work %s broke", going.work.id)
         fate = Fate.INTERRUPTED if going.stop.cancelled_caught else Fate.LOST
-        with anyio.CancelScope(shield=going.stop.cancelled_caught):
-            await self._bring(going.work, fate)
+        await self._insist(going.work, fate)
+        self._going.pop(going.work.id, None)
+
+    async def _insist(self, work: Delegation, fate: Fate) -> None:
+        """A disk that is full or locked for a while must not cost a report."""
+        failures = 0
+        while True:
+            try:
+                with anyio.CancelScope(shield=True):
+                    return await self._bring(work, fate)
+            except StoreError as error:
+                failures += 1
+                log.warning("the delegated work %s cannot be reported yet: %s", work.id, error)
+            await self._parts.clock.sleep(RETRY.delay(failures))
 
     async def _work(self, going: UnderWay) -> None:
         async def one(number: int) -> None:
@@ -201,15 +218,21 @@ class Delegations:
             going.doing[number] = "thinks"
             report = await self._child(going.work.scope, going.work.tasks[number], told)
             going.doing[number] = report.fate.value
-            # Kept as it comes in, so that a crash loses no more than what was not finished.
-            with anyio.CancelScope(shield=True):
-                reports = (*going.work.reports[:number], report, *going.work.reports[number + 1 :])
-                going.work = structs.replace(going.work, reports=reports)
-                matter = self._matter(going.work, RUNNING)
-                await self._parts.store.commit(PutMatter(matter, was=RUNNING))
+            reports = (*going.work.reports[:number], report, *going.work.reports[number + 1 :])
+            going.work = structs.replace(going.work, reports=reports)
+            await self._keep(going.work)
             passing("delegation.one_reported")
 
         await self._all(going.work.scope, len(going.work.tasks), one)
+
+    async def _keep(self, work: Delegation) -> None:
+        """Each report as it comes in: a crash loses no more than what was not finished."""
+        try:
+            with anyio.CancelScope(shield=True):
+                matter = self._matter(work, RUNNING)
+                await self._parts.store.commit(PutMatter(matter, was=RUNNING))
+        except StoreError as error:
+            log.warning("a report of %s is kept in memory alone: %s", work.id, error)
 
     async def _bring(self, work: Delegation, otherwise: Fate = Fate.LOST) -> None:
         reports = [
@@ -262,9 +285,13 @@ class Delegations:
             async with limit:
                 await one(number)
 
-        async with anyio.create_task_group() as group:
-            for number in range(count):
-                group.start_soon(in_turn, number)
+        try:
+            async with anyio.create_task_group() as group:
+                for number in range(count):
+                    group.start_soon(in_turn, number)
+        finally:
+            if not limit.borrowed_tokens and not limit.statistics().tasks_waiting:
+                self._limits.pop(place, None)
 
     async def _depth(self, scope: Scope) -> int:
         """How many subagents stand between this one and a person."""

@@ -289,9 +289,9 @@ async def under_way(built: House, count: int = 1) -> None:
 
 async def at_rest(built: House, delegations: Delegations) -> None:
     with anyio.fail_after(60):
-        while await built.store.matters.find(KIND, only_open=True):
+        while delegations.of("parent", ""):
             await anyio.wait_all_tasks_blocked()
-    assert not delegations.of("parent", "")
+    assert not await built.store.matters.find(KIND, only_open=True)
 
 
 async def test_what_is_stopped_brings_what_was_done_until_then(tmp_path: Path) -> None:
@@ -358,6 +358,35 @@ async def test_a_row_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path) -> No
         await delegations.dispatch(SCOPE, [Task(goal="a")])
         assert "did a" in await built.brought()
         await delegations.recover()
+
+
+class Full(SqliteStore):
+    """Nothing can be written while `full` is set."""
+
+    full = False
+
+    async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
+        if self.full and any(isinstance(one, PutMatter) for one in writes):
+            raise StoreError("The disk is full.")
+        await super().commit(*writes, fence=fence)
+
+
+async def test_a_full_disk_costs_neither_the_report_nor_the_profile(tmp_path: Path) -> None:
+    async with house(tmp_path, echo) as (built, _):
+        store = Full(built.store._engine, built.clock)
+        async with open_delegations(structs.replace(built.parts, store=store)) as delegations:
+            await delegations.dispatch(SCOPE, [Task(goal="a")])
+            store.full = True
+            await under_way(built)
+            await anyio.wait_all_tasks_blocked()
+            assert await built.letters() == []
+            store.full = False
+            with anyio.fail_after(60):
+                while not built.mail.rung:
+                    await built.clock.advance(1)
+            (letter,) = await built.letters()
+            assert "did a" in letter
+            assert not delegations.of("parent", "")
 
 
 class Interrupting(SqliteStore):
