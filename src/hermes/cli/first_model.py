@@ -1,6 +1,6 @@
 """The very first start: where there is no model at all, choose one before the talk begins."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 from hermes.cli.context import CliContext
 
@@ -44,7 +44,8 @@ def _is_somebody_here(context: CliContext) -> bool:
 
 def _nothing_said() -> Namespace:
     """As `hermes setup` without a word more."""
-    return Namespace(
-        provider=None, model=None, base_url=None, local=False, key_env=None, key_stdin=False,
-        yes=False,
-    )  # fmt: skip
+    from hermes.cli.verbs.setup import add_arguments
+
+    parser = ArgumentParser(add_help=False)
+    add_arguments(parser)
+    return parser.parse_args([])

@@ -110,6 +110,28 @@ def test_a_wrong_key_is_asked_for_again(hermes: Hermes, model: MockModel) -> Non
     assert hermes("-z", "hello").out == "Plain answer.\n"
 
 
+def test_the_very_first_start_leads_from_nothing_to_an_answer(
+    hermes: Hermes, model: MockModel
+) -> None:
+    with_nothing(hermes)
+    with asked(hermes, "--plain") as child:
+        child.expect_exact("Which provider?")
+        child.expect_exact("Number or name")
+        child.sendline("custom")
+        child.expect_exact("Its address")
+        child.sendline(model.url)
+        child.expect_exact("Key for")
+        child.sendline(KEY)
+        child.expect_exact("Which model?")
+        child.sendline("")
+        child.expect_exact("Using custom/mock from now on.")
+        child.expect_exact("> ")
+        child.sendline("hello")
+        child.expect_exact("Plain answer.")
+        child.sendline("/quit")
+        assert ended(child) == 0
+
+
 def test_ctrl_c_at_a_question_changes_nothing(hermes: Hermes) -> None:
     with_nothing(hermes)
     with asked(hermes, "setup") as child:
