@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -59,6 +60,7 @@ class Talk:
         self.app = app
         self.root = root
         self.events: list[Event] = []
+        self._answering: Callable[[Asked], None] | None = None
         self.scope = Scope(
             profile="default", session="s1", run="r1", workspace=str(root / "work"), source="cli",
             attended=True,
@@ -85,6 +87,8 @@ class Talk:
         async def hear(event: Event) -> None:
             self.events.append(event)
             await ear(event)
+            if isinstance(event, Asked) and self._answering:
+                self._answering(event)
 
         plan = structs.replace(plan, model=model, counsel=self.app.approvals)
         await run_turn(plan, [user("hi")], hear)
@@ -98,29 +102,20 @@ class Talk:
         self, choice: Choice | str, *calls: tuple[str, Mapping[str, object]]
     ) -> tuple[list[Result], int]:
         """The same while a person answers each question; with how many there were."""
-        found: list[Result] = []
         before = self.asked
-        over = anyio.Event()
-
-        async def run() -> None:
-            found.extend(await self.says(*calls))
-            over.set()
-
         with anyio.fail_after(PATIENCE):
-            async with anyio.create_task_group() as group:
-                group.start_soon(run)
-                while not over.is_set():
-                    await self._answer(choice)
-                    await anyio.sleep(0.01)
+            async with anyio.create_task_group() as person:
+                self._answering = partial(person.start_soon, self._answer, choice)
+                found = await self.says(*calls)
+                self._answering = None
         return found, self.asked - before
 
-    async def _answer(self, choice: Choice | str) -> None:
-        desk, me = self.app.approvals, Answerer(session="s1")
-        for row in await desk.pending(me):
-            if isinstance(choice, Choice):
-                await desk.answer(me, choice, question=row.question.id)
-            else:
-                await desk.reply(me, choice, question=row.question.id)
+    async def _answer(self, choice: Choice | str, asked: Asked) -> None:
+        desk, me, question = self.app.approvals, Answerer(session="s1"), asked.question.id
+        if isinstance(choice, Choice):
+            await desk.answer(me, choice, question=question)
+        else:
+            await desk.reply(me, choice, question=question)
 
     @property
     def asked(self) -> int:

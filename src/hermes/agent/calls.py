@@ -111,7 +111,8 @@ class Calls:
                 for number in batch:
                     group.start_soon(run, number)
         except ExceptionGroup as failures:
-            # Tools cannot raise here: somebody could not be told, and one such error says it all.
+            # What goes wrong in a tool is a result. Here somebody could not be told, or a question
+            # is put off until the next start: one such error says it all.
             raise failures.exceptions[0] from None
 
     async def _run_one(self, number: int) -> None:

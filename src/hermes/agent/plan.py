@@ -12,10 +12,14 @@ from hermes.ports.model import FREELY, Calling, Model
 from hermes.ports.runtime import Runtime
 from hermes.ports.sink import Emit
 from hermes.ports.tool import Tool
-from hermes.ports.watch import Watch
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import ToolSpec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # Few people have anybody who looks on.
+    from hermes.ports.watch import Watch
 
 Steer = Callable[[], Awaitable[Sequence[User]]]
 """What people said while the turn was running, each message given out once."""
@@ -71,7 +75,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     renew: Renew | None = None
     allowed: Allowed | None = None
     resumes: bool = False
-    watch: Watch | None = None
+    watch: "Watch | None" = None
     prefill: Sequence[Message] = ()
 
 
@@ -89,4 +93,4 @@ class Entrusted(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool] = {}
     counsel: Counsel | None = None
     clock: Clock = SystemClock()
-    watch: Watch | None = None
+    watch: "Watch | None" = None

@@ -107,9 +107,7 @@ class Chat:
         # It may be ten megabytes, and the turn an hour.
         del body
         run, again = partial(self._run, request, job), partial(self._again, request, job)
-        if claim is None:
-            return await run(None)
-        return await self._replies.answer(app, claim, run, again)
+        return await self._replies.serve(app, claim, run, again)
 
     def _job(self, app: App, request: web.Request, body: ChatRequest) -> _Job:
         if body.n not in {None, 1}:
@@ -142,11 +140,10 @@ class Chat:
             with self._desk.entry.take() as slot:
                 prompt = prompt or await job.draft.keep(job.app)
                 place = await self._place(job, prompt, sure=claim is not None)
-                turn = _Turn(job, prompt, place, claim, self._desk.clock)
+                once = self._replies.once(job.app, claim, place.session.id)
+                turn = _Turn(job, prompt, place, once, self._desk.clock)
                 try:
-                    if claim is None:
-                        return await self._answered(request, turn, slot)
-                    async with turn.once.held():
+                    async with once:
                         return await self._answered(request, turn, slot)
                 except (Overtaken, SessionBusy):
                     # A place that was only supposed to be free is not; the next one may be.
@@ -216,13 +213,11 @@ class Chat:
 class _Turn:
     """One turn of a chat completion, and what was heard of it."""
 
-    def __init__(
-        self, job: _Job, prompt: Prompt, place: Place, claim: Claim | None, clock: Clock
-    ) -> None:
+    def __init__(self, job: _Job, prompt: Prompt, place: Place, once: Once, clock: Clock) -> None:
         self.job = job
         self.prompt = prompt
         self.place = place
-        self.once = Once(job.app, clock, claim, place.session.id)
+        self.once = once
         self._said: list[Message] = []
         self.ended: RunEnded | None = None
         self._result: Finished | None = None

@@ -6,7 +6,7 @@ there under `/p/{profile}`; its path is written as aiohttp and OpenAPI both do: 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -137,7 +137,7 @@ class Desk:
         return came[0]
 
     @contextmanager
-    def following(self, app: App) -> Iterator[anyio.CancelScope]:
+    def following(self, app: App) -> Generator[anyio.CancelScope]:
         """A scope for what has no end of its own: it ends when its profile is no longer served."""
         with anyio.CancelScope() as scope:
             self._followers[scope] = app

@@ -18,8 +18,8 @@ from hermes.schema.messages import Result, User
 from hermes.schema.scope import Address, Role
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
+from hermes.session.accepting import Turn
 from hermes.session.recorder import Closing, nothing_more
-from hermes.session.runner import Turn
 
 SOURCE = "api_server"
 CallsBack: TypeAlias = Callable[[App, str], Awaitable[bool]]

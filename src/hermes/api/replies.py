@@ -6,8 +6,8 @@ nothing: what a tool did is done, and must not be done again.
 """
 
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
@@ -23,7 +23,9 @@ from hermes.kit.clock import Clock
 from hermes.kit.holder import is_surely_dead, new_holder
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store, Write
-from hermes.schema.errors import Overtaken
+from hermes.schema.errors import Overtaken, StoreError
+
+log = logging.getLogger(__name__)
 
 HEADER = "Idempotency-Key"
 REPLAYED = {"X-Hermes-Replayed": "true"}
@@ -67,8 +69,8 @@ class Claim(Struct, frozen=True):
         return PutMatter(self._matter(session, DONE, now, finished))
 
     def undone(self, session: str, now: datetime, *, acted: bool) -> Write:
-        """It came to nothing that is worth keeping."""
-        return PutMatter(self._matter(session, LOST if acted else FREE, now))
+        """It came to nothing that is worth keeping; refused where an answer was kept."""
+        return PutMatter(self._matter(session, LOST if acted else FREE, now), was=BEGUN)
 
     def _matter(self, session: str, state: str, now: datetime, finished: Raw = _NOTHING) -> Matter:
         return Matter(
@@ -84,44 +86,56 @@ class Claim(Struct, frozen=True):
 
 
 class Once:
-    """One turn and its key, if it has one; `acted` once a tool of it has begun."""
+    """One turn and its key, if it has one; `acted` once a tool of it has begun.
 
-    def __init__(self, app: App, clock: Clock, claim: Claim | None, session: str) -> None:
-        self._store = app.store
+    The key is taken on disk for the length of the block, and stays so only with an answer.
+    What could not be given back on disk is `unwritten`.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, claim: Claim | None, session: str, unwritten: set[str]
+    ) -> None:
+        self._store = store
         self._clock = clock
         self._claim = claim
         self._session = session
-        self._kept = False
+        self._unwritten = unwritten
         self.acted = False
 
     @property
     def has_key(self) -> bool:
         return self._claim is not None
 
-    @asynccontextmanager
-    async def held(self) -> AsyncGenerator[None]:
-        """The key is taken on disk for the length of the block; kept only with an answer."""
-        if self._claim is None:
-            yield
+    async def __aenter__(self) -> None:
+        if (claim := self._claim) is None:
             return
-        store, clock = self._store, self._clock
-        try:
-            await store.commit(self._claim.begun(self._session, clock.now()))
-        except Overtaken as error:
-            raise in_progress() from error
-        try:
-            yield
-        finally:
-            if not self._kept:
-                with anyio.CancelScope(shield=True):
-                    left = self._claim.undone(self._session, clock.now(), acted=self.acted)
-                    await store.commit(left)
+        # Whoever is cut off meanwhile must know of the row to take it back.
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._store.commit(claim.begun(self._session, self._clock.now()))
+            except Overtaken as error:
+                raise in_progress() from error
+        self._unwritten.discard(claim.topic)
+
+    async def __aexit__(self, *_: object) -> None:
+        if (claim := self._claim) is None:
+            return
+        left = claim.undone(self._session, self._clock.now(), acted=self.acted)
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._store.commit(left)
+            except Overtaken:
+                # Its answer was written with its last word.
+                return
+            except StoreError as error:
+                log.warning("an Idempotency-Key could not be given back: %s", error)
+                if not self.acted:
+                    self._unwritten.add(claim.topic)
 
     def closing(self, finished: object) -> Sequence[Write]:
         """What is written with the turn's last word, for an answer that is worth keeping."""
         if self._claim is None:
             return ()
-        self._kept = True
         told = Raw(msgspec.json.encode(finished))
         return [self._claim.done(self._session, told, self._clock.now())]
 
@@ -138,6 +152,7 @@ class Replies:
         self._clock = desk.clock
         self._holder = new_holder()
         self._going_on: dict[str, tuple[str, anyio.Event]] = {}
+        self._unwritten: set[str] = set()
         self._swept: dict[str, float] = {}
         self._decoder = msgspec.json.Decoder(Kept)
 
@@ -154,8 +169,18 @@ class Replies:
         print_.update(body)
         return Claim(topic, print_.hexdigest(), self._holder)
 
-    async def answer(self, app: App, claim: Claim, run: Run, again: Again) -> web.StreamResponse:
-        """What is known is told `again`; else it is `run`, also when its client leaves."""
+    def once(self, app: App, claim: Claim | None, session: str) -> Once:
+        return Once(app.store, self._clock, claim, session, self._unwritten)
+
+    async def serve(
+        self, app: App, claim: Claim | None, run: Run, again: Again
+    ) -> web.StreamResponse:
+        """What is known under its key is told `again`; else it is `run`.
+
+        With a key it goes on when its client leaves.
+        """
+        if claim is None:
+            return await run(None)
         known = await self._begin(app, claim)
         if isinstance(known, Raw):
             return await again(known)
@@ -194,7 +219,7 @@ class Replies:
         if matter is None:
             return claim
         again = msgspec.structs.replace(claim, was=matter.state)
-        if matter.state == FREE or (not matter.open and self._clock.now() - matter.at >= KEPT):
+        if self._is_free(matter):
             return again
         kept = self._decoder.decode(matter.body)
         _check(kept.print, claim)
@@ -205,6 +230,11 @@ class Replies:
                 raise in_progress()
             await lose(app.store, matter, self._clock.now())
         raise interrupted(matter.session)
+
+    def _is_free(self, matter: Matter) -> bool:
+        if matter.open:
+            return matter.id in self._unwritten
+        return matter.state == FREE or self._clock.now() - matter.at >= KEPT
 
     async def _sweep(self, app: App) -> None:
         """Once in a while, what is too old is let go."""

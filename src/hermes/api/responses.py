@@ -32,7 +32,7 @@ from hermes.api.responses_wire import (
 from hermes.api.runs_talk import Question, Talk, Wanted
 from hermes.api.settings import ModelRoute
 from hermes.api.sse import EventStream
-from hermes.api.streaming import stream_turn
+from hermes.api.streaming import run_quietly, stream_turn
 from hermes.api.talks import SESSION_KEY, header_name, settle
 from hermes.app.build import App
 from hermes.kit.text import one_line
@@ -119,9 +119,7 @@ class _Door:
         claim = self._replies.claim(app, request, data)
         del data
         run, again = partial(self._run, request, job), partial(self._again, request, job)
-        if claim is None:
-            return await run(None)
-        return await self._replies.answer(app, claim, run, again)
+        return await self._replies.serve(app, claim, run, again)
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         kept = await self._kept(request)
@@ -191,19 +189,15 @@ class _Door:
             if job.offer.calling.form is not None:
                 await demand_form(job.app, talk.place.session, job.route)
             talk = structs.replace(talk, place=await settle(job.app, talk.place, job.route))
-            once = Once(job.app, self._desk.clock, claim, talk.place.session.id)
+            once = self._replies.once(job.app, claim, talk.place.session.id)
             turn = _Turn(job, talk, once, model_names(self._desk.settings, job.app)[0])
-            async with once.held():
+            async with once:
                 if job.body.stream:
                     return await self._stream(request, turn, slot)
                 return await self._whole(turn, slot)
 
     async def _whole(self, turn: "_Turn", slot: Slot) -> web.Response:
-        async def listen(event: Event) -> None:
-            for _ in turn.hear(event):
-                pass
-
-        await self._desk.entry.enter(turn.job.app, turn.ask(), listen, slot)
+        await run_quietly(self._desk.entry, turn.job.app, turn.ask(), slot, turn.hear)
         response = turn.story.response
         if response.error is not None and not said_something(response):
             headers = turn.headers | retrying(response.error.code, acted=turn.once.acted)
@@ -274,7 +268,7 @@ class _Turn:
         return self.story.hear(event)
 
     def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        response = self.story.finish(ended, said)
+        response = self.story.ending(ended, said)
         writes: list[Write] = []
         if self.job.body.store is not False:
             kept = KeptResponse(

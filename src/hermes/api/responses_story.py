@@ -1,6 +1,7 @@
 """How a turn becomes a response: its items one after the other, and the events about them."""
 
-from collections.abc import Collection, Iterator, Sequence
+import copy
+from collections.abc import Collection, Generator, Iterator, Sequence
 
 from msgspec import structs
 
@@ -49,9 +50,22 @@ class _Open:
         self.stream = Stream()
         self.sent: list[str] = []
 
+    def twin(self) -> "_Open":
+        """For one that hears no further words, so that the stream of them is left out."""
+        other = _Open(self.id, self.index)
+        other.sent = list(self.sent)
+        return other
+
     def item(self, text: str | None, status: Status) -> MessageItem:
         content = [] if text is None else [OutputText(text=text)]
         return MessageItem(id=self.id, status=status, content=content)
+
+
+class _NoFrames(Frames):
+    """For a story that nobody is told."""
+
+    def frame(self, kind: str, /, **fields: object) -> bytes:
+        return b""
 
 
 class Story:
@@ -67,15 +81,14 @@ class Story:
         self.response = response
         self._handed = handed
         self._streams = streams
-        self._frames = Frames()
+        self._frames = Frames() if streams else _NoFrames()
         self._items: list[Item] = []
         self._open: _Open | None = None
         self._thought: list[str] = []
         self._thought_told = False
-        self._own: dict[str, int] = {}
-        self._told: set[str] = set()
-        self._heard = ""
-        self._late: tuple[list[Item], list[bytes]] | None = None
+        self._own: dict[str, tuple[int, OwnCallItem]] = {}
+        self._last = ""
+        self._heard: list[str] = []
 
     def hear(self, event: Event) -> Iterator[bytes]:
         """The frames to send for it; the response grows also when nobody wants them."""
@@ -96,28 +109,28 @@ class Story:
             case _:
                 pass
 
-    def finish(self, ended: RunEnded, said: Sequence[Message] = ()) -> ResponseObject:
-        """The response with its end; what was being said and is not kept is left as it is.
+    def ending(self, ended: RunEnded, said: Sequence[Message]) -> ResponseObject:
+        """The response as it is if it ends so; nothing is told of it yet.
 
         The last of what was `said` may be on its way to us still.
         """
+        twin = copy.copy(self)
+        twin.part()
         last = said[-1] if said else None
-        if isinstance(last, Assistant) and last.id not in self._told:
-            before = list(self._items)
-            self._late = before, list(self._said(last))
-        items = [_left(item) for item in self._items]
-        if self._open is not None or self._heard:
-            items.append(self._unfinished(self._open or self._new_message()))
-        status, error, why = _standing(ended)
-        self.response = structs.replace(
-            self.response,
-            status=status,
-            output=items,
-            usage=ResponseUsage.of(ended.usage),
-            error=error,
-            incomplete_details=why,
-        )
-        return self.response
+        events: list[Event] = [ended]
+        if isinstance(last, Assistant) and last.id != self._last:
+            events.insert(0, Said(last))
+        for event in events:
+            for _ in twin.hear(event):
+                pass
+        return twin.response
+
+    def part(self) -> None:
+        """What this copy hears is its own from now on, and nobody is told."""
+        self._frames = _NoFrames()
+        self._items, self._own = list(self._items), dict(self._own)
+        self._thought, self._heard = list(self._thought), list(self._heard)
+        self._open = self._open and self._open.twin()
 
     def whole(self) -> Iterator[bytes]:
         """All events of a response that is there already."""
@@ -130,21 +143,19 @@ class Story:
         yield frames.frame(_LAST[response.status], response=response)
 
     def _delta(self, text: str) -> Iterator[bytes]:
-        self._heard += text
+        self._heard.append(text)
         if not self._streams:
             return
         yield from self._end_thought("completed")
-        if self._open is None:
-            yield from self._begin_message()
-        yield from self._send(self._open, self._open.stream.delta(text) if self._open else "")
-        if self._open is not None and self._open.stream.renewed():
-            yield from self._break_off(self._open)
-            yield from self._begin_message()
-            more = self._open.stream.delta(self._heard)
-            yield from self._send(self._open, more)
+        now = self._open or (yield from self._begin_message())
+        yield from self._send(now, now.stream.delta(text))
+        if now.stream.renewed():
+            yield from self._break_off(now)
+            now = yield from self._begin_message()
+            yield from self._send(now, now.stream.delta("".join(self._heard)))
 
     def _reset(self) -> Iterator[bytes]:
-        self._heard = ""
+        self._heard = []
         if self._open is not None:
             self._open.stream.reset()
         yield from self._end_thought("incomplete")
@@ -171,24 +182,15 @@ class Story:
 
     def _said(self, message: Message) -> Iterator[bytes]:
         match message:
-            case Assistant() if message.id in self._told:
-                _, frames = self._late or ([], [])
-                self._late = None
-                yield from frames
             case Assistant():
                 yield from self._answered(message)
             case Result(call=call) if call in self._own:
-                index = self._own.pop(call)
-                item = self._items[index]
-                if isinstance(item, OwnCallItem):
-                    item = _settled(item, message)
-                    self._items[index] = item
-                    yield from self._frames.end_own(index, item)
+                yield from self._settle(*self._own.pop(call), message)
             case _:
                 pass
 
     def _answered(self, message: Assistant) -> Iterator[bytes]:
-        self._told.add(message.id)
+        self._last = message.id
         yield from self._end_thought("completed")
         thought = thought_of(message)
         if thought and not self._thought_told and self._open is None:
@@ -197,30 +199,25 @@ class Story:
         self._thought_told = False
         if message.text or self._open is not None:
             yield from self._message(message)
-        self._heard = ""
+        self._heard = []
         for call in message.calls:
             yield from self._called(call)
 
     def _message(self, message: Assistant) -> Iterator[bytes]:
-        if self._open is None:
-            yield from self._begin_message()
-        now = self._open or self._new_message()
-        yield from self._send(now, now.stream.said(message))
-        if now.stream.renewed():
+        text, now = message.text, self._open
+        out = "".join(now.sent) if now else ""
+        if now is not None and not text.startswith(out):
             yield from self._break_off(now)
-            if not message.text:
+            now, out = None, ""
+            if not text:
                 return
-            yield from self._begin_message()
-            now = self._open or now
-            yield from self._send(now, message.text)
+        now = now or (yield from self._begin_message())
+        yield from self._send(now, text[len(out) :])
         self._open = None
         stopped = message.stop is Stop.CANCELLED
-        item = now.item(message.text, "incomplete" if stopped else "completed")
+        item = now.item(text, "incomplete" if stopped else "completed")
         self._items.append(item)
         yield from self._frames.end_message(now.index, item)
-
-    def _unfinished(self, now: _Open) -> MessageItem:
-        return now.item("".join(now.sent) or self._heard, "incomplete")
 
     def _break_off(self, now: _Open) -> Iterator[bytes]:
         """What is out is not the beginning of the answer: it stays as what was broken off."""
@@ -238,35 +235,47 @@ class Story:
             yield from self._add(item)
             return
         own = OwnCallItem(id=self._identity("mcp"), name=name, arguments=arguments)
-        self._own[call.id] = index
+        self._own[call.id] = index, own
         self._items.append(own)
         yield from self._frames.begin_own(index, own)
 
+    def _settle(self, index: int, own: OwnCallItem, result: Result | None) -> Iterator[bytes]:
+        own = self._items[index] = _settled(own, result)
+        yield from self._frames.end_own(index, own)
+
     def _ended(self, ended: RunEnded) -> Iterator[bytes]:
-        if self._late is not None:
-            # It was to be written with the end, and was not.
-            self._items, self._late = self._late[0], None
         yield from self._end_thought("incomplete")
-        last = self.finish(ended)
         if self._open is not None:
-            unfinished = self._unfinished(self._open)
-            yield from self._frames.end_message(self._open.index, unfinished)
-        yield self._frames.frame(_LAST[last.status], response=last)
+            yield from self._break_off(self._open)
+        elif self._heard:
+            self._items.append(self._new_message().item("".join(self._heard), "incomplete"))
+        for index, own in self._own.values():
+            yield from self._settle(index, own, None)
+        status, error, why = _standing(ended)
+        self.response = structs.replace(
+            self.response,
+            status=status,
+            output=self._items,
+            usage=ResponseUsage.of(ended.usage),
+            error=error,
+            incomplete_details=why,
+        )
+        yield self._frames.frame(_LAST[status], response=self.response)
 
     def _add(self, item: Item) -> Iterator[bytes]:
         self._items.append(item)
         yield from self._frames.item(len(self._items) - 1, item)
 
-    def _begin_message(self) -> Iterator[bytes]:
-        self._open = self._new_message()
-        bare = self._open.item(None, "in_progress")
-        yield from self._frames.begin_message(self._open.index, bare)
+    def _begin_message(self) -> Generator[bytes, None, _Open]:
+        now = self._open = self._new_message()
+        yield from self._frames.begin_message(now.index, now.item(None, "in_progress"))
+        return now
 
     def _new_message(self) -> _Open:
         return _Open(self._identity("msg"), len(self._items))
 
-    def _send(self, now: _Open | None, text: str) -> Iterator[bytes]:
-        if now is not None and text:
+    def _send(self, now: _Open, text: str) -> Iterator[bytes]:
+        if text:
             now.sent.append(text)
             yield from self._frames.words(now.index, now.id, text)
 
@@ -286,18 +295,14 @@ def said_something(response: ResponseObject) -> bool:
     return any(isinstance(item, MessageItem) and item.content for item in response.output)
 
 
-def _settled(item: OwnCallItem, result: Result) -> OwnCallItem:
+def _settled(item: OwnCallItem, result: Result | None) -> OwnCallItem:
+    """Without a result the end came before."""
+    if result is None:
+        return structs.replace(item, status="incomplete")
     text = text_of(result)
     if result.failed:
         return structs.replace(item, status="failed", error=text)
     return structs.replace(item, status="completed", output=text)
-
-
-def _left(item: Item) -> Item:
-    """As it stands at the end."""
-    if isinstance(item, OwnCallItem) and item.status == "in_progress":
-        return structs.replace(item, status="incomplete")
-    return item
 
 
 def _standing(ended: RunEnded) -> tuple[Status, Failure | None, Incomplete | None]:

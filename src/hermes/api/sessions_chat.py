@@ -19,7 +19,7 @@ from hermes.api.replies import REPLAYED, Claim, Once, Replies
 from hermes.api.runs_talk import known_session
 from hermes.api.sessions_wire import ChatEvent, ChatTurn, SessionCompletion
 from hermes.api.sse import EventStream
-from hermes.api.streaming import stream_turn
+from hermes.api.streaming import run_quietly, stream_turn
 from hermes.api.words import Stream
 from hermes.app.build import App
 from hermes.kit.clock import Clock
@@ -66,29 +66,22 @@ class SessionChat:
         claim = self._replies.claim(app, request, data)
         del data
         run = partial(self._run, request, app, body, streams)
-        if claim is None:
-            return await run(None)
-        return await self._replies.answer(app, claim, run, partial(self._again, request, streams))
+        return await self._replies.serve(app, claim, run, partial(self._again, request, streams))
 
     async def _run(
         self, request: web.Request, app: App, body: ChatTurn, streams: bool, claim: Claim | None
     ) -> web.StreamResponse:
         with self._desk.entry.take() as slot:
             ask = await _ask(app, request, body)
-            once = Once(app, self._desk.clock, claim, ask.session.id)
+            once = self._replies.once(app, claim, ask.session.id)
             telling = Telling(self._label(app, ask), once, app.clock)
             ask = structs.replace(ask, closing=telling.closing)
             entry = self._desk.entry
-            async with once.held():
+            async with once:
                 if streams:
                     stream = EventStream(request, self._desk.limits, telling.headers)
                     return await stream_turn(entry, stream, app, ask, slot, telling.hear)
-
-                async def listen(event: Event) -> None:
-                    for _ in telling.hear(event):
-                        pass
-
-                await entry.enter(app, ask, listen, slot)
+                await run_quietly(entry, app, ask, slot, telling.hear)
                 done = telling.done()
                 if failure := failure_of(done, acted=once.acted):
                     failure.headers |= telling.headers

@@ -1,7 +1,7 @@
 """Build one profile's object graph, and take it down again in order."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -149,6 +149,7 @@ class App:
         """Have every turn of the own conversation run by this one, whatever the settings say."""
         planner = EveryTurn(runtime, self.planner)
         runner = Runner(self.store, self.clock, planner, price, self.home.profile)
+        runner.heart = self.runner.heart
         self.conversation = Conversation(self.store, self.clock, runner, self._origin)
 
     def price(self, model: str, provider: str, usage: Usage) -> float | None:
@@ -286,8 +287,12 @@ async def open_app(
         )
         chosen = codex.planner(planner, proxied(planner, loaded.config, env, near, afterwards))
         means = Means(store, clock, price, desk, redactor.redact)
-        runner = Runner(
-            store, clock, chosen, price, home.profile, compressing_of(loaded.config, means)
+        runner = await stack.enter_async_context(
+            aclosing(
+                Runner(
+                    store, clock, chosen, price, home.profile, compressing_of(loaded.config, means)
+                )
+            )
         )
         runner.minds(approvals)
         await stack.enter_async_context(open_titles(loaded.config, means, runner))

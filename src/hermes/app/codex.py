@@ -31,7 +31,6 @@ from hermes.ports.counsel import Counsel
 from hermes.ports.sandbox import Process
 from hermes.ports.store import Store
 from hermes.ports.tool import Restores, Tool
-from hermes.ports.watch import Watch
 from hermes.sandbox.child_env import FAMILIES, PLAIN
 from hermes.sandbox.door import Door, Start
 from hermes.sandbox.view import SECRETS
@@ -42,6 +41,7 @@ from hermes.schema.sessions import Session
 from hermes.session.runner import Planner
 
 if TYPE_CHECKING:
+    from hermes.ports.watch import Watch
     from hermes.runtimes.codex.runtime import CodexParts
     from hermes.runtimes.codex.service import Command, ServiceParts
     from hermes.tools.origins import Origins
@@ -93,7 +93,7 @@ class CodexNear(Struct, frozen=True, kw_only=True):
     blobs: Blobs
     counsel: Counsel
     proxied: bool
-    watch: Watch | None = None
+    watch: "Watch | None" = None
 
     @property
     def leave(self) -> Counsel:

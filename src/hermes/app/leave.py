@@ -9,7 +9,7 @@ from hermes.approvals.answering import Carrier
 from hermes.approvals.desk import ApprovalDesk, Limits
 from hermes.approvals.policy import Mode, Rules
 from hermes.config.env import Env
-from hermes.config.home import user_home
+from hermes.config.home import root_of, user_home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
@@ -35,6 +35,7 @@ def approval_desk(
         cron=settings.cron_mode in {"approve", "allow"},
         yolo=env.get("HERMES_YOLO_MODE", "").strip().lower() in _ON,
         home=str(user_home(env)),
+        ours=str(root_of(env)),
     )
     limits = Limits(approval=settings.timeout, clarify=config.agent.clarify_timeout)
     desk = ApprovalDesk(store, clock, rules, limits, _Opinion(config, models))

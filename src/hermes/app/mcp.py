@@ -5,12 +5,11 @@ Nothing is loaded or started before the first turn, and nothing at all where the
 
 import logging
 import sys
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -19,37 +18,35 @@ from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
 from hermes.app.planner import StandardPlanner
-from hermes.app.toolbox import NO_MCP, Toolbox
+from hermes.app.toolbox import Toolbox
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
-from hermes.config.home import Home, user_home
+from hermes.config.home import Home
 from hermes.config.load import Loaded, load_config
 from hermes.config.masking import secrets_in
-from hermes.config.sections.work import McpServer
 from hermes.kit.clock import Clock
-from hermes.kit.outside import parsed
 from hermes.kit.redact import Redactor
 from hermes.kit.tasks import beside
-from hermes.kit.text import plural
+from hermes.kit.text import one_line, plural
 from hermes.ports.blobs import Blobs
 from hermes.ports.sandbox import Job, Process, Reach, Sandbox
-from hermes.sandbox.child_env import bare_env
 from hermes.schema.errors import ConfigError, SandboxError
 from hermes.schema.tools import ToolSpec
 from hermes.telemetry.rotation import RotatingFile
-from hermes.tools.toolsets import known_toolsets
 
 if TYPE_CHECKING:
-    from hermes.mcp.link import Link, Near
-    from hermes.mcp.server import Program, Server, Way
+    from hermes.mcp.acting import Acting
+    from hermes.mcp.link import Link, LinkParts
+    from hermes.mcp.server import Program, Server
 
 log = logging.getLogger(__name__)
 
 LOADING = 30.0
 """Seconds that a turn waits at most for the SDK itself, which takes about one."""
+LEAVING = 10.0
+"""Seconds that a server has to end, asked and then forced, before another takes its place."""
 LARGEST_LOG = 1_000_000
 _INSTALL = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
-TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
 
 
 class ServerParts(Struct, frozen=True, kw_only=True):
@@ -73,80 +70,18 @@ def missing_sdk() -> str:
     return f"MCP servers need a package that is not installed. Install it: {_INSTALL}"
 
 
-def _load_sdk() -> str:
-    """In a thread, because it takes so long. Returns why it cannot be used."""
+def load_sdk() -> str:
+    """In a thread, because it takes so long. Returns why it cannot be used.
+
+    The boundary to packages of others: whatever they raise, a profile goes on without servers.
+    """
     try:
         import_module("hermes.mcp.tools")
-    except ImportError as error:
-        return f"MCP servers cannot be used: {error}. Install it anew: {_INSTALL}"
+    except Exception as error:
+        log.exception("the package of MCP servers cannot be loaded")
+        why = f"their package cannot be loaded ({one_line(str(error), 200)})"
+        return f"MCP servers cannot be used: {why}. Install it anew: {_INSTALL}"
     return ""
-
-
-def server_of(name: str, given: McpServer, env: Env, workspace: str) -> "Server":
-    """Raises `ConfigError` that says what is wrong with it, and what to do."""
-    from hermes.mcp.server import NAME, Server  # noqa: PLC0415 - most homes have no server
-
-    if not NAME.fullmatch(name):
-        raise _wrong(name, "its name may have up to 32 letters, digits, dots, lines and dashes")
-    if name in {*known_toolsets(), NO_MCP}:
-        raise _wrong(name, "that is the name of a toolset already")
-    if given.timeout <= 0 or given.connect_timeout <= 0:
-        raise _wrong(name, "timeout and connect_timeout are seconds, more than 0")
-    return Server(
-        name=name,
-        way=_way(name, given, env, workspace),
-        timeout=given.timeout,
-        connect=given.connect_timeout,
-        idle=given.idle_timeout_seconds,
-        lifetime=given.max_lifetime_seconds,
-        include=given.tools.include,
-        exclude=given.tools.exclude,
-        parallel=given.supports_parallel_tool_calls,
-        resources=given.tools.resources,
-        prompts=given.tools.prompts,
-    )
-
-
-def _way(name: str, given: McpServer, env: Env, workspace: str) -> "Way":
-    from hermes.mcp.server import Program, Site  # noqa: PLC0415 - as above
-
-    if bool(given.command) == bool(given.url):
-        raise _wrong(name, "it has a command to start, or a url to call: one of the two")
-    if given.transport not in TRANSPORTS:
-        raise _wrong(name, f"there is no transport {given.transport!r}, only http and sse")
-    _check_variables(name, given)
-    if given.command:
-        home = user_home(env)
-        command, *_ = words = _from_home((given.command, *given.args), home)
-        if not command.strip() or any("\0" in word for word in words):
-            raise _wrong(name, "its command cannot be run")
-        folder = Path(workspace, *_from_home([given.cwd], home)) if given.cwd else Path(workspace)
-        variables = {**bare_env(env), **given.env}
-        return Program(argv=tuple(words), cwd=str(folder), env=variables, walled=given.sandbox)
-    if parsed(given.url) is None:
-        raise _wrong(name, "its url is no address over http or https without a password in it")
-    if given.auth:
-        raise _wrong(name, f"auth: {given.auth} is not known here; put a token into its headers")
-    if any("\n" in one or not one.isascii() for pair in given.headers.items() for one in pair):
-        raise _wrong(name, "its headers have letters that no header has")
-    return Site(url=given.url, headers=given.headers, events=given.transport == "sse")
-
-
-def _check_variables(name: str, given: McpServer) -> None:
-    texts = [given.command, *given.args, given.url, *given.env.values(), *given.headers.values()]
-    for text in texts:
-        if "${" in text:
-            variable = text.partition("${")[2].partition("}")[0]
-            mend = f"Set it: hermes config set {variable} VALUE"
-            raise _wrong(name, f"the variable {variable} is not set", mend)
-
-
-def _from_home(words: Iterable[str], home: Path) -> list[str]:
-    return [f"{home}{word[1:]}" if word.startswith("~/") else word for word in words]
-
-
-def _wrong(name: str, why: str, hint: str = "Correct it: hermes config edit") -> ConfigError:
-    return ConfigError(f"The MCP server {name!r} cannot be used: {why}.", hint=hint)
 
 
 def launched(sandbox: Sandbox, program: "Program") -> AbstractAsyncContextManager[Process]:
@@ -166,6 +101,30 @@ def launched(sandbox: Sandbox, program: "Program") -> AbstractAsyncContextManage
     )
 
 
+class _Kept:
+    """A connection in a task of its own, until it is let go."""
+
+    def __init__(self, link: "Link") -> None:
+        self.link = link
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+
+    async def run(self) -> None:
+        try:
+            with self._scope:
+                await self.link.run()
+        finally:
+            self._ended.set()
+
+    async def let_go(self) -> None:
+        """Until what was started has ended: the next may need its port, or its lock."""
+        self._scope.cancel()
+        with anyio.move_on_after(LEAVING) as limit:
+            await self._ended.wait()
+        if limit.cancelled_caught:
+            log.warning("MCP server %s has not ended yet", self.link.server.name)
+
+
 class Servers:
     """All of a profile's. Connected with the first plan, and then kept by their own tasks."""
 
@@ -177,7 +136,8 @@ class Servers:
         self._masks = Redactor()
         """What came with settings that were read again."""
         self._reloading = anyio.Lock()
-        self._links: dict[str, tuple[Link, anyio.CancelScope]] = {}
+        self._links: dict[str, _Kept] = {}
+        self._acting: Acting | None = None
         self._begun = False
         self._loaded = anyio.Event()
         self._until = 0.0
@@ -198,15 +158,18 @@ class Servers:
         with anyio.move_on_after(LOADING):
             await self._loaded.wait()
         with anyio.CancelScope(deadline=self._until):
-            for link, _ in [*self._links.values()]:
-                await link.settled.wait()
+            for kept in [*self._links.values()]:
+                await kept.link.settled.wait()
 
     async def _load(self) -> None:
         """The SDK takes about a second to load, which nobody else has to wait for."""
         usable, self.troubles = self._looked_at()
-        if usable and (why := await run_sync(_load_sdk)):
+        if usable and (why := await run_sync(load_sdk)):
             self.troubles |= {server.name: why for server in usable}
-        else:
+        elif usable:
+            from hermes.mcp.acting import Acting  # noqa: PLC0415 - as above
+
+            self._acting = await run_sync(Acting, self._parts.home.acting_tools)
             for server in usable:
                 self._connect(server)
         for trouble in dict.fromkeys(self.troubles.values()):
@@ -216,13 +179,19 @@ class Servers:
 
     def _looked_at(self) -> tuple[list["Server"], dict[str, str]]:
         """The servers that can be tried, and why the others cannot."""
+        from hermes.app.server_settings import server_of  # noqa: PLC0415 - most homes have none
+
         usable: list[Server] = []
         troubles: dict[str, str] = {}
-        for name, given in self._given.items():
-            if not given.enabled or not self._parts.toolbox.may_offer(name):
-                continue
+        env, workspace, may_offer = (
+            self._parts.env,
+            self._parts.workspace,
+            self._parts.toolbox.may_offer,
+        )
+        wanted = {name: one for name, one in self._given.items() if one.enabled and may_offer(name)}
+        for name, given in wanted.items():
             try:
-                server = server_of(name, given, self._parts.env, self._parts.workspace)
+                server = server_of(name, given, env, workspace, wanted)
             except ConfigError as error:
                 troubles[name] = error.sentence
             else:
@@ -238,33 +207,32 @@ class Servers:
     def _connect(self, server: "Server") -> None:
         from hermes.mcp.link import Link  # noqa: PLC0415 - most homes have no server
 
-        link = Link(server, self._near())
-        scope = anyio.CancelScope()
-        self._links[server.name] = link, scope
-        self._parts.toolbox.join((), server.name)
+        link = Link(server, self._link_parts())
+        kept = self._links[server.name] = _Kept(link)
+        self._parts.toolbox.join((), toolset=server.name)
         link.wake()
-        self._group.start_soon(self._keep, link, scope)
+        self._group.start_soon(kept.run)
 
-    async def _keep(self, link: "Link", scope: anyio.CancelScope) -> None:
-        with scope:
-            await link.run()
+    def _link_parts(self) -> "LinkParts":
+        from hermes.mcp.link import LinkParts  # noqa: PLC0415 - as above
 
-    def _near(self) -> "Near":
-        from hermes.mcp.link import Near  # noqa: PLC0415 - as above
-
-        return Near(
+        return LinkParts(
             launch=partial(launched, self._parts.toolbox.sandboxes.near),
             log=self._write_log,
             redact=self._redact,
             listed=self._listed,
+            acting=self._acting,
         )
 
     def _listed(self, link: "Link") -> None:
         from hermes.mcp.results import Reading  # noqa: PLC0415 - as above
         from hermes.mcp.tools import tools_of  # noqa: PLC0415 - as above
 
+        kept = self._links.get(link.server.name)
+        if kept is None or kept.link is not link:
+            return
         tools = tools_of(link, Reading(self._parts.blobs, self._redact))
-        self._parts.toolbox.join(tools, link.server.name)
+        self._parts.toolbox.join(tools, toolset=link.server.name)
         log.info("MCP server %s: %s", link.server.name, plural(len(tools), "tool"))
 
     def _redact(self, text: str) -> str:
@@ -281,7 +249,8 @@ class Servers:
     def states(self) -> list[tuple[str, str]]:
         """Each server by name, and how it is, for people."""
         told = dict(self.troubles)
-        for name, (link, _) in self._links.items():
+        for name, kept in self._links.items():
+            link = kept.link
             tools = plural(len(link.tools), "tool")
             told[name] = (
                 f"{link.state}: {link.trouble}" if link.trouble else f"{link.state}, {tools}"
@@ -306,10 +275,12 @@ class Servers:
         parts = self._parts
         env = env_of(parts.home.dotenv, parts.env)
         loaded = await run_sync(load_config, parts.home, env)
-        for name, (_, scope) in self._links.items():
-            scope.cancel()
-            parts.toolbox.join((), name)
-        self._links, self.troubles = {}, {}
+        before, self._links, self.troubles = self._links, {}, {}
+        async with anyio.create_task_group() as leaving:
+            for name, kept in before.items():
+                parts.toolbox.leave(name)
+                leaving.start_soon(kept.let_go)
+        parts.toolbox.take_up(loaded.config)
         self._given = loaded.config.mcp_servers
         hides = loaded.config.security.redact_secrets
         self._masks = Redactor(secrets_in(loaded.raw) if hides else ())
@@ -345,21 +316,20 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 async def tried(server: "Server", sandbox: Sandbox, redactor: Redactor) -> Trial:
     """Connect to one server, look at what it has, and leave it."""
-    if why := missing_sdk() or await run_sync(_load_sdk):
+    if why := missing_sdk() or await run_sync(load_sdk):
         return Trial(trouble=why)
-    from hermes.mcp.link import Link, Near  # noqa: PLC0415 - as above
-    from hermes.mcp.listing import specs_of  # noqa: PLC0415 - as above
+    from hermes.mcp.link import Link, LinkParts  # noqa: PLC0415 - as above
 
     async def unheard(name: str, text: str) -> None:
         """The last line is told with the failure."""
 
-    near = Near(
+    parts = LinkParts(
         launch=partial(launched, sandbox),
         log=unheard,
         redact=redactor.redact,
         listed=lambda link: None,
     )
-    link = Link(server, near)
+    link = Link(server, parts)
     async with beside() as group:
         link.wake()
         settled = link.settled
@@ -367,5 +337,5 @@ async def tried(server: "Server", sandbox: Sandbox, redactor: Redactor) -> Trial
         await settled.wait()
         if link.trouble:
             return Trial(trouble=link.trouble)
-        specs = [spec for _, spec in specs_of(server, link.tools).values()]
+        specs = [spec for _, spec in link.tools.values()]
         return Trial(version=link.version, tools=specs)

@@ -11,6 +11,8 @@ from hermes.models.settings import CustomProvider, Fallback, ModelSettings
 TIERS = {"fast": "priority", "on": "priority", "normal": "", "off": "", "none": ""}
 """Other words for what the provider calls its tiers."""
 
+IMAGES = {"native": True, "text": False}
+
 
 def model_settings(config: Config) -> ModelSettings:
     main = config.main_model
@@ -44,6 +46,7 @@ def model_settings(config: Config) -> ModelSettings:
         tries=max(config.agent.api_max_retries, 1),
         local_idle=config.agent.local_stream_stale_timeout,
         cache_ttl=config.prompt_caching.cache_ttl,
+        images=IMAGES.get(config.agent.image_input_mode.strip().lower()),
         service_tier=TIERS.get(tier := config.agent.service_tier.strip().lower(), tier),
     )
 

@@ -25,12 +25,15 @@ from hermes.models.settings import Flags
 from hermes.ports.counsel import Counsel
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Restores, Tool
-from hermes.ports.watch import Watch
 from hermes.schema.messages import Message
 from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 from hermes.session.spending import Purse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes.ports.watch import Watch
 
 
 def no_words(personality: str) -> str:
@@ -91,7 +94,7 @@ class StandardPlanner:
         self._ready: Callable[[], Awaitable[None]] | None = None
         self._sorted_out: dict[tuple[str, Role], _Offer] = {}
 
-    def asks(self, counsel: Counsel, watch: Watch | None = None) -> None:
+    def asks(self, counsel: Counsel, watch: "Watch | None" = None) -> None:
         """Whom turns turn to when they may not decide by themselves, and who looks on."""
         self._counsel, self.watch = counsel, watch
 

@@ -19,9 +19,10 @@ from hermes.ports.model import Model
 from hermes.ports.store import Store
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
+from hermes.session.accepting import Turn
 from hermes.session.compressing import Compressing
 from hermes.session.recorder import Price
-from hermes.session.runner import Planner, Runner, Turn
+from hermes.session.runner import Planner, Runner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

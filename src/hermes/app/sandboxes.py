@@ -43,7 +43,8 @@ WORKSPACE = "workspace"
 CLOSED = (
     ".env*", "auth.json", "config.yaml", "SOUL.md", "*.db", "*.db-*",
     "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
-    "shell-hooks-allowlist.json",
+    "shell-hooks-allowlist.json", "mcp-acting.json",
+    "mcp-tokens", "backups", "*.bak", "logs", "sessions", "checkpoints", "whatsapp",
     "webhook_subscriptions.json", "callback.key", "local-model", "cache/fetched",
 )  # fmt: skip
 """What no tool and no command may read or change in a home: whoever writes here decides where keys

@@ -9,7 +9,8 @@ from hermes.config.schema import Config
 from hermes.kit.tasks import beside
 from hermes.ports.model import Model
 from hermes.schema.events import Outcome
-from hermes.session.runner import Runner, Turn
+from hermes.session.accepting import Turn
+from hermes.session.runner import Runner
 
 
 @asynccontextmanager

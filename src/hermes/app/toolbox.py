@@ -1,5 +1,6 @@
 """The tools of a profile, and which of them are offered."""
 
+import logging
 import os
 import shutil
 import sys
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from hermes.app.shell_hooks import ShellHooks
     from hermes.tools.finding.narrowing import Narrowed, Room
 
+log = logging.getLogger(__name__)
+
 NO_MCP = "no_mcp"
 """In the list of a platform: no tools of servers there."""
 
@@ -83,7 +86,7 @@ class Workbench(Struct, frozen=True):
         """
         servers = self.config.mcp_servers
         asked = Asked(
-            off=frozenset({*self.config.agent.disabled_toolsets, *without}),
+            off=frozenset(without),
             tools=None if wanted is None else tools_of(n for n in wanted if n not in servers),
             servers=frozenset(name for name in wanted or () if name in servers),
         )
@@ -199,7 +202,7 @@ class Workbench(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """`off` are toolsets that nobody is offered; what was asked for by hand, if anything was."""
+    """By hand: `off` are toolsets that nobody is offered; those that are, if any were named."""
 
     off: frozenset[str]
     tools: Sequence[str] | None = None
@@ -231,7 +234,6 @@ class Toolbox:
         self.checkpoints = checkpoints
         self._config = config
         self._build = build
-        self._left_out = frozenset(tools_of(asked.off.intersection(known_toolsets())))
         self.sandboxes = sandboxes
         self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
         self._asked = asked
@@ -242,29 +244,61 @@ class Toolbox:
     def on(self, platform: str) -> Mapping[str, Tool]:
         """The tools offered there, by name."""
         if platform not in self._offered:
-            names = self._names(platform)
+            left_out = tools_of(self._off.intersection(known_toolsets()))
+            names = {*self._names(platform)}.difference(left_out)
             self._offered[platform] = {
                 name: tool for name, tool in self._tools(platform).items() if name in names
             }
             self._offered[platform] = {**self._others(platform), **self._offered[platform]}
         return self._offered[platform]
 
-    def join(self, tools: Sequence[Tool], instead: str = "") -> None:
+    def join(self, tools: Sequence[Tool], *, toolset: str = "") -> None:
         """Tools of servers and plugins, for every turn that begins from now on.
 
-        Those of a toolset take the place of what it had; `instead` names one that may be empty.
+        Those of a toolset take the place of what it had; `toolset` names one that may be empty.
+        Whoever came first with a name keeps it.
         """
-        joined: dict[str, dict[str, Tool]] = {instead: {}} if instead else {}
+        joined: dict[str, dict[str, Tool]] = {toolset: {}} if toolset else {}
         for tool in tools:
-            if tool.spec.name not in self._ours:
-                joined.setdefault(tool.spec.toolset, {})[tool.spec.name] = tool
+            name, own = tool.spec.name, tool.spec.toolset
+            among = joined.setdefault(own, {})
+            if name in self._ours:
+                continue
+            if name in among or self._is_taken(name, own):
+                log.warning("%s of %s is left out: there is one already", name, own)
+            else:
+                among[name] = tool
         self._joined |= joined
         self._offered.clear()
+
+    def _is_taken(self, name: str, toolset: str) -> bool:
+        return any(name in tools for one, tools in self._joined.items() if one != toolset)
+
+    def leave(self, toolset: str) -> None:
+        """What has joined as this toolset is no more."""
+        self._joined.pop(toolset, None)
+        self._offered.clear()
+
+    def take_up(self, config: Config) -> None:
+        """Which toolsets are on, and where, as settings say that were read again."""
+        disabled = config.agent.disabled_toolsets
+        self._config = replace(
+            self._config,
+            mcp_servers=config.mcp_servers,
+            toolsets=config.toolsets,
+            platform_toolsets=config.platform_toolsets,
+            agent=replace(self._config.agent, disabled_toolsets=disabled),
+        )
+        self._offered.clear()
+
+    @property
+    def _off(self) -> frozenset[str]:
+        return self._asked.off.union(self._config.agent.disabled_toolsets)
 
     def may_offer(self, server: str) -> bool:
         """Whether any platform could be offered its tools."""
         by_hand = self._asked.tools is not None and server not in self._asked.servers
-        return server not in self._asked.off and not by_hand
+        return server not in self._off and not by_hand
 
     def tools_named(self, names: Iterable[str]) -> list[str]:
         """The tools of toolsets, those of servers too. Raises `UsageError`."""
@@ -299,8 +333,7 @@ class Toolbox:
         terminal = self._config.terminal
         where = backend_on(terminal, platform), network_on(terminal, platform)
         if where not in self._built:
-            tools = self._build(platform).items()
-            self._built[where] = {name: it for name, it in tools if name not in self._left_out}
+            self._built[where] = self._build(platform)
         return self._built[where]
 
     def warnings(self, platform: str) -> list[str]:

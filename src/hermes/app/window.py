@@ -12,7 +12,6 @@ from hermes.agent.compression.view import Record
 from hermes.agent.prompt import portions
 from hermes.app.build import App
 from hermes.commands.services import Filling
-from hermes.ports.store import Fence
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
@@ -70,10 +69,9 @@ class ThisWindow:
         return await self._pins.of(session.id)
 
     async def pin(self, session: Session, text: str) -> None:
-        async with self._app.runner.holding(session.id) as generation:
-            await self._pins.add(session.id, text, Fence(session.id, generation))
+        async with self._app.runner.holding(session.id) as lease:
+            await self._pins.add(session.id, text, lease.fence)
 
     async def unpin(self, session: Session, number: int) -> str:
-        async with self._app.runner.holding(session.id) as generation:
-            fence = Fence(session.id, generation)
-            return await self._pins.remove(session.id, number, fence)
+        async with self._app.runner.holding(session.id) as lease:
+            return await self._pins.remove(session.id, number, lease.fence)

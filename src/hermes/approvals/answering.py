@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from hermes.approvals import wording
-from hermes.approvals.rows import Asked, digest_of
+from hermes.approvals.rows import QuestionRow, digest_of
 from hermes.ports.counsel import Wish
 from hermes.schema.questions import Asking, Choice, Question
 from hermes.schema.scope import OWNER, Address, Role, Scope
@@ -33,18 +33,18 @@ class Carrier(Protocol):
         ...
 
 
-def may_answer(who: Answerer, row: Asked) -> bool:
+def may_answer(who: Answerer, row: QuestionRow) -> bool:
     return who.role is Role.OWNER or who.principal == row.question.asked
 
 
-def is_put_to(who: Answerer, row: Asked) -> bool:
+def is_put_to(who: Answerer, row: QuestionRow) -> bool:
     """Whether it was asked there: in the session, or of the owner at that address."""
     here = row.question.session == who.session
     there = who.role is Role.OWNER and who.address is not None
     return here or (there and row.address == who.address)
 
 
-def is_for(who: Answerer, row: Asked) -> bool:
+def is_for(who: Answerer, row: QuestionRow) -> bool:
     if row.question.kind is Asking.APPROVAL:
         return may_answer(who, row)
     return row.question.asked == who.principal
@@ -78,7 +78,9 @@ def lacks_id(question: Question, words: str) -> bool:
     return question.elsewhere and not (name and is_named(question, name))
 
 
-def unnamed_in(own: Sequence[Asked], choice: Choice, *, everything: bool) -> Sequence[Asked]:
+def unnamed_in(
+    own: Sequence[QuestionRow], choice: Choice, *, everything: bool
+) -> Sequence[QuestionRow]:
     """Those that an answer without an id may settle; all can be refused at once, not allowed."""
     if everything and choice is Choice.DENY:
         return own
@@ -86,7 +88,7 @@ def unnamed_in(own: Sequence[Asked], choice: Choice, *, everything: bool) -> Seq
     return near if everything or len(own) == len(near) else []
 
 
-def meant_in(waiting: Sequence[Asked], words: str) -> list[Asked]:
+def meant_in(waiting: Sequence[QuestionRow], words: str) -> list[QuestionRow]:
     """The questions that bare words may answer, oldest first."""
     first, name = word_and_id(words)
     approvals = [one for one in waiting if one.question.kind is Asking.APPROVAL]
@@ -106,8 +108,9 @@ def meant_in(waiting: Sequence[Asked], words: str) -> list[Asked]:
 def digest_in(scope: Scope, wish: Wish) -> str:
     """The same wish of the same person, in the same circumstances."""
     what = (wish.tool, wish.action, wish.target, wish.detail, wish.reaching, wish.folder)
+    lasting = (wish.kind, wish.seal)
     whose = (scope.principal, scope.role.value, "foreign" if wish.foreign else "")
-    return digest_of("wish", *what, *whose)
+    return digest_of("wish", *what, *lasting, *whose)
 
 
 def chosen_in(question: Question, words: str) -> str:

@@ -154,10 +154,36 @@ def _kill(args: Sequence[str]) -> str:
     return "ends processes by force" if {"-9", "-KILL", "-SIGKILL", "KILL"} & {*args} else ""
 
 
+_LOOKED_AT = {
+    "version": frozenset[str](), "status": frozenset[str](), "logs": frozenset[str](),
+    "config": frozenset({"show", "get", "path", "check", "env-path"}),
+    "sessions": frozenset({"list", "show", "search", "stats"}), "tools": frozenset({"list"}),
+    "skills": frozenset({"list", "show"}), "mcp": frozenset({"list"}),
+    "gateway": frozenset({"status", "list"}),
+}  # fmt: skip
+"""What of the agent only shows something, by verb and action."""
+
+
 def _hermes(args: Sequence[str]) -> str:
-    words = operands(args)
-    own = words[:1] and words[0] in {"gateway", "config", "pairing", "approvals", "profile"}
-    return "changes or stops the agent itself" if own else ""
+    """All but a short list: another agent asks nobody, and settings decide what is asked."""
+    match operands(args):
+        case []:
+            shows = bool(args) and {*args} <= {"-V", "--version", "-h", "--help"}
+        case [verb, *rest]:
+            actions = _LOOKED_AT.get(verb)
+            shows = actions is not None and (not actions or rest[:1] in [[one] for one in actions])
+            shows = shows and not {"--yolo", "-z", "--oneshot", "-q"} & {*args}
+        case _:
+            shows = False
+    return "" if shows else "starts, changes or stops an agent"
+
+
+def _python(args: Sequence[str]) -> str:
+    """As a module it is the same program."""
+    for at, one in enumerate(args):
+        if one == "-m":
+            return _hermes(args[at + 2 :]) if args[at + 1 : at + 2] == ["hermes"] else ""
+    return ""
 
 
 def _database(args: Sequence[str]) -> str:
@@ -186,7 +212,8 @@ _HINTS: Mapping[str, Check] = {
     "rm": _rm, "shred": _always("destroys files"), "truncate": _always("empties files"),
     "dd": _always("writes raw bytes"), "git": _git, "chmod": _chmod, "chown": _chown,
     "chgrp": _chown, "find": _find, "kill": _kill, "pkill": _always("ends processes by name"),
-    "killall": _always("ends processes by name"), "hermes": _hermes,
+    "killall": _always("ends processes by name"),
+    "hermes": _hermes,
     "systemctl": _any("stop", "disable", "mask", "restart", "kill", "isolate")("stops services"),
     "service": _any("stop", "restart")("stops services"),
     "launchctl": _any("unload", "bootout", "remove", "kill")("stops services"),
@@ -257,7 +284,7 @@ def _danger_of(found: Found) -> str:
     if name in {*SHELLS, "source", ".", "eval"} and _runs_unknown(found):
         return "runs something that is not in the command"
     if name in _DATABASES or INTERPRETERS.match(name):
-        return _database(args)
+        return _python(args) or _database(args)
     hint = _HINTS.get(name)
     return hint(args) if hint else ""
 

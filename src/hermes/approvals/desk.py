@@ -33,7 +33,7 @@ from hermes.approvals.policy import (
     unreachable,
     verdict,
 )
-from hermes.approvals.rows import ANSWERED, Asked, Rows, digest_of, is_left
+from hermes.approvals.rows import ANSWERED, QuestionRow, Rows, digest_of, is_left
 from hermes.approvals.simple import Grant, can_last, grant_of
 from hermes.approvals.smart import Judge, Opinion, opinion_on
 from hermes.approvals.waiting import Carrying, Waiting
@@ -139,7 +139,7 @@ class ApprovalDesk:
             return None
         question = self._question(scope, Asking.CLARIFY, text, tuple(choices))
         digest = digest_of("clarify", text, *choices)
-        asked = Asked(question=question, digest=digest, principal="")
+        asked = QuestionRow(question=question, digest=digest, principal="")
         row = await self._waiting.put(scope, asked, tell)
         return row.words if row is not None else None
 
@@ -166,7 +166,7 @@ class ApprovalDesk:
             return Ruling(allowed=False, why=why)
         return await self._ask(scope, self._request(scope, wish, doubt, home), tell)
 
-    async def _ask(self, scope: Scope, asked: Asked, tell: Emit) -> Ruling:
+    async def _ask(self, scope: Scope, asked: QuestionRow, tell: Emit) -> Ruling:
         if asked.wish is not None and (why := wording.unshowable(asked.wish)):
             return Ruling(allowed=False, why=why)
         if await self._rows.refusals(scope.session, scope.run) >= wording.MOST_REFUSALS:
@@ -177,7 +177,9 @@ class ApprovalDesk:
             row = await self._waiting.put(scope, asked, tell)
         return wording.ruling_of(row, self._limits.approval)
 
-    def _request(self, scope: Scope, wish: Wish, doubt: Doubtful, home: Address | None) -> Asked:
+    def _request(
+        self, scope: Scope, wish: Wish, doubt: Doubtful, home: Address | None
+    ) -> QuestionRow:
         lasting = tuple(Choice) if can_last(wish) else (Choice.ONCE, Choice.DENY)
         text = wording.asks_for(wish, doubt.why)
         question = structs.replace(
@@ -187,7 +189,7 @@ class ApprovalDesk:
             asked=OWNER if doubt.owner_only else scope.principal,
             elsewhere=home is not None,
         )
-        return Asked(
+        return QuestionRow(
             question=question,
             digest=digest_in(scope, wish),
             principal=scope.principal,
@@ -210,7 +212,7 @@ class ApprovalDesk:
             until=self._clock.now() + timedelta(seconds=self.seconds(kind)),
         )
 
-    async def pending(self, who: Answerer) -> Sequence[Asked]:
+    async def pending(self, who: Answerer) -> Sequence[QuestionRow]:
         """What waits for an answer there, oldest first."""
         return [
             row
@@ -218,7 +220,7 @@ class ApprovalDesk:
             if is_put_to(who, row) and await self._is_waited_for(row, who)
         ]
 
-    async def _is_waited_for(self, row: Asked, who: Answerer) -> bool:
+    async def _is_waited_for(self, row: QuestionRow, who: Answerer) -> bool:
         if row.holder == self._holder:
             return self._waiting.has(row.question.id)
         if not is_left(row):
@@ -254,9 +256,9 @@ class ApprovalDesk:
         return Heard(f"{heard.told}\n{wording.several(left)}", heard.count) if left else heard
 
     async def _settle_all(
-        self, chosen: Sequence[Asked], who: Answerer, choice: Choice, words: str
+        self, chosen: Sequence[QuestionRow], who: Answerer, choice: Choice, words: str
     ) -> Heard:
-        settled: list[Asked] = []
+        settled: list[QuestionRow] = []
         for row in chosen:
             # What cannot be remembered is allowed once.
             meant = choice if choice in row.question.choices else Choice.ONCE
@@ -284,7 +286,7 @@ class ApprovalDesk:
             return Heard(wording.several(approvals))
         return await self._reply_to(meant[-1], who, words)
 
-    async def _reply_to(self, row: Asked, who: Answerer, words: str) -> Heard | None:
+    async def _reply_to(self, row: QuestionRow, who: Answerer, words: str) -> Heard | None:
         if row.question.kind is Asking.APPROVAL:
             choice = choice_for(row.question, words)
             if choice is None:
@@ -296,7 +298,7 @@ class ApprovalDesk:
             return Heard("", 1)
         return _late(await self._rows.asked(row.question.id), self._clock.now())
 
-    async def _meant(self, who: Answerer, words: str) -> list[Asked]:
+    async def _meant(self, who: Answerer, words: str) -> list[QuestionRow]:
         """The questions that bare words may answer, oldest first."""
         waiting = [one for one in await self.pending(who) if is_for(who, one)]
         return meant_in(waiting, words)
@@ -344,10 +346,10 @@ class ApprovalDesk:
     async def forget_old(self) -> None:
         await self._rows.forget_old()
 
-    async def _approvals(self, who: Answerer) -> list[Asked]:
+    async def _approvals(self, who: Answerer) -> list[QuestionRow]:
         return [one for one in await self.pending(who) if one.question.kind is Asking.APPROVAL]
 
-    async def _latest(self, who: Answerer, question: str, kind: Asking) -> Asked | None:
+    async def _latest(self, who: Answerer, question: str, kind: Asking) -> QuestionRow | None:
         rows = await self._rows.of_session(who.session) if who.session else ()
         asked = [one for one in rows if one.question.kind is kind]
         named = [one for one in asked if is_named(one.question, question)]
@@ -355,7 +357,9 @@ class ApprovalDesk:
             return named[-1] if named else None
         return await self._rows.asked(question)
 
-    async def _settle(self, row: Asked, who: Answerer, choice: Choice | None, words: str) -> bool:
+    async def _settle(
+        self, row: QuestionRow, who: Answerer, choice: Choice | None, words: str
+    ) -> bool:
         answer = "" if choice is None else choice.value
         after = structs.replace(row, state=ANSWERED, answer=answer, words=words, by=who.principal)
         done = await self._rows.change(row, after, *self._granting(row, who, choice))
@@ -363,7 +367,7 @@ class ApprovalDesk:
             self._waiting.wake(row.question.id)
         return done
 
-    def _granting(self, row: Asked, who: Answerer, choice: Choice | None) -> list[PutMatter]:
+    def _granting(self, row: QuestionRow, who: Answerer, choice: Choice | None) -> list[PutMatter]:
         lasting = choice in {Choice.SESSION, Choice.ALWAYS} and choice in row.question.choices
         if not lasting or row.wish is None:
             return []
@@ -374,6 +378,6 @@ class ApprovalDesk:
         return [self._rows.granting(grant)]
 
 
-def _late(latest: Asked | None, now: datetime) -> Heard:
+def _late(latest: QuestionRow | None, now: datetime) -> Heard:
     news = latest is not None and latest.question.kind is Asking.CLARIFY
     return Heard(wording.too_late(latest, now), news=news)

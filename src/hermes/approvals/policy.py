@@ -43,6 +43,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     cron: bool = False
     yolo: bool = False
     home: str = "/root"
+    ours: str = ""
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -109,7 +110,7 @@ def _read(rules: Rules, wish: Wish) -> "Whole | None":
 def _place(rules: Rules, wish: Wish) -> "Place":
     from hermes.approvals.script import Place  # noqa: PLC0415 - as in `_read`
 
-    return Place(wish.folder or "/", rules.home)
+    return Place(wish.folder or "/", rules.home, rules.ours)
 
 
 def _forbidden(rules: Rules, wish: Wish, scope: Scope, whole: "Whole | None") -> str:
@@ -138,6 +139,8 @@ def _ruin(whole: "Whole | None", rules: Rules) -> str:
 def _denied(rules: Sequence[str], wish: Wish, whole: "Whole | None") -> str:
     """Patterns are held against the text and against each command in it, however it is called."""
     texts = [wish.action, " ".join(wish.action.split())]
+    # Where leave is given for a tool as a whole, it can be forbidden by its name alone.
+    texts += [wish.tool] if wish.kind else []
     for found in whole.found if whole else ():
         texts += [" ".join(found.argv), " ".join((found.name, *found.argv[1:]))]
     for rule in rules:

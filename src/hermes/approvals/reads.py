@@ -23,6 +23,7 @@ _PRIVATE = re.compile(
     r"|(^|/)proc/[^/]+/(environ|mem|maps|fd|root|cwd|cmdline|task)(/|$)",
     re.IGNORECASE,
 )
+_WORKED_ON = re.compile(r"(profiles/[^/]+/)?workspace(/|$)")
 _REVISION = re.compile(r"(?!-)[\w./~^@-]+")
 
 
@@ -30,6 +31,15 @@ def is_private(path: str, folder: str = "") -> bool:
     """Whether the path is one where secrets are kept, by its name; no disk is looked at."""
     whole = posixpath.normpath(posixpath.join(folder, path)) if path else folder
     return bool(_PRIVATE.search(path) or _PRIVATE.search(whole))
+
+
+def _is_ours(path: str, folder: str, place: Place) -> bool:
+    """Whether it lies in the agent's own home; what is worked on there is none of it."""
+    whole = posixpath.normpath(posixpath.join(folder, path)) if path else folder
+    inside = bool(place.ours) and f"{whole}/".startswith(f"{place.ours}/")
+    return inside and not re.match(
+        r"(profiles/[^/]+/)?workspace(/|$)", whole[len(place.ours) + 1 :]
+    )
 
 
 Check = Callable[[Sequence[str]], bool]
@@ -113,14 +123,14 @@ _LOOKS: Mapping[str, Check] = {
 def only_reads(text: str, place: Place) -> bool:
     """Whether every command is known to look and not to touch, and at nothing secret."""
     commands = simple_commands(text)
-    if commands is None or is_private("", place.folder):
+    if commands is None or is_private("", place.folder) or _is_ours("", place.folder, place):
         return False
     folder = place.folder
     for name, *args in commands:
         look = _LOOKS.get(name)
         if look is None or not look(args):
             return False
-        if any(is_private(one, folder) for one in args):
+        if any(is_private(one, folder) or _is_ours(one, folder, place) for one in args):
             return False
         if name == "cd":
             folder = posixpath.join(folder, args[0]) if args else place.home

@@ -34,7 +34,7 @@ FRESH = timedelta(minutes=15)
 KEPT = timedelta(days=30)
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class QuestionRow(Struct, frozen=True, kw_only=True):
     """One question and what became of it; `words` are a reason, or the answer to a clarification.
 
     `digest` tells the same wish again, `principal` is who wished it, and `wish` is missing for
@@ -69,11 +69,11 @@ class Rows:
         self._clock = clock
         self._holder = holder
 
-    async def asked(self, identity: str) -> Asked | None:
+    async def asked(self, identity: str) -> QuestionRow | None:
         found = await self._store.matters.get(QUESTION, identity)
         return found and _read(found)
 
-    async def of_session(self, session: str, *, only_open: bool = False) -> Sequence[Asked]:
+    async def of_session(self, session: str, *, only_open: bool = False) -> Sequence[QuestionRow]:
         found = await self._store.matters.find(
             QUESTION, session=session, only_open=only_open, limit=100
         )
@@ -88,18 +88,18 @@ class Rows:
         ]
         return sum(one.state == LAPSED or one.answer == Choice.DENY for one in asked)
 
-    async def open_everywhere(self) -> Sequence[Asked]:
+    async def open_everywhere(self) -> Sequence[QuestionRow]:
         found = await self._store.matters.find(QUESTION, only_open=True)
         return [_read(one) for one in found]
 
-    async def comes_back(self, row: Asked) -> bool:
+    async def comes_back(self, row: QuestionRow) -> bool:
         """Whether its turn is taken up where it waits: what that was begun with is not done."""
         if not row.call or not row.key:
             return False
         return row.key in await self._store.lanes.topics(INBOX)
 
     async def change(
-        self, before: Asked | None, after: Asked, *more: PutMatter, let_go: bool = False
+        self, before: QuestionRow | None, after: QuestionRow, *more: PutMatter, let_go: bool = False
     ) -> bool:
         """False when somebody was quicker. What is let go waits for whoever takes it up."""
         holder = "" if let_go else self._holder
@@ -165,7 +165,7 @@ class Rows:
         )
         await self._store.commit(PutMatter(matter))
 
-    async def lapse(self, row: Asked) -> bool:
+    async def lapse(self, row: QuestionRow) -> bool:
         return await self.change(row, structs.replace(row, state=LAPSED))
 
     async def sweep(self) -> None:
@@ -182,11 +182,11 @@ class Rows:
             await self._store.matters.forget(kind, before)
 
 
-def is_left(row: Asked) -> bool:
+def is_left(row: QuestionRow) -> bool:
     """Whether whoever asked it is surely gone."""
     return not row.holder or is_surely_dead(row.holder)
 
 
-def _read(matter: Matter) -> Asked:
-    row = msgspec.json.decode(matter.body, type=Asked)
+def _read(matter: Matter) -> QuestionRow:
+    row = msgspec.json.decode(matter.body, type=QuestionRow)
     return structs.replace(row, state=matter.state, holder=matter.holder)

@@ -28,10 +28,11 @@ _EXPANSIONS = {"simple_expansion", "expansion", "command_substitution", "arithme
 
 
 class Place(Struct, frozen=True):
-    """Where it would run, and what `~` means there."""
+    """Where it would run, and what `~` means there; `ours` is where this agent keeps all it has."""
 
     folder: str
     home: str
+    ours: str = ""
 
 
 class Found(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from msgspec import structs
 from hermes.approvals import wording
 from hermes.approvals.answering import Carrier
 from hermes.approvals.policy import Doubtful
-from hermes.approvals.rows import ANSWERED, FRESH, OPEN, USED, Asked, Rows
+from hermes.approvals.rows import ANSWERED, FRESH, OPEN, USED, QuestionRow, Rows
 from hermes.kit.clock import Clock
 from hermes.kit.deadline import sleep_unless
 from hermes.kit.failpoints import passing
@@ -40,7 +40,7 @@ class Carrying:
         self._clock = clock
         self._holder = holder
         self._carrier: Carrier | None = None
-        self._open: dict[str, Asked] = {}
+        self._open: dict[str, QuestionRow] = {}
 
     def carried_by(self, carrier: Carrier) -> None:
         self._carrier = carrier
@@ -55,7 +55,7 @@ class Carrying:
         return None if home == scope.address else home
 
     @asynccontextmanager
-    async def place_for(self, asked: Asked) -> AsyncGenerator[str]:
+    async def place_for(self, asked: QuestionRow) -> AsyncGenerator[str]:
         """Held while it is asked; gives why there is none, for the model, or nothing."""
         if not asked.question.elsewhere:
             yield ""
@@ -72,7 +72,7 @@ class Carrying:
         finally:
             del self._open[asked.question.id]
 
-    async def _of_others(self, asked: Asked) -> Sequence[Asked]:
+    async def _of_others(self, asked: QuestionRow) -> Sequence[QuestionRow]:
         """What other processes carried; one that this very wish takes up again is none of it."""
         now = self._clock.now()
         return [
@@ -84,7 +84,7 @@ class Carrying:
             and (row.question.session, row.digest) != (asked.question.session, asked.digest)
         ]
 
-    async def carry(self, asked: Asked) -> None:
+    async def carry(self, asked: QuestionRow) -> None:
         question = asked.question
         if question.elsewhere and self._carrier is not None and asked.address is not None:
             left = (question.until - self._clock.now()).total_seconds()
@@ -92,7 +92,7 @@ class Carrying:
             await self._carrier.carry(question.id, asked.address, text)
 
 
-def _full(waiting: Sequence[Asked], asked: Asked) -> str:
+def _full(waiting: Sequence[QuestionRow], asked: QuestionRow) -> str:
     if sum(one.question.run == asked.question.run for one in waiting) >= MOST_OF_A_RUN:
         return wording.ONE_AT_A_TIME
     if sum(one.principal == asked.principal for one in waiting) >= MOST_OF_A_PERSON:
@@ -108,7 +108,7 @@ class Waiting:
         self._clock = clock
         self._carrying = carrying
         self._waiting: dict[str, anyio.Event] = {}
-        self._expected: dict[str, Asked] = {}
+        self._expected: dict[str, QuestionRow] = {}
         """By their calls, those that a turn which goes on is about to ask again."""
         self._leaving = False
 
@@ -138,7 +138,7 @@ class Waiting:
                 told[row.call] = wording.undone(row)
         return Left(waiting=frozenset(waiting), told={one: told[one] for one in told if told[one]})
 
-    async def _expect(self, row: Asked) -> None:
+    async def _expect(self, row: QuestionRow) -> None:
         """From now on it is for us to hear of the answer, and in no moment for nobody."""
         passing("approvals.before_expecting")
         self._expected[row.call] = row
@@ -157,18 +157,15 @@ class Waiting:
         row = self._expected.pop(call, None)
         if row is None or self._leaving:
             return
-        try:
-            with anyio.CancelScope(shield=True):
-                await self._take_back(row)
-        except StoreError as error:
-            log.warning("question %s is not closed: %s", row.question.id, error)
+        with anyio.CancelScope(shield=True):
+            await self._let_go(row)
 
     def wake(self, identity: str) -> None:
         """Whoever waits for it looks at the row at once."""
         if identity in self._waiting:
             self._waiting[identity].set()
 
-    async def earlier(self, session: str, digest: str) -> Asked | None:
+    async def earlier(self, session: str, digest: str) -> QuestionRow | None:
         """The same wish, asked before its process ended: still open, or answered meanwhile."""
         now = self._clock.now()
         for row in reversed(await self._rows.of_session(session)):
@@ -178,7 +175,7 @@ class Waiting:
             return row if row.state == OPEN or unheard else None
         return None
 
-    async def put(self, scope: Scope, asked: Asked, tell: Emit) -> Asked | None:
+    async def put(self, scope: Scope, asked: QuestionRow, tell: Emit) -> QuestionRow | None:
         """Ask, and wait; None when nobody answered."""
         where = asked.address or scope.address
         asked = structs.replace(
@@ -199,7 +196,9 @@ class Waiting:
         self._expected.pop(scope.call, None)
         return await self._asked(earlier, asked, tell)
 
-    async def _asked(self, earlier: Asked | None, asked: Asked, tell: Emit) -> Asked | None:
+    async def _asked(
+        self, earlier: QuestionRow | None, asked: QuestionRow, tell: Emit
+    ) -> QuestionRow | None:
         question = asked.question
         try:
             if not await self._rows.change(earlier, asked):
@@ -209,12 +208,10 @@ class Waiting:
             await self._carrying.carry(asked)
             await tell(events.Asked(question))
             row = await self._wait(asked)
-        except anyio.get_cancelled_exc_class():
+        except BaseException:
+            # Stopped, put off or never told: whichever it was, nobody waits for the answer here.
             with anyio.CancelScope(shield=True):
                 await self._let_go(asked)
-            raise
-        except PutOff:
-            await self._let_go(asked)
             raise
         finally:
             del self._waiting[question.id]
@@ -222,13 +219,17 @@ class Waiting:
         await tell(events.Answered(question.id, answer, row.by if row else ""))
         return row
 
-    async def _let_go(self, asked: Asked) -> None:
-        if self._leaving:
-            await self._rows.change(asked, asked, let_go=True)
-        else:
-            await self._take_back(asked)
+    async def _let_go(self, asked: QuestionRow) -> None:
+        """Raises nothing in place of what ended the waiting."""
+        try:
+            if self._leaving:
+                await self._rows.change(asked, asked, let_go=True)
+            else:
+                await self._take_back(asked)
+        except StoreError as error:
+            log.warning("question %s is not closed: %s", asked.question.id, error)
 
-    async def _take_back(self, asked: Asked) -> None:
+    async def _take_back(self, asked: QuestionRow) -> None:
         """Its turn is over: no later one may use an answer that came in the last moment."""
         if await self._rows.lapse(asked):
             return
@@ -236,7 +237,7 @@ class Waiting:
         if row is not None and row.state == ANSWERED:
             await self._rows.lapse(row)
 
-    async def _wait(self, asked: Asked) -> Asked | None:
+    async def _wait(self, asked: QuestionRow) -> QuestionRow | None:
         identity, until = asked.question.id, asked.question.until
         while (left := (until - self._clock.now()).total_seconds()) > 0:
             if self._leaving and await self._rows.comes_back(asked):
@@ -249,11 +250,11 @@ class Waiting:
             return None
         return await self._answered(identity)
 
-    async def _answered(self, identity: str) -> Asked | None:
+    async def _answered(self, identity: str) -> QuestionRow | None:
         row = await self._rows.asked(identity)
         return None if row is None or row.state != ANSWERED else await self._used(row)
 
-    async def _used(self, row: Asked) -> Asked | None:
+    async def _used(self, row: QuestionRow) -> QuestionRow | None:
         passing("approvals.before_used")
         used = structs.replace(row, state=USED)
         done = await self._rows.change(row, used)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, Asked
+from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, QuestionRow
 from hermes.kit.plain import visible, visible_line
 from hermes.ports.counsel import Ruling, Wish
 from hermes.schema.questions import HERE, Asking, Choice, Question
@@ -189,7 +189,7 @@ def _span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
-def given(choice: Choice, asked: Sequence[Asked], *, shortened: bool) -> str:
+def given(choice: Choice, asked: Sequence[QuestionRow], *, shortened: bool) -> str:
     """What the answer was taken for, and for what."""
     how = _GIVEN[Choice.ONCE if shortened else choice]
     if len(asked) == 1:
@@ -203,7 +203,7 @@ def given(choice: Choice, asked: Sequence[Asked], *, shortened: bool) -> str:
     return f"{told}\n/approvals lists what is allowed." if listed else told
 
 
-def several(asked: Sequence[Asked]) -> str:
+def several(asked: Sequence[QuestionRow]) -> str:
     """For an answer that does not say to which of them."""
     lines = [f"{short_id(one.question)}  {one.question.origin}: {_echo(one)}" for one in asked]
     first = short_id(asked[0].question)
@@ -219,11 +219,11 @@ def several(asked: Sequence[Asked]) -> str:
     return "\n".join([told, *lines, how])
 
 
-def _echo(asked: Asked) -> str:
+def _echo(asked: QuestionRow) -> str:
     return visible_line(asked.question.subject or asked.question.text, MOST_ECHO)
 
 
-def too_late(latest: Asked | None, now: datetime) -> str:
+def too_late(latest: QuestionRow | None, now: datetime) -> str:
     """For an answer to what is no longer asked, or not there."""
     if latest is None:
         return NOTHING
@@ -238,7 +238,7 @@ def too_late(latest: Asked | None, now: datetime) -> str:
             return NOTHING
 
 
-def undone(row: Asked) -> str:
+def undone(row: QuestionRow) -> str:
     """What the model is told of a call whose process ended over this question, if that did nothing.
 
     Empty when it was allowed: then nobody knows how far it came.
@@ -250,11 +250,11 @@ def undone(row: Asked) -> str:
     return NOT_RUN
 
 
-def not_yours(asked: Asked) -> str:
+def not_yours(asked: QuestionRow) -> str:
     return "Only the owner, or who asked for it, can answer this."
 
 
-def ruling_of(row: Asked | None, seconds: float) -> Ruling:
+def ruling_of(row: QuestionRow | None, seconds: float) -> Ruling:
     if row is None:
         return Ruling(
             allowed=False,

@@ -4,7 +4,7 @@ import sys
 from functools import cached_property
 from typing import TextIO
 
-from hermes.config.env import Env, call_terminal, process_env
+from hermes.config.env import Env, process_env, set_term
 from hermes.config.home import Home, resolve_home
 from hermes.kit.errors import ConfigError
 
@@ -32,7 +32,7 @@ class CliContext:
     def be_plain(self) -> None:
         """Nothing that is written from now on steers the terminal."""
         self.env = Env({**self.env, "TERM": "dumb"})
-        call_terminal("dumb")
+        set_term("dumb")
 
     def home(self) -> Home:
         """The profile's home; looked for when first needed, so that `--help` works without."""

@@ -16,7 +16,7 @@ from hermes.cli.boundary import complain, silence_stdout
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.start import gateway_lives, start_of
-from hermes.cli.tasting import taste_of
+from hermes.cli.taste_settings import taste_of
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
 from hermes.config.load import load_config

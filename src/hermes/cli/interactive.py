@@ -28,7 +28,7 @@ from hermes.cli.screen import Screen
 from hermes.cli.signals import Heard, Terminated, raised_when_terminated, stopped_by_signals
 from hermes.cli.start import gateway_lives, start_of
 from hermes.cli.style import Style
-from hermes.cli.tasting import taste_in
+from hermes.cli.taste_settings import taste_in
 from hermes.cli.verbs.chat import as_text
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
@@ -50,6 +50,7 @@ from hermes.schema.errors import HermesError
 from hermes.schema.events import Asked, Event, RunEnded, Said
 from hermes.schema.messages import Media, Text
 from hermes.tui.meanwhile import Manner, manner_of, meant
+from hermes.tui.taste import switched
 
 T = TypeVar("T")
 _EMPTY = "\x1b[H\x1b[2J\x1b[3J"
@@ -169,7 +170,7 @@ class Chat:
             case "redraw":
                 self._context.stdout.write(_EMPTY)
             case "times":
-                on = wish.words == "on" if wish.words else not self._taste.times
+                on = switched(wish.words, was=self._taste.times)
                 self._taste = structs.replace(self._taste, times=on)
                 self._print(f"Times are {'shown from now on' if on else 'not shown'}.")
             case "compose":

@@ -126,8 +126,15 @@ class LineEditor:
         if text.startswith("@"):
             from hermes.tui.completion import suggestions
 
-            return [one.text for one in suggestions(text, {}, self._folder)]
+            found = [one.text for one in suggestions(text, {}, self._folder)]
+            return found if len(found) == 1 else _going_on(text, found)
         return []
+
+
+def _going_on(text: str, found: Sequence[str]) -> list[str]:
+    """Those that begin as it was typed: the editor puts in what all of them have in common."""
+    kept = [one for one in found if one.startswith(text)]
+    return kept or [one for one in found if one.startswith(f"@file:{text[1:]}")]
 
 
 def _unprinted(style: Style, prompt: str) -> str:

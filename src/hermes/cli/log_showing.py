@@ -6,20 +6,17 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterable
 
 from hermes.cli.context import CliContext
-from hermes.cli.export.plain import flat, harmless
+from hermes.cli.export.plain import harmless
 from hermes.cli.log_reading import Follower, Opened, Wanted, level_in
 from hermes.cli.style import Style
 from hermes.cli.verbs.sessions.when import Moment
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
-from hermes.ports.store import Archive
 from hermes.schema.errors import NotFound, StoreError, UsageError
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import Session, SessionFilter
 
 GLANCE = 0.25
 """Seconds between two looks at a log that is followed."""
-_LISTED = 1000
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 
 
@@ -83,7 +80,7 @@ def _names_of(session: str, home: Home) -> tuple[str, ...]:
         return ()
     import anyio
 
-    from hermes.app.archive import open_archive
+    from hermes.app.archive import listed_as, open_archive
 
     async def find() -> tuple[str, ...]:
         async with open_archive(home, SystemClock()) as store:
@@ -91,7 +88,7 @@ def _names_of(session: str, home: Home) -> tuple[str, ...]:
             try:
                 found = await archive.find(session)
             except NotFound:
-                found = await _listed(archive, session)
+                found = await listed_as(archive, session)
             return tuple(filter(None, (found.id, found.key))) if found else ()
 
     try:
@@ -99,17 +96,6 @@ def _names_of(session: str, home: Home) -> tuple[str, ...]:
     except StoreError:
         # It may have been deleted, or the database may be what is wrong; the log is still there.
         return ()
-
-
-async def _listed(archive: Archive, name: str) -> Session | None:
-    """One without a title is listed by how it began, in quotes, and cut off where there is no room.
-
-    Of several that began so, it is the one that was used last.
-    """
-    begun = name.strip("“”\"' ").rstrip("…")
-    digests = await archive.list(SessionFilter(), _LISTED)
-    fitting = (one.session for one in digests if flat(one.preview).startswith(begun))
-    return next(fitting, None) if begun else None
 
 
 def _print(context: CliContext, records: Iterable[bytes]) -> None:

@@ -9,8 +9,9 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from hermes.app.mcp import Trial, server_of, tried
+from hermes.app.mcp import Trial, tried
 from hermes.app.sandboxes import Sandboxes, SandboxParts
+from hermes.app.server_settings import server_of
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.next_step import as_typed
@@ -21,10 +22,10 @@ from hermes.config.load import Loaded, load_config
 from hermes.config.masking import secrets_in
 from hermes.config.paths import format_path
 from hermes.config.sections.work import McpServer
-from hermes.config.variables import secret_values
+from hermes.config.variables import names_secret, secret_values
 from hermes.daemon.lock import who_holds
 from hermes.kit.clock import SystemClock
-from hermes.kit.redact import Redactor
+from hermes.kit.redact import MASK, Redactor
 from hermes.kit.text import did_you_mean, one_line, plural
 from hermes.sandbox.door import Door
 from hermes.schema.errors import ConfigError, NotFound, UsageError
@@ -97,12 +98,27 @@ def _list(desk: Desk, *, as_json: bool) -> int:
 
 def _shown(desk: Desk, name: str, given: McpServer) -> Shown:
     try:
-        server = server_of(name, given, desk.env, str(Path.cwd()))
+        server = server_of(name, given, desk.env, str(Path.cwd()), desk.servers)
     except ConfigError as error:
         return Shown(name=name, state="wrong", trouble=str(error))
     off = not given.enabled or name in desk.loaded.config.agent.disabled_toolsets
-    where = one_line(desk.redactor().redact(server.where), 200)
+    where = one_line(desk.redactor().redact(_written(desk, name) or server.where), 200)
     return Shown(name=name, state="off" if off else "on", where=where)
+
+
+def _written(desk: Desk, name: str) -> str:
+    """Its command as the file has it: variables by their names, and secrets not at all."""
+    given = load_config(desk.home, {}).config.mcp_servers.get(name, McpServer())
+    shown: list[str] = []
+    hides = False
+    for word in (given.command, *given.args):
+        flag, sign, _ = word.partition("=")
+        if hides or (sign and names_secret(flag.lstrip("-"))):
+            shown.append(MASK if hides else f"{flag}={MASK}")
+        else:
+            shown.append(word)
+        hides = not hides and not sign and word.startswith("-") and names_secret(word.lstrip("-"))
+    return " ".join(shown)
 
 
 def _add(desk: Desk, args: Namespace) -> int:
@@ -134,7 +150,8 @@ def _check(desk: Desk, name: str, given: dict[str, object]) -> None:
     """A variable that is not set yet may be set later; everything else must be right."""
     later = {key: value for key, value in given.items() if key not in {"headers", "env"}}
     try:
-        server_of(name, msgspec.convert(later, McpServer), desk.env, str(Path.cwd()))
+        among = [*desk.servers, name]
+        server_of(name, msgspec.convert(later, McpServer), desk.env, str(Path.cwd()), among)
     except ConfigError as error:
         raise UsageError(str(error), hint="See: hermes mcp add --help") from error
 

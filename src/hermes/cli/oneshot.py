@@ -103,7 +103,7 @@ def _listener(args: Namespace, context: CliContext) -> Listener:
         return Quiet(context.stderr)
     from hermes.cli.screen import Screen
     from hermes.cli.style import Style
-    from hermes.cli.tasting import taste_in
+    from hermes.cli.taste_settings import taste_in
     from hermes.kit.clock import SystemClock
 
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))

@@ -26,7 +26,14 @@ from hermes.kit.text import did_you_mean, plural
 from hermes.models.address import host_of, tidy_url
 from hermes.models.discover import find_local, list_models
 from hermes.models.embedded.target import found_here
-from hermes.models.listed import PATIENCE, check_listed, unchecked
+from hermes.models.listed import (
+    PATIENCE,
+    check_listed,
+    is_listed,
+    nearest,
+    unchecked,
+    unlisted,
+)
 from hermes.models.pool import KeyPool
 from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, Provider, provider_named
 from hermes.models.resolve import first_chat_model, resolve
@@ -42,6 +49,7 @@ from hermes.schema.errors import (
 )
 
 _TRIES = 3
+_EXAMPLE = "http://127.0.0.1:8000/v1"
 _HOW = "hermes setup --provider NAME --key-stdin, or --base-url URL for a server of your own"
 
 
@@ -122,7 +130,7 @@ def _tell(context: CliContext, home: Home, chosen: Chosen) -> None:
     out.write(f"Using {flat(chosen.provider.name)}/{flat(chosen.model)} from now on.\n")
     if chosen.key:
         out.write(f"The key is in {home.dotenv}, which only you may read.\n")
-    out.write(as_typed('Talk to it: hermes -z "What can you do?"\n', context.profile))
+    out.write(as_typed('Talk to it: hermes\n', context.profile))
 
 
 def _place(desk: _Desk) -> Chosen:
@@ -185,8 +193,17 @@ def _asked(desk: _Desk) -> Chosen:
     provider = _named(desk, name)
     if provider is not CUSTOM:
         return Chosen(provider=provider)
-    old = desk.settings.base_url or "http://127.0.0.1:8000/v1"
-    return Chosen(provider=provider, base_url=_url(desk.person.line("Its address", old)))
+    old = desk.settings.base_url or _EXAMPLE
+    return Chosen(provider=provider, base_url=_asked_url(desk.person, old))
+
+
+def _asked_url(person: Person, usual: str) -> str:
+    while True:
+        given = person.line("Its address", usual)
+        try:
+            return _url(given)
+        except UsageError as error:
+            person.says(f"{error} For example: {_EXAMPLE}")
 
 
 def _misnamed(desk: _Desk, name: str) -> str:
@@ -219,7 +236,7 @@ def _url(given: str | None) -> str:
     scheme, named, _ = given.partition("://")
     if scheme not in {"http", "https"} if named else not {".", ":"} & {*given}:
         raise UsageError(
-            f"{given!r} is no address.", hint="For example: --base-url http://127.0.0.1:8000/v1"
+            f"{given!r} is no address.", hint=f"For example: --base-url {_EXAMPLE}"
         )
     return tidy_url(given)
 
@@ -331,9 +348,7 @@ def _model(desk: _Desk, chosen: Chosen, models: Mapping[str, int | None]) -> str
     if desk.person.asks:
         rows = [(name, "") for name in models]
         known = () if args.force else tuple(models)
-        return desk.person.choice(
-            "Which model?", rows, usual, lambda name: _misspelt(provider, known, name)
-        )
+        return desk.person.choice("Which model?", rows, usual, _Doubts(provider, known).about)
     if not usual:
         raise UsageError(
             f"{provider.title} does not say which models it has.", hint="Name one: --model NAME"
@@ -341,9 +356,18 @@ def _model(desk: _Desk, chosen: Chosen, models: Mapping[str, int | None]) -> str
     return usual
 
 
-def _misspelt(provider: Provider, models: Sequence[str], name: str) -> str:
-    try:
-        check_listed(provider.name, name, models)
-    except UsageError as error:
-        return error.sentence
-    return ""
+class _Doubts:
+    """A name that is not listed is taken when it is said once more."""
+
+    def __init__(self, provider: Provider, models: Sequence[str]) -> None:
+        self._provider = provider
+        self._models = models
+        self._said = ""
+
+    def about(self, name: str) -> str:
+        again, self._said = name == self._said, name
+        if again or not self._models or is_listed(name, self._models):
+            return ""
+        near = nearest(name, self._models)
+        parts = [unlisted(self._provider.name, name), f"{near}." if near else ""]
+        return " ".join([*filter(None, parts), "The same name once more takes it as it is."])

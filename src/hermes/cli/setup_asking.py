@@ -9,7 +9,6 @@ from hermes.cli.style import Style
 from hermes.schema.errors import UsageError
 
 SHOWN = 30
-_TRIES = 3
 
 
 class Person:
@@ -41,22 +40,21 @@ class Person:
             self._out.write(f"  {number:>2}. {flat(name):<14} {flat(about)}".rstrip() + "\n")
         if len(rows) > SHOWN:
             self._out.write(f"      … and {len(rows) - SHOWN:,} more; write its name\n")
-        for _ in range(_TRIES):
+        while True:
             said = self.line("Number or name", usual)
             if not said.isdecimal():
                 trouble = wrong(said)
                 if not trouble:
                     return said
-                self.says(trouble)
-                continue
-            if 1 <= int(said) <= len(rows):
+            elif 1 <= int(said) <= len(rows):
                 return rows[int(said) - 1][0]
-            self.says(f"There is no number {said}.")
-        raise _nothing()
+            else:
+                trouble = f"There is no number {said}."
+            self.says(trouble)
 
     def line(self, what: str, usual: str) -> str:
-        """What is typed, or the usual answer for Enter alone."""
-        for _ in range(_TRIES):
+        """What is typed, or the usual answer for Enter alone; asked until there is one."""
+        while True:
             self._out.write(f"{what}{f' [{flat(usual)}]' if usual else ''}: ")
             self._out.flush()
             typed = self._stdin.readline()
@@ -64,7 +62,6 @@ class Person:
                 raise _nothing()
             if said := typed.strip() or usual:
                 return said
-        raise _nothing()
 
     def agrees(self, question: str, *, usual: bool = False) -> bool:
         """Enter alone is the `usual` answer; an end of what is typed is a no."""
@@ -76,9 +73,15 @@ class Person:
         return said in {"y", "yes"} or (usual and bool(typed) and not said)
 
     def key(self, whose: str) -> str:
-        return checked_key(
-            getpass(f"Key for {whose} (it is not shown): ", stream=self._out).strip()
-        )
+        """Nothing at all is an end; what cannot be a key is asked for again."""
+        while True:
+            typed = getpass(f"Key for {whose} (it is not shown): ", stream=self._out).strip()
+            try:
+                return checked_key(typed)
+            except UsageError as error:
+                if not typed:
+                    raise
+                self.says(error.sentence)
 
     def piped_key(self) -> str:
         """The first line of what is piped in; typed at a terminal, it is not shown."""

@@ -167,7 +167,7 @@ async def _by_day(context: Context, days: int) -> dict[str, _Day]:
     """What sessions took, by the day of their last word."""
     since = context.conversation.now() - timedelta(days=days)
     found: dict[str, _Day] = {}
-    for digest in await context.archive.list(SessionFilter(), limit=_SESSIONS):
+    for digest in await context.archive.list(SessionFilter(reviews=True), limit=_SESSIONS):
         if digest.last_at < since:
             continue
         day = found.setdefault(f"{digest.last_at.astimezone():%Y-%m-%d}", _Day())

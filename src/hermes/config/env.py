@@ -14,7 +14,7 @@ def process_value(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 
 
-def call_terminal(name: str) -> None:
+def set_term(name: str) -> None:
     """What libraries of this process that ask the environment itself take the terminal for."""
     os.environ["TERM"] = name
 

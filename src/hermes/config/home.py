@@ -98,6 +98,11 @@ class Home(Struct, frozen=True):
         return self.path / "shell-hooks-allowlist.json"
 
     @property
+    def acting_tools(self) -> Path:
+        """Which tools of MCP servers were ever seen to act."""
+        return self.path / "mcp-acting.json"
+
+    @property
     def gateway(self) -> Path:
         return self.path / "gateway"
 

@@ -32,7 +32,7 @@ from hermes.schema.events import Answered, Asked, Event, RunEnded
 from hermes.schema.messages import Message, User
 from hermes.schema.scope import Address
 from hermes.schema.sessions import Session
-from hermes.session.runner import Turn
+from hermes.session.accepting import Turn
 
 log = logging.getLogger(__name__)
 

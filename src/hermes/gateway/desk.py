@@ -1,4 +1,4 @@
-"""Slash commands from a chat: they act at once, never behind a turn."""
+"""What slash commands from a chat do: they never wait behind a turn."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias, assert_never
@@ -9,7 +9,7 @@ from hermes.commands.command import Ask, Back, Command, Context, Leave, OnScreen
 from hermes.commands.registry import Registry
 from hermes.commands.surface import Activity, Busy, Moved, Person, Seat, Stopped, Surface
 from hermes.gateway.actors import Actors
-from hermes.gateway.errands import Answer, Doing, Ended, Errands, Say
+from hermes.gateway.chores import Answer, Chores, Doing, Ended, Say
 from hermes.gateway.hooks import Hooks, NoHooks, Verdict
 from hermes.gateway.later import moved
 from hermes.gateway.letters import Letter, Welcome, platform_of
@@ -69,7 +69,7 @@ class Desk:
         self._sessions = sessions
         self._questions = questions
         self._hooks: Hooks = NoHooks()
-        self._errands: Errands | None = None
+        self._chores: Chores | None = None
         self._registry: Registry | None = None
         self._context: Callable[[Conversation], Context] | None = None
         self._urgent: dict[str, Urgent] = {}
@@ -88,9 +88,9 @@ class Desk:
         """Whom commands are told to, and who may keep one from being run."""
         self._hooks = hooks
 
-    def ends_too(self, errands: Errands) -> None:
+    def ends_too(self, chores: Chores) -> None:
         """What else than turns can be going on in a session, and be stopped."""
-        self._errands = errands
+        self._chores = chores
 
     async def run(self, welcome: Welcome, letter: Letter, line: str) -> Answer:
         """Raises a `HermesError` that says why not."""
@@ -187,7 +187,7 @@ class Desk:
     def activity(self, order: Order) -> Activity:
         key = order.welcome.key
         now = self._actors.activity(key)
-        done = self._errands.doing(key, order.letter) if self._errands else Doing()
+        done = self._chores.doing(key, order.letter) if self._chores else Doing()
         seconds = now.seconds if now.run is not None else done.seconds or 0.0
         running = now.run is not None or done.seconds is not None
         return Activity(running=running, seconds=seconds, waiting=now.waiting + done.waiting)
@@ -195,8 +195,8 @@ class Desk:
     async def stop(self, welcome: Welcome, run: str) -> Stopped:
         key, only = welcome.key, None if welcome.stops_others else welcome.principal
         ended = Ended()
-        if self._errands is not None and not run:
-            ended = await self._errands.stop(key, only)
+        if self._chores is not None and not run:
+            ended = await self._chores.stop(key, only)
         stopped = await self._actors.stop(key, run or None, only)
         overs = [one.over for one in ended.running]
         overs += [stopped.over] if stopped.over is not None else []

@@ -166,7 +166,7 @@ class Gateway:
         self.desk.heeds(house.hooks)
         self._approvals = house.approvals
         self.intake = Intake(store, clock, house.door, self.actors, self.desk, self.dead)
-        self.desk.ends_too(self.intake.errands)
+        self.desk.ends_too(self.intake.chores)
         self.supervisor = Supervisor(house.channels, clock, rules.supervisor)
         self.pacers = {name: Pacer(clock, one.caps) for name, one in house.channels.items()}
         self.pacers |= house.pacers
@@ -190,7 +190,7 @@ class Gateway:
         `hear` is given what the channels say, when somebody else decides whom it is for.
         """
         await self.dead.load()
-        await self.intake.errands.recover()
+        await self.intake.chores.recover()
         await self._leftovers.recover()
         await self._house.runner.close_questions()
         async with anyio.create_task_group() as group:
@@ -198,7 +198,7 @@ class Gateway:
             for delivery in self.deliveries.values():
                 group.start_soon(delivery.run)
             group.start_soon(self._troubles.run)
-            group.start_soon(self.intake.errands.run)
+            group.start_soon(self.intake.chores.run)
             group.start_soon(self.actors.run)
             group.start_soon(self._look_again)
             for name, channel in self._channels.items():
@@ -211,7 +211,7 @@ class Gateway:
                 await self._leave()
             finally:
                 # Also when nobody waits for a good end any longer.
-                self.intake.errands.cut_off()
+                self.intake.chores.cut_off()
             self.supervisor.close()
             group.cancel_scope.cancel()
 
@@ -222,7 +222,7 @@ class Gateway:
         if not await self.actors.drain(self._rules.drain):
             log.warning("some turns did not end in time; they go on after the next start")
         spent = self._house.clock.monotonic() - begun
-        await self.intake.errands.drain(max(self._rules.drain - spent, COMMANDS))
+        await self.intake.chores.drain(max(self._rules.drain - spent, COMMANDS))
         await self._deliver_the_last()
         self.delivered.set()
         await self._house.linger()
@@ -271,7 +271,7 @@ class Gateway:
             await sleep_unless(self._house.clock, self._rules.look, self._poked)
             self._poked = anyio.Event()
             try:
-                await self.intake.errands.recover()
+                await self.intake.chores.recover()
                 await self.actors.look_again()
                 for delivery in self.deliveries.values():
                     await delivery.look_again()

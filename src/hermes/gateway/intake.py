@@ -13,9 +13,9 @@ from hermes.commands.registry import is_command
 from hermes.gateway.actors import Actors
 from hermes.gateway.answers import Answers
 from hermes.gateway.authorize import is_vouched
+from hermes.gateway.chores import BEHIND, Answer, Chore, Chores, Say
 from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.desk import AT_ONCE, Desk, command_name
-from hermes.gateway.errands import BEHIND, Answer, Errand, Errands, Say
 from hermes.gateway.flood import REFUSED, TOO_FAST, Flood
 from hermes.gateway.keyholders import Keyholders
 from hermes.gateway.letters import (
@@ -64,7 +64,7 @@ class Intake:
         self._desk = desk
         self._dead = dead
         self._answers: Answers | None = None
-        self.errands = Errands(store, clock, self._put)
+        self.chores = Chores(store, clock, self._put)
         self._shortcuts = Shortcuts()
         self._flood = Flood(clock)
         self._keyholders = Keyholders(store, clock)
@@ -80,7 +80,7 @@ class Intake:
         self, posted: Callable[[Address], None], sign: Callable[[Inbound], None]
     ) -> None:
         """Where replies are announced, and what gives an instant sign that a message is here."""
-        self.errands.speaks_through(posted, self._actors.wake)
+        self.chores.speaks_through(posted, self._actors.wake)
         self._posted = posted
         self._sign = sign
 
@@ -126,7 +126,7 @@ class Intake:
         welcome = await (door or self._door)(inbound)
         if isinstance(welcome, TurnedAway):
             if welcome.reply:
-                await self.errands.reply(f"{key}:reply", inbound.address, welcome.reply)
+                await self.chores.reply(f"{key}:reply", inbound.address, welcome.reply)
             return
         if await self._is_too_fast(key, welcome, inbound):
             return
@@ -162,7 +162,7 @@ class Intake:
     async def _message(self, key: str, welcome: Welcome, letter: Letter) -> bool:
         """Whether it is new."""
         letter = structs.replace(letter, user=self._stamp(letter.user))
-        if self.errands.are_open(welcome.key):
+        if self.chores.are_open(welcome.key):
             return await self._behind(key, welcome, letter)
         new = await self._put(letter_parcel(key, welcome.key, letter), letter.address)
         if new:
@@ -180,7 +180,7 @@ class Intake:
             raise NotTaken(TOO_FAST, wait=wait)
         refused = Parcel(key=key, lane=REFUSED, topic=welcome.key, body=Raw(b"null"))
         notice = self._flood.notice(welcome.principal)
-        await self.errands.reply(f"{key}:reply", inbound.address, notice, Post(refused), Done(key))
+        await self.chores.reply(f"{key}:reply", inbound.address, notice, Post(refused), Done(key))
         return True
 
     async def _put(self, parcel: Parcel, address: Address) -> bool:
@@ -197,13 +197,13 @@ class Intake:
     @property
     def commands(self) -> int:
         """How many are being done."""
-        return self.errands.count
+        return self.chores.count
 
     async def _command(self, key: str, welcome: Welcome, letter: Letter, line: str) -> bool:
         work = partial(self._answer_to, welcome, letter, line)
         urgent = not line or command_name(line) in AT_ONCE
-        return await self.errands.take(
-            Errand(key=key, session=welcome.key, letter=letter, work=work, urgent=urgent)
+        return await self.chores.take(
+            Chore(key=key, session=welcome.key, letter=letter, work=work, urgent=urgent)
         )
 
     async def _behind(self, key: str, welcome: Welcome, letter: Letter) -> bool:
@@ -212,8 +212,8 @@ class Intake:
         async def work() -> Answer:
             return Say(letter.user.parts)
 
-        return await self.errands.take(
-            Errand(key=key, session=welcome.key, letter=letter, work=work, lane=BEHIND)
+        return await self.chores.take(
+            Chore(key=key, session=welcome.key, letter=letter, work=work, lane=BEHIND)
         )
 
     def _line(self, letter: Letter) -> str | None:

@@ -13,12 +13,13 @@ from hermes.gateway.keyholders import is_of_another, keys_at
 from hermes.gateway.letters import INBOX
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
-from hermes.ports.store import Append, Fence, Parcel, Post, Store
+from hermes.ports.store import Append, Parcel, Post, Store
 from hermes.schema.errors import SessionBusy
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
 from hermes.session.keys import SessionSource, build_session_key
+from hermes.session.lease import Lease
 
 KINDS = ("dm", "group", "channel", "thread", "forum")
 MOST = 20
@@ -33,7 +34,7 @@ class Mirror:
         store: Store,
         clock: Clock,
         profile: str,
-        holding: Callable[[str], AbstractAsyncContextManager[int]],
+        holding: Callable[[str], AbstractAsyncContextManager[Lease]],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -61,9 +62,9 @@ class Mirror:
             await self._store.commit(Post(parcel))
 
     async def _append(self, session: Session, said: User) -> None:
-        async with self._holding(session.id) as generation:
-            fence = Fence(session.id, generation)
-            await self._store.commit(Append(session.id, "", said, self._clock.now()), fence=fence)
+        async with self._holding(session.id) as lease:
+            told = Append(session.id, "", said, self._clock.now())
+            await self._store.commit(told, fence=lease.fence)
 
     async def _sessions_at(self, address: Address) -> list[Session]:
         """Of a home that is older than the list of keys, only shared sessions are found."""

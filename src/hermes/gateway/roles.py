@@ -11,7 +11,7 @@ from hermes.gateway.settings import ANYBODY, listed
 from hermes.kit.clock import Clock
 from hermes.schema.errors import ConfigError
 from hermes.schema.scope import Role
-from hermes.schema.tools import Effect, ToolSpec
+from hermes.schema.tools import FROM_SERVERS, Effect, ToolSpec
 from hermes.session.keys import DIRECT
 
 ALWAYS = frozenset({"help", "whoami", "approve", "deny"})
@@ -34,15 +34,20 @@ class Quota(Struct, frozen=True):
 
 
 class Powers(Struct, frozen=True):
-    """`toolsets` None means all that the platform offers."""
+    """`toolsets` None means all that the platform offers; whether those of MCP servers, too.
+
+    They work with what the owner has given to them: where a role is not the owner's, it has those
+    of servers that its toolsets name.
+    """
 
     effects: frozenset[Effect] = frozenset(Effect)
     toolsets: tuple[str, ...] | None = None
     quota: Quota = Quota()
+    servers: bool = False
 
 
 POWERS: Mapping[Role, Powers] = {
-    Role.OWNER: Powers(),
+    Role.OWNER: Powers(servers=True),
     Role.MEMBER: Powers(),
     Role.GUEST: Powers(frozenset({Effect.READ}), ("safe",), Quota(per_hour=20, per_day=100)),
 }
@@ -87,6 +92,7 @@ def _changed(powers: Powers, given: _RoleSettings | None) -> Powers:
         effects=powers.effects if given.effects is UNSET else given.effects,
         toolsets=powers.toolsets if given.toolsets is UNSET else given.toolsets,
         quota=quota,
+        servers=powers.servers,
     )
 
 
@@ -98,8 +104,14 @@ def offered(
     return [
         spec
         for spec in specs
-        if spec.effect in powers.effects and (names is None or spec.name in names)
+        if spec.effect in powers.effects and _is_among(spec.name, names, powers)
     ]
+
+
+def _is_among(tool: str, names: frozenset[str] | None, powers: Powers) -> bool:
+    if names is None:
+        return powers.servers or not tool.startswith(FROM_SERVERS)
+    return tool in names
 
 
 class CommandAccess(Struct, frozen=True):

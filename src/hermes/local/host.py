@@ -11,6 +11,7 @@ import anyio
 from hermes.app.build import App
 from hermes.app.pictures import load_pictures
 from hermes.approvals.desk import Answerer
+from hermes.approvals.policy import Mode
 from hermes.approvals.rows import QUESTION
 from hermes.local.failures import trouble_of
 from hermes.local.partner import (
@@ -29,8 +30,9 @@ from hermes.local.partner import (
 from hermes.ports.model import Model
 from hermes.ports.sink import Emit
 from hermes.ports.store import Done
-from hermes.schema.errors import HermesError, SandboxError
+from hermes.schema.errors import HermesError, NotFound, SandboxError
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
+from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionChange
 from hermes.session.conversation import Conversation, Origin
 from hermes.session.recap import ROWS, SIZE, cut_short, is_question, recap
@@ -63,6 +65,7 @@ class Host:
         self._manner = Manner(app.config.display.busy_input_mode)
         self._scope: anyio.CancelScope | None = None
         self._window = 0
+        self._yolo = False
 
     @property
     def state(self) -> State:
@@ -71,12 +74,15 @@ class Host:
         if not self._start.screen:
             return State(session.id, started, busy=busy)
         model = self._app.models.current(session)
-        return State(session.id, started, model, self._window, self._wall(), busy)
+        behind = len(self._app.delegations.of(session.id, session.key))
+        wall, yolo = self._wall(), self._yolo
+        return State(session.id, started, model, self._window, wall, busy, yolo, behind)
 
     async def greet(self) -> Greeting:
         """For a person the model is looked for first, so that what is shown is true."""
         person = self._start.person
         trouble = await self._trouble() if person else None
+        self._yolo = self._start.screen and await self._asks_nothing()
         session = self._conversation.session
         return Greeting(
             model=self._app.models.current(session),
@@ -171,6 +177,7 @@ class Host:
             reply = await run_command(self._seat, line)
             if self._start.screen:
                 await self._trouble()
+                self._yolo = await self._asks_nothing()
             return reply
         raise Interrupted("Interrupted.")
 
@@ -264,6 +271,11 @@ class Host:
         self._window = model.window
         return None
 
+    async def _asks_nothing(self) -> bool:
+        desk = self._app.approvals
+        usual = self._start.yolo or desk.rules.yolo or desk.rules.mode is Mode.OFF
+        return usual or await desk.yolo(self._conversation.session.id)
+
     def _wall(self) -> str:
         try:
             return self._app.toolbox.sandboxes.on(self._start.source).wall
@@ -282,15 +294,29 @@ async def open_host(app: App, start: Start, origin: Origin, find: Find) -> Host:
     conversation = app.talk(origin)
     if start.unheard:
         await app.store.commit(*(Done(word) for word in start.unheard))
+    if start.resume:
+        await _resume(app, conversation, start.resume)
     return Host(app, conversation, start, await _restored(conversation, start, find))
 
 
+async def _resume(app: App, conversation: Conversation, name: str) -> None:
+    try:
+        await conversation.resume(name)
+    except NotFound:
+        # Few are looked for by how they began.
+        from hermes.app.archive import listed_as  # noqa: PLC0415
+
+        found = await listed_as(app.store.seen_by(OWNER), name)
+        if found is None:
+            raise
+        await conversation.resume(found.id)
+
+
 async def _restored(conversation: Conversation, start: Start, find: Find) -> tuple[str, ...]:
-    if start.resume:
-        await conversation.resume(start.resume)
-    elif start.latest:
+    """What is to be told of a session that somebody went back to."""
+    if start.latest and not start.resume:
         await conversation.resume_latest(start.source)
-    else:
+    elif not start.resume:
         return ()
     if start.model or start.provider:
         model = await find()

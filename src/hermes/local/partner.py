@@ -71,7 +71,8 @@ class State(Struct, frozen=True, omit_defaults=True):
     """Which session this is, and whether anything was said in it.
 
     The others are for a person: the model in use, the tokens it has room for, and the name of
-    what holds commands back; and what words do that are said while a turn runs.
+    what holds commands back; what words do that are said while a turn runs; whether nothing is
+    asked for; and how much work goes on in the background.
     """
 
     session: str
@@ -80,6 +81,8 @@ class State(Struct, frozen=True, omit_defaults=True):
     window: int = 0
     wall: str = ""
     busy: str = ""
+    yolo: bool = False
+    behind: int = 0
 
 
 class Greeting(Struct, frozen=True, kw_only=True):

@@ -6,14 +6,16 @@ that does not come holds anybody.
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Generic, TypeVar, cast
+from functools import partial
+from typing import TypeVar, cast
 
 import anyio
 import httpx2
 import mcp_types as types
 from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
 from mcp.client import Client, ClientRequestContext, IncomingMessage, Transport
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
@@ -22,8 +24,11 @@ from msgspec import Struct
 from hermes import __version__
 from hermes.kit.retry import Backoff
 from hermes.kit.text import one_line
-from hermes.mcp.forms import CANCELLED, DECLINED, filled
-from hermes.mcp.server import Program, Server, Site
+from hermes.mcp.acting import Acting
+from hermes.mcp.callers import Caller, Callers
+from hermes.mcp.complaints import SHOWN, Complaints
+from hermes.mcp.listing import Listing, Specs
+from hermes.mcp.server import GOODBYE, Program, Server, Site
 from hermes.mcp.ways import Launch, over_http, started
 from hermes.ports.counsel import Inquire
 from hermes.schema.errors import HermesError, ToolError
@@ -33,22 +38,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAGES = 20
-MOST_QUESTIONS = 5
-HANGS = 3
-"""Calls in a row without an answer after which a server is begun anew."""
 FORGOTTEN = "Session terminated"
 """What the SDK says for a server that no longer knows us."""
-GOODBYE = 5.0
-SHOWN = 300
-LAST_WORDS = 2_000
-LONGEST_LINE = 8_000
 
 
 class Patience(Struct, frozen=True, kw_only=True):
     """After `strikes` failures in a row calls are refused at once, for `refuses` seconds at most.
 
     It is tried again after `backoff`, and after `attempts` of that every `parked` seconds. What
-    has lived for `steady` seconds was no failure. A changed list is asked for once in `calm`.
+    has lived for `steady` seconds was no failure. A changed list is asked for once in `calm`,
+    and in up to `calmest` if it changes all the time.
     """
 
     backoff: Backoff = Backoff(base=1.0, cap=60.0)
@@ -58,6 +57,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     attempts: int = 5
     parked: float = 300.0
     calm: float = 1.0
+    calmest: float = 60.0
 
 
 class State(StrEnum):
@@ -68,7 +68,7 @@ class State(StrEnum):
     CLOSED = "closed"
 
 
-class Near(Struct, frozen=True, kw_only=True):
+class LinkParts(Struct, frozen=True, kw_only=True):
     """What of this house a connection needs. `log` keeps what a server writes to stderr.
 
     `listed` hears which tools there are, each time that is known anew.
@@ -78,6 +78,7 @@ class Near(Struct, frozen=True, kw_only=True):
     log: Callable[[str, str], Awaitable[None]]
     redact: Callable[[str], str]
     listed: Callable[["Link"], None]
+    acting: Acting | None = None
     patience: Patience = Patience()
 
 
@@ -85,45 +86,30 @@ class Lost(ToolError):
     """The connection ended while a call ran."""
 
 
-class _Caller:
-    """Who waits for an answer, and can be asked something meanwhile."""
-
-    def __init__(self, inquire: Inquire | None) -> None:
-        self.inquire = inquire
-        self.questions = 0
-        self.scope = anyio.CancelScope()
-        self.gone = anyio.Event()
-
-
-class _Told(Generic[T]):
-    def __init__(self) -> None:
-        self.done = anyio.Event()
-        self.result: list[T] = []
-        self.failure: Exception | None = None
+class Late(ToolError):
+    """No answer came in the time that the settings give a call."""
 
 
 class Link:
-    def __init__(self, server: Server, near: Near) -> None:
+    def __init__(self, server: Server, parts: LinkParts) -> None:
         self.server = server
         self.state = State.RESTING
         self.trouble = ""
-        self.tools: Sequence[types.Tool] = ()
+        self.tools: Specs = {}
         self.settled = anyio.Event()
         """Set once it is known whether there is a connection."""
-        self._near = near
+        self._parts = parts
         self._client: Client | None = None
         self._group: TaskGroup | None = None
-        self._callers: list[_Caller] = []
+        self._listing = Listing(server, parts.acting)
+        self._callers = Callers()
+        self._complaints = self._ear()
         self._wanted = anyio.Event()
         self._over = anyio.Event()
         self._changed = anyio.Event()
         self._lost = False
         self._failures = 0
-        self._hangs = 0
         self._next = 0.0
-        self._used = 0.0
-        self._last_words = ""
-        self._begun = b""
 
     @property
     def capabilities(self) -> types.ServerCapabilities:
@@ -157,44 +143,28 @@ class Link:
     async def call(
         self, work: Callable[[Client], Awaitable[T]], inquire: Inquire | None = None
     ) -> T:
-        """Raises `Lost`, and `ToolError` when there is no connection or the server refuses."""
-        caller, told = _Caller(inquire), _Told[T]()
-        began = anyio.current_time()
-        # From now on it does not rest.
-        self._callers.append(caller)
-        try:
+        """Raises `Lost`, `Late`, and `ToolError` without a connection or where it refuses."""
+        caller = Caller[T](inquire)
+        # While somebody waits it does not rest.
+        with self._callers.waiting(caller):
             client, group = await self._connected()
-            began = anyio.current_time()
-            group.start_soon(self._work, work, client, caller, told)
-            await told.done.wait()
-        finally:
-            caller.scope.cancel()
-            caller.gone.set()
-            self._callers.remove(caller)
-            self._used = anyio.current_time()
-            self._count_hang(self._used - began, answered=told.done.is_set())
-        return self._answer(told)
+            group.start_soon(caller.work, work, client)
+            answered = await caller.answered(self.server.timeout)
+        if self._callers.count(answered=answered):
+            log.warning("MCP server %s answers no more and is begun anew", self.server.name)
+            self._let_go()
+        if not answered:
+            raise Late(
+                f"The MCP server {self.server.name} took longer than "
+                f"{self.server.timeout:g} s, and the call was stopped."
+            )
+        return self._answer(caller)
 
-    async def _work(
-        self,
-        work: Callable[[Client], Awaitable[T]],
-        client: Client,
-        caller: _Caller,
-        told: "_Told[T]",
-    ) -> None:
-        try:
-            with caller.scope:
-                told.result.append(await work(client))
-        except Exception as error:  # noqa: BLE001 - whoever waits tells of it
-            told.failure = error
-        finally:
-            told.done.set()
-
-    def _answer(self, told: "_Told[T]") -> T:
-        if told.result:
+    def _answer(self, caller: Caller[T]) -> T:
+        if caller.result:
             self._failures = 0
-            return told.result[0]
-        failure = _first(told.failure)
+            return caller.result[0]
+        failure = _first(caller.failure)
         if _is_loss(failure):
             self._let_go()
             raise Lost(f"The connection to the MCP server {self.server.name} was lost.")
@@ -210,20 +180,13 @@ class Link:
         self._client = None
         self._over.set()
 
-    def _count_hang(self, took: float, *, answered: bool) -> None:
-        self._hangs = 0 if answered else self._hangs + (took >= self.server.timeout)
-        if self._hangs >= HANGS:
-            log.warning("MCP server %s answers no more and is begun anew", self.server.name)
-            self._hangs = 0
-            self._let_go()
-
     async def _connected(self) -> tuple[Client, TaskGroup]:
         """The running one, or one that is begun for this; a server that keeps failing is left."""
         if self._over.is_set():
             self._client = None
         if self._client is None:
             left = self._next - anyio.current_time()
-            if self._failures >= self._near.patience.strikes and left > 0:
+            if self._failures >= self._parts.patience.strikes and left > 0:
                 raise ToolError(f"{self._why()} It is tried again in {math.ceil(left)} s.")
             self.wake()
             with anyio.move_on_after(self.server.connect + GOODBYE):
@@ -238,20 +201,18 @@ class Link:
 
     async def _once(self) -> bool:
         """Connect and stay until the end; whether it is to be tried again by itself."""
-        self.state, self.trouble, self._last_words = State.CONNECTING, "", ""
-        self._begun = b""
+        self.state, self.trouble, self._complaints = State.CONNECTING, "", self._ear()
         self._over, self._changed = anyio.Event(), anyio.Event()
-        served = self._lost = False
+        self._lost = False
         try:
             deadline = anyio.current_time() + self.server.connect
             with anyio.CancelScope(deadline=deadline) as limit:
                 async with self._new_client() as client:
                     self.tools = await self._list(client)
                     limit.deadline = math.inf
-                    served = True
                     await self._serve(client)
                     limit.deadline = anyio.current_time() + GOODBYE
-            if not served:
+            if not self._served:
                 self.trouble = f"it did not answer within {self.server.connect:g} s"
         except Exception as error:  # noqa: BLE001 - the boundary of the background: `_fail` tells
             failure = _first(error)
@@ -259,25 +220,31 @@ class Link:
             self.trouble = "it ended before it had answered" if gone else self._says(failure)
             self._lost = True
         self._client = self._group = None
-        if served and not self._lost:
+        if self._served and not self._lost:
             self.state = State.RESTING
             return False
-        self._fail(served=served)
+        self._fail(served=self._served)
         return True
+
+    @property
+    def _served(self) -> bool:
+        """Whether this time there was a connection."""
+        return self.state is State.READY
 
     def _fail(self, *, served: bool) -> None:
         self._failures += 1
         self.trouble = self.trouble or "the connection was lost"
-        if self._last_words:
-            self.trouble += f"; the last it said: {self._last_words}"
+        if self._complaints.last:
+            self.trouble += f"; the last it said: {self._complaints.last}"
         log.warning("MCP server %s: %s", self.server.name, self.trouble)
         self.state = State.BROKEN
         if not served:
-            # Who waits since a loss waits for the next attempt.
+            # Who waits since a loss waits for the next attempt; who called for this one is told.
+            self._wanted = anyio.Event()
             self.settled.set()
 
     async def _pause(self) -> None:
-        patience = self._near.patience
+        patience = self._parts.patience
         parked = self._failures > patience.attempts
         delay = patience.parked if parked else patience.backoff.delay(self._failures)
         self._next = anyio.current_time() + min(delay, patience.refuses)
@@ -289,10 +256,12 @@ class Link:
 
     async def _serve(self, client: Client) -> None:
         async with anyio.create_task_group() as group:
-            began = self._used = anyio.current_time()
+            began = self._callers.used = anyio.current_time()
             self._client, self._group = client, group
+            self._tell_tools()
             self.state, self._next = State.READY, 0.0
-            self._near.listed(self)
+            # Whoever called for it has it now, and it may rest again.
+            self._wanted = anyio.Event()
             self.settled.set()
             group.start_soon(self._keep_list, client)
             if _tells_of_changes(client):
@@ -300,9 +269,16 @@ class Link:
             await self._until_over()
             # Whoever is let go says goodbye as well.
             self._client, self._lost = None, self._over.is_set()
-            if anyio.current_time() - began >= self._near.patience.steady:
+            if anyio.current_time() - began >= self._parts.patience.steady:
                 self._failures = 0
             group.cancel_scope.cancel()
+
+    def _tell_tools(self) -> None:
+        try:
+            self._parts.listed(self)
+        except Exception:
+            # The boundary to whoever is told: a connection that works outlives what it breaks.
+            log.exception("MCP server %s: its tools are not taken up", self.server.name)
 
     async def _until_over(self) -> None:
         """Until it is lost, or has been of no use for long enough."""
@@ -310,11 +286,11 @@ class Link:
         idle = self.server.idle or math.inf
         while not self._over.is_set():
             now = anyio.current_time()
-            until = min((now if self._callers else self._used) + idle, end)
+            until = min((now if self._callers else self._callers.used) + idle, end)
             with anyio.move_on_at(until):
                 await self._over.wait()
             now = anyio.current_time()
-            if not self._callers and now >= min(self._used + idle, end):
+            if not self._callers and now >= min(self._callers.used + idle, end):
                 return
             if now >= end:
                 end = now + 1.0
@@ -331,31 +307,26 @@ class Link:
     def _transport(self) -> Transport:
         match self.server.way:
             case Program() as program:
-                return started(program, self._near.launch, self._complain, self._over)
+                return started(program, self._parts.launch, self._complaints, self._over)
             case Site() as site:
                 return over_http(site, self.server.connect)
 
-    async def _complain(self, data: bytes) -> None:
-        """Line by line, so that no secret is cut in two."""
-        *lines, rest = (self._begun + data).split(b"\n")
-        self._begun = rest[-LONGEST_LINE:]
-        text = self._near.redact(b"\n".join(lines).decode("utf-8", "replace")).strip()
-        if text:
-            self._last_words = one_line(text.splitlines()[-1], SHOWN)
-            await self._near.log(self.server.name, text[-LAST_WORDS:])
+    def _ear(self) -> Complaints:
+        return Complaints(self._parts.redact, partial(self._parts.log, self.server.name))
 
-    async def _list(self, client: Client) -> list[types.Tool]:
-        tools: list[types.Tool] = []
+    async def _list(self, client: Client) -> Specs:
+        """Page by page: of each, only what can be of use is kept."""
+        self._listing.begin()
         cursor: str | None = None
         if client.server_capabilities.tools is None:
-            return tools
+            return {}
         for _ in range(PAGES):
             page = await client.list_tools(cursor=cursor)
-            tools += page.tools
+            await run_sync(self._listing.take, page.tools)
             cursor = page.next_cursor
-            if not cursor:
+            if not cursor or self._listing.full:
                 break
-        return tools
+        return await run_sync(partial(self._listing.done, cut=bool(cursor)))
 
     async def _hear(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -371,41 +342,33 @@ class Link:
             log.info("MCP server %s: its changes are not heard: %s", self.server.name, error)
 
     async def _keep_list(self, client: Client) -> None:
+        """Who says all the time that it has changed is asked less and less."""
+        patience = self._parts.patience
+        calm = patience.calm
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
             try:
                 with anyio.fail_after(self.server.connect):
-                    self.tools = await self._list(client)
+                    found = await self._list(client)
             except (MCPError, TimeoutError) as error:
                 log.warning("MCP server %s: no new list: %s", self.server.name, error)
             else:
-                self._near.listed(self)
-            await anyio.sleep(self._near.patience.calm)
+                if found != self.tools:
+                    self.tools = found
+                    self._tell_tools()
+            await anyio.sleep(calm)
+            again = self._changed.is_set()
+            calm = min(2 * calm, patience.calmest) if again else patience.calm
 
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Only where it is certain whose call it is about."""
-        caller = self._callers[0] if len(self._callers) == 1 else None
-        if caller is None or caller.inquire is None or caller.questions >= MOST_QUESTIONS:
-            return DECLINED
-        caller.questions += 1
-        answer = CANCELLED
-        async with anyio.create_task_group() as group:
-
-            async def end_with_the_call() -> None:
-                await caller.gone.wait()
-                group.cancel_scope.cancel()
-
-            group.start_soon(end_with_the_call)
-            answer = await filled(caller.inquire, self.server.name, params)
-            group.cancel_scope.cancel()
-        return answer
+        return await self._callers.asked(self.server.name, params)
 
     def _says(self, failure: Exception | None) -> str:
         said = failure.sentence if isinstance(failure, HermesError) else str(failure or "")
-        return one_line(self._near.redact(said or type(failure).__name__), SHOWN).rstrip(".")
+        return one_line(self._parts.redact(said or type(failure).__name__), SHOWN).rstrip(".")
 
 
 def _tells_of_changes(client: Client) -> bool:

@@ -3,13 +3,18 @@
 import fnmatch
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+from hermes.schema.tools import FROM_SERVERS
+
+NAME = re.compile(r"(?!.*[_.]{2})[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,30}[A-Za-z0-9-])?")
+"""No two lines or dots in a row and none at the end: where a server's name ends must be certain."""
+GOODBYE = 5.0
+"""Seconds in which a connection ends."""
 LONGEST = 64
 """Letters of a tool's name; no provider takes more."""
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
@@ -59,6 +64,11 @@ class Server(Struct, frozen=True, kw_only=True):
         return wanted and not any(fnmatch.fnmatchcase(tool, one) for one in self.exclude)
 
     @property
+    def longest(self) -> float:
+        """Seconds that a call takes at most, with the beginning where it is not connected."""
+        return self.connect + self.timeout + 2 * GOODBYE
+
+    @property
     def where(self) -> str:
         """For people; never a variable or a header."""
         match self.way:
@@ -69,11 +79,22 @@ class Server(Struct, frozen=True, kw_only=True):
 
     def named(self, tool: str) -> str:
         """What the model calls it: `mcp__server__tool`, in letters that every provider takes."""
-        name = f"mcp__{_ODD.sub('_', self.name)}__{_ODD.sub('_', tool)}"
+        name = f"{FROM_SERVERS}{plain(self.name)}__{plain(tool)}"
         if len(name) <= LONGEST and not _ODD.search(tool):
             return name
         # Two names must not become one.
         return f"{name[: LONGEST - 7]}_{digest(tool)[:6]}"
+
+
+def plain(name: str) -> str:
+    """In letters that every provider takes."""
+    return _ODD.sub("_", name)
+
+
+def taken_names(names: Iterable[str]) -> dict[str, str]:
+    """Those that are the same to a model as an earlier one, each with that one."""
+    first: dict[str, str] = {}
+    return {name: one for name in names if (one := first.setdefault(plain(name), name)) != name}
 
 
 def digest(*parts: object) -> str:

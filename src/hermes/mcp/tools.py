@@ -3,14 +3,16 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
+import anyio
 import mcp_types as types
 import msgspec
 from mcp.client import Client
 from msgspec import Raw
 
 from hermes.kit.plain import visible_line
-from hermes.mcp.link import Link, Lost
-from hermes.mcp.listing import described, specs_of
+from hermes.kit.tasks import beside
+from hermes.mcp.link import Late, Link, Lost
+from hermes.mcp.listing import described
 from hermes.mcp.results import Reading
 from hermes.mcp.server import Program, Server
 from hermes.ports.counsel import Reaching, Wish
@@ -21,12 +23,15 @@ from hermes.schema.tools import Effect, ToolSpec
 Work = Callable[[Client, dict[str, Any], ToolContext], Awaitable[Output]]
 UNKNOWN = "Whether it was done is not known: look before doing it again."
 MOST_LISTED = 200
+MOST_NEWS = 300
+LONGEST_NEWS = 300
+BETWEEN_NEWS = 0.5
 
 
 def tools_of(link: Link, reading: Reading) -> list[Tool]:
     """Those that the server has now, and ways to what else it offers."""
     found: list[Tool] = []
-    for name, (seal, spec) in specs_of(link.server, link.tools).items():
+    for name, (seal, spec) in link.tools.items():
         found.append(ServerTool(link, spec, _calling(name, reading), seal))
     found += [ServerTool(link, spec, work) for spec, work in _besides(link, reading)]
     return found
@@ -43,27 +48,30 @@ class ServerTool:
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         given = msgspec.json.decode(args, type=dict[str, Any])
-        if self.spec.effect is not Effect.READ:
-            ruling = await ctx.ask(self._wish(args))
-            if not ruling.allowed:
-                raise ToolError(ruling.why)
+        ruling = await ctx.ask(self._wish(args))
+        if not ruling.allowed:
+            raise ToolError(ruling.why)
         try:
             return await self._once(given, ctx)
-        except Lost as error:
+        except (Lost, Late) as error:
             if self.spec.effect is not Effect.READ:
                 raise ToolError(f"{error} {UNKNOWN}") from error
+            if isinstance(error, Late):
+                raise
             return await self._once(given, ctx)
 
     async def _once(self, given: dict[str, Any], ctx: ToolContext) -> Output:
         return await self._link.call(lambda client: self._work(client, given, ctx), ctx.inquire)
 
     def _wish(self, args: Raw) -> Wish:
+        """Nobody is asked about what only reads, but what the settings forbid holds for it too."""
         server = self._link.server
         walled = not isinstance(server.way, Program) or server.way.walled
+        acting = Reaching.NETWORK if walled else Reaching.BEYOND
         return Wish(
             tool=self.spec.name,
             action=f"{self.spec.name} {bytes(args).decode('utf-8', 'replace')}",
-            reaching=Reaching.NETWORK if walled else Reaching.BEYOND,
+            reaching=Reaching.INSIDE if self.spec.effect is Effect.READ else acting,
             kind=f"every call of this tool of the MCP server {server.name}",
             seal=self._seal,
         )
@@ -71,13 +79,44 @@ class ServerTool:
 
 def _calling(name: str, reading: Reading) -> Work:
     async def work(client: Client, given: dict[str, Any], ctx: ToolContext) -> Output:
-        async def heard(progress: float, total: float | None, message: str | None) -> None:
-            of = f"/{total:g}" if total else ""
-            await ctx.progress(f"{progress:g}{of} {visible_line(message or '', 300)}\n")
-
-        return await reading.called(await client.call_tool(name, given, progress_callback=heard))
+        news = _News(ctx)
+        async with beside() as group:
+            group.start_soon(news.tell)
+            result = await client.call_tool(name, given, progress_callback=news.heard)
+        await news.last()
+        return await reading.called(result)
 
     return work
+
+
+class _News:
+    """How far a call is: the newest word now and then, however many a server says."""
+
+    def __init__(self, ctx: ToolContext) -> None:
+        self._ctx = ctx
+        self._come = anyio.Event()
+        self._newest: tuple[float, float | None, str] | None = None
+        self._left = MOST_NEWS
+
+    async def heard(self, progress: float, total: float | None, message: str | None) -> None:
+        self._newest = progress, total, (message or "")[:LONGEST_NEWS]
+        self._come.set()
+
+    async def tell(self) -> None:
+        while True:
+            await self._come.wait()
+            self._come = anyio.Event()
+            await self.last()
+            await anyio.sleep(BETWEEN_NEWS)
+
+    async def last(self) -> None:
+        """What is still to be told, if anything is."""
+        if self._newest is None or not self._left:
+            return
+        (progress, total, message), self._newest = self._newest, None
+        self._left -= 1
+        of = f"/{total:g}" if total else ""
+        await self._ctx.progress(f"{progress:g}{of} {visible_line(message, LONGEST_NEWS)}\n")
 
 
 def _besides(link: Link, reading: Reading) -> Iterator[tuple[ToolSpec, Work]]:
@@ -110,7 +149,7 @@ def _reader(
             "required": needed,
         },
         effect=Effect.READ,
-        timeout=server.timeout,
+        timeout=server.longest,
         toolset=server.name,
         foreign=True,
         alone=not server.parallel,

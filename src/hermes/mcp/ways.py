@@ -1,9 +1,9 @@
 """The ways to a server: the pipes of a process that the door has started, or HTTP."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TypeAlias, TypeVar
 
 import anyio
 import httpx2
@@ -15,14 +15,14 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from hermes.mcp.complaints import Complaints
 from hermes.mcp.server import Program, Site
 from hermes.ports.sandbox import Process
 from hermes.schema.errors import ToolError
 
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams
-
 log = logging.getLogger(__name__)
+
+S = TypeVar("S")
 
 LARGEST = 32_000_000
 """Bytes of one message."""
@@ -32,23 +32,26 @@ WRITING = 30.0
 LAST_WORDS = 1.0
 """Seconds for what it says on its way out, which tells why."""
 NOISE = 5
+_BLANK_LINES = (b"\n\n", b"\r\r", b"\r\n\r\n", b"\n\r\n")
 QUIET = 3600.0
 
 Launch = Callable[[Program], AbstractAsyncContextManager[Process]]
-Note = Callable[[bytes], Awaitable[None]]
-Incoming = SessionMessage | Exception
+Incoming: TypeAlias = SessionMessage | Exception
+Streams: TypeAlias = tuple[
+    MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]
+]
 
 
 @asynccontextmanager
 async def through_pipes(
-    process: Process, note: Note, over: anyio.Event
-) -> AsyncGenerator["TransportStreams"]:
-    """Streams for a session; `note` gets what it complains of, `over` is set when it is gone."""
+    process: Process, complaints: Complaints, over: anyio.Event
+) -> AsyncGenerator[Streams]:
+    """Streams for a session; `over` is set when it is gone."""
     inward, heard = anyio.create_memory_object_stream[Incoming](WAITING)
     told, outward = anyio.create_memory_object_stream[SessionMessage](WAITING)
     drained = anyio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(_complaints, process, note, drained)
+        group.start_soon(_complain, process, complaints, drained)
         group.start_soon(_hear, process, inward, drained, over)
         group.start_soon(_tell, process, outward, over)
         try:
@@ -59,10 +62,15 @@ async def through_pipes(
                 stream.close()
 
 
-async def _complaints(process: Process, note: Note, drained: anyio.Event) -> None:
-    while data := await process.complaint():
-        await note(data)
-    drained.set()
+async def _complain(process: Process, complaints: Complaints, drained: anyio.Event) -> None:
+    try:
+        while data := await process.complaint():
+            await complaints.hear(data)
+    finally:
+        # Often the last line has no end; it is not lost when the server is let go, either.
+        with anyio.move_on_after(LAST_WORDS, shield=True):
+            await complaints.end()
+        drained.set()
 
 
 async def _hear(
@@ -122,17 +130,20 @@ async def _tell(
 
 @asynccontextmanager
 async def started(
-    program: Program, launch: Launch, note: Note, over: anyio.Event
-) -> AsyncGenerator["TransportStreams"]:
+    program: Program, launch: Launch, complaints: Complaints, over: anyio.Event
+) -> AsyncGenerator[Streams]:
     async with launch(program) as process:
         if not process.pid:
+            # It never began; this raises why.
             await process.wait()
-        async with through_pipes(process, note, over) as streams:
+        async with through_pipes(process, complaints, over) as streams:
             yield streams
 
 
 def over_http(site: Site, connect: float) -> Transport:
     """The environment has no say in it, as for models: no proxy, no netrc."""
+    # It would write down every address, and there may be a key in it.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
 
     def client(
         headers: dict[str, str] | None = None,
@@ -140,7 +151,8 @@ def over_http(site: Site, connect: float) -> Transport:
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
-            headers={**site.headers, **(headers or {})},
+            # What is packed could not be counted before it is unpacked.
+            headers={**site.headers, **(headers or {}), "Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(connect, read=None),
             transport=_Bounded(),
             trust_env=False,
@@ -149,39 +161,53 @@ def over_http(site: Site, connect: float) -> Transport:
 
     if site.events:
         return sse_client(site.url, sse_read_timeout=QUIET, httpx_client_factory=client)
-    return _streamed(site.url, client)
+    http = client()
+    return _within(
+        http, streamable_http_client(site.url, http_client=http, max_sse_event_size=LARGEST)
+    )
 
 
 @asynccontextmanager
-async def _streamed(
-    url: str, client: Callable[[], httpx2.AsyncClient]
-) -> AsyncGenerator["TransportStreams"]:
-    async with (
-        client() as http,
-        streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST) as streams,
-    ):
-        yield streams
+async def _within(
+    http: httpx2.AsyncClient, streams: AbstractAsyncContextManager[S]
+) -> AsyncGenerator[S]:
+    """The SDK closes only clients of its own."""
+    async with http, streams as both:
+        yield both
 
 
 class _Bounded(httpx2.AsyncHTTPTransport):
-    """No answer fills the memory; events have a limit of their own."""
+    """No answer fills the memory, and no event."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
         stream, kind = response.stream, response.headers.get("content-type", "")
-        if "event-stream" not in kind and isinstance(stream, httpx2.AsyncByteStream):
-            response.stream = _Counted(stream)
+        packed = response.headers.get("content-encoding", "identity")
+        if packed != "identity":
+            await response.aclose()
+            raise ToolError(f"the server's answer is packed ({packed}), which was not asked for")
+        if isinstance(stream, httpx2.AsyncByteStream):
+            response.stream = Counted(stream, events="event-stream" in kind)
         return response
 
 
-class _Counted(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+class Counted(httpx2.AsyncByteStream):
+    """Of `events` each one may be as long as another answer: a blank line ends one."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, *, events: bool = False) -> None:
         self._stream = stream
+        self._events = events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, last = 0, b""
         async for chunk in self._stream:
             size += len(chunk)
+            if self._events:
+                window = last + chunk
+                ends = [window.rfind(one) + len(one) for one in _BLANK_LINES if one in window]
+                if ends:
+                    size = len(window) - max(ends)
+                last = window[-3:]
             if size > LARGEST:
                 raise ToolError("the server's answer is too long")
             yield chunk

@@ -51,12 +51,20 @@ def check_listed(provider: str, name: str, listed: Collection[str]) -> None:
     """Raises `UsageError` for a name that is not on a list that has some."""
     if not listed or is_listed(name, listed):
         return
-    near = ", ".join(alike(name, listed, _OFFERED))
-    offered = f"The nearest it has: {near}" if near else "What it has is shown by `hermes model`"
+    offered = nearest(name, listed) or "What it has is shown by `hermes model`"
     raise UsageError(
-        f"{provider} does not list the model {name!r}.",
-        hint=f"{offered}; to take the name as it is, add --force",
+        unlisted(provider, name), hint=f"{offered}; to take the name as it is, add --force"
     )
+
+
+def unlisted(provider: str, name: str) -> str:
+    return f"{provider} does not list the model {name!r}."
+
+
+def nearest(name: str, listed: Collection[str]) -> str:
+    """Nothing when none is like it."""
+    near = ", ".join(alike(name, listed, _OFFERED))
+    return f"The nearest it has: {near}" if near else ""
 
 
 def is_listed(name: str, listed: Collection[str]) -> bool:

@@ -318,7 +318,7 @@ class _Resolver:
             strategy=self._settings.strategies.get(provider.name, Strategy.FILL_FIRST),
             window=self._settings.context_length or window_of(model, local=local),
             max_output=self._settings.max_tokens,
-            profile=_profile(provider, model, mode, keeps=wish.keeps),
+            profile=self._profile(provider, model, mode, keeps=wish.keeps),
             api_mode=mode,
             extra=self._extra(provider),
             headers=provider.headers,
@@ -353,7 +353,7 @@ class _Resolver:
             strategy=self._settings.strategies.get(custom.name, Strategy.FILL_FIRST),
             window=window or window_of(model, local=local),
             max_output=self._settings.max_tokens,
-            profile=_profile(host, model, mode, keeps=custom.keeps_responses or wish.keeps),
+            profile=self._profile(host, model, mode, keeps=custom.keeps_responses or wish.keeps),
             api_mode=mode,
             extra=custom.extra_body,
             idle=self._idle(CUSTOM, local=local),
@@ -428,9 +428,9 @@ class _Resolver:
         size = self._settings.ollama_num_ctx
         return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
 
-
-def _profile(provider: Provider, model: str, mode: str, *, keeps: bool) -> Profile:
-    return structs.replace(able(profile_for(provider, model), mode, model), keeps=keeps)
+    def _profile(self, provider: Provider, model: str, mode: str, *, keeps: bool) -> Profile:
+        usual, shown = able(profile_for(provider, model), mode, model), self._settings.images
+        return structs.replace(usual, keeps=keeps, images=usual.images if shown is None else shown)
 
 
 def _fallback_wish(one: Fallback) -> _Wish:

@@ -46,6 +46,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
 
     `pools` holds further keys by provider, `strategies` how to choose among them, `logins`
     where one can log in instead. `weights` is the address of the folder of embedded models.
+    `images` says whether models are shown images; None is where they are known to see them.
     """
 
     default: str = ""
@@ -71,6 +72,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     proxy: str = ""
     cache_ttl: str = "5m"
     service_tier: str = ""
+    images: bool | None = None
 
 
 class Flags(Struct, frozen=True, kw_only=True):

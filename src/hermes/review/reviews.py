@@ -13,8 +13,8 @@ from hermes.review.reviewer import Occasion, Reviewer, ReviewParts
 from hermes.review.telling import Notifying, told
 from hermes.schema.events import Outcome
 from hermes.schema.scope import OWNER, Role
+from hermes.session.accepting import Turn
 from hermes.session.nudges import Due, Intervals, Nudges, replayed
-from hermes.session.runner import Turn
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from hermes.schema.scope import HOME_IS_HIDDEN, OWNER, Scope, variables
+from hermes.schema.scope import HOME_IS_HIDDEN, OWNER, Role, Scope, variables
 
 PLAIN = frozenset(
     {
@@ -66,7 +66,8 @@ def child_env(rules: EnvRules, scope: Scope) -> dict[str, str]:
         if name not in rules.withheld and not name.startswith(SCOPED)
         if _allowed(name, rules, scope)
     }
-    return env | variables(scope) | ({OUR_HOME: rules.home} if rules.home else {})
+    ours = {OUR_HOME: rules.home} if rules.home and scope.role is Role.OWNER else {}
+    return env | variables(scope) | ours
 
 
 def behind_a_wall(env: Mapping[str, str]) -> dict[str, str]:

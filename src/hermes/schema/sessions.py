@@ -98,7 +98,8 @@ class ModelUse(Struct, frozen=True, kw_only=True):
 class SessionFilter(Struct, frozen=True, kw_only=True):
     """Which sessions; every given field must match.
 
-    Those in which the agent looked back only with `reviews`, or when `source` names them.
+    Those that nobody held but agents (one looked back, or worked for another) only with
+    `reviews`, or when `source` names them.
     """
 
     source: str | None = None

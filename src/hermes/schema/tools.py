@@ -10,6 +10,9 @@ from msgspec import Struct
 BRIDGE = "tool_call"
 """The tool that calls others by their names; offered only where some are not listed."""
 
+FROM_SERVERS = "mcp__"
+"""How the names of all tools of MCP servers begin."""
+
 
 class Effect(StrEnum):
     """How far a tool reaches; decides parallelism, approval and crash recovery."""

@@ -28,9 +28,10 @@ from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored, Tail
+from hermes.session.accepting import Turn
 from hermes.session.endings import noted_ends
 from hermes.session.recap import is_question
-from hermes.session.runner import Runner, Turn
+from hermes.session.runner import Runner
 from hermes.session.steering import Steering
 
 _COPIED = (
@@ -229,10 +230,10 @@ class Conversation:
         """
         self._refuse_while_running()
         old = self.session
-        async with self._runner.holding(old.id):
+        async with self._runner.holding(old.id) as lease:
             said = [row.message for row in await self.messages()]
             # Only the old session knows what became of a call that was cut off.
-            await self._runner.closed(old.id, said)
+            await self._runner.closed(lease, said)
             rows = await self.messages()
             if not rows:
                 raise UsageError("There is nothing to branch from.", hint="Say something first.")
@@ -247,7 +248,7 @@ class Conversation:
             if old.key:
                 ended = SessionChange(ended_at=self._clock.now(), end_reason="branched")
                 writes.append(ChangeSession(old.id, ended))
-            await self._store.commit(*writes)
+            await self._store.commit(*writes, fence=lease.fence)
         self._enter(copy, new=False)
         return copy
 
@@ -263,22 +264,23 @@ class Conversation:
     async def undo(self, turns: int = 1) -> list[User]:
         """Take back the last turns; returns what was asked in each, oldest first."""
         self._refuse_while_running()
-        async with self._runner.holding(self.session.id):
+        async with self._runner.holding(self.session.id) as lease:
             taken = await self._last_turns(turns)
             # What was taken back must not be taken up again as unanswered.
             settled = [Done(row.message.id) for rows in taken for row in rows]
-            await self._store.commit(Hide(self.session.id, taken[0][0].seq), *settled)
+            hidden = Hide(self.session.id, taken[0][0].seq)
+            await self._store.commit(hidden, *settled, fence=lease.fence)
         self._replaces = None
         return [_question(rows) for rows in taken]
 
     async def rewind(self, seq: int) -> int:
         """Take back every message from that place on; returns how many turns began there."""
         self._refuse_while_running()
-        async with self._runner.holding(self.session.id):
+        async with self._runner.holding(self.session.id) as lease:
             questions = [row for row in await self.messages() if row.seq >= seq]
             questions = [row for row in questions if is_question(row)]
             settled = [Done(row.message.id) for row in questions]
-            await self._store.commit(Hide(self.session.id, seq), *settled)
+            await self._store.commit(Hide(self.session.id, seq), *settled, fence=lease.fence)
         self._replaces = None
         return len({row.run or row.seq for row in questions})
 

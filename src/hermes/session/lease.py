@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextvars import copy_context
 from datetime import timedelta
 from types import TracebackType
 
@@ -89,20 +90,44 @@ class Heart:
     """Renews leases for as long as their turns go on: one task for all there are.
 
     It ends at the first beat that finds no turn: most turns are over long before, and one task
-    serves those that follow each other.
+    serves those that follow each other. What it logs is about no turn in particular, so it lives
+    in the context of whoever made it.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._turns: dict[Lease, anyio.CancelScope] = {}
         self._task: asyncio.Task[None] | None = None
+        self._context = copy_context()
 
     def beating(self, lease: Lease) -> _Beating:
         """For one turn; the block ends early when the lease is lost."""
         if self._task is None or self._task.done() or not _is_here(self._task):
-            # It belongs to all turns together, so none of them can have it in its group.
-            self._task = asyncio.create_task(self._beat())  # noqa: TID251
+            self._start()
         return _Beating(self._turns, lease)
+
+    async def stop(self) -> None:
+        """For the owner, whose turns are over."""
+        task, self._task = self._task, None
+        if task is not None and _is_here(task):
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _start(self) -> None:
+        # It belongs to all turns together, so none of them can have it in its group; a group of
+        # the owner's would have to be open before the first turn, for a task that few need.
+        work = self._beat()
+        self._task = asyncio.create_task(work, context=self._context.copy())  # noqa: TID251
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        log.error("the task that renews leases broke", exc_info=error)
+        if self._turns and task is self._task:
+            # Turns are under way that may be longer than their leases.
+            self._start()
 
     async def _beat(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.ids import new_id
 from hermes.ports.counsel import Left
-from hermes.ports.store import Append, Settle, Store, Write
+from hermes.ports.store import Append, Fence, Settle, Store, Write
 from hermes.schema.messages import Message, Result, Text
 from hermes.schema.tools import Effect
 
@@ -21,7 +21,7 @@ NOTHING = Left()
 async def close_lost_calls(
     store: Store,
     clock: Clock,
-    session: str,
+    fence: Fence,
     history: Sequence[Message],
     left: Left = NOTHING,
 ) -> list[Message]:
@@ -29,7 +29,7 @@ async def close_lost_calls(
 
     Calls that go on have none yet: `open_calls` finds them.
     """
-    lost = unanswered_calls(history)
+    session, lost = fence.session, unanswered_calls(history)
     if not lost:
         return list(history)
     begun = {intent.call: intent for intent in await store.open_intents(session)}
@@ -47,7 +47,7 @@ async def close_lost_calls(
         writes += [Append(session, run, result, clock.now()), Settle(session, call)]
     if writes:
         passing("recovery.before_close")
-        await store.commit(*writes)
+        await store.commit(*writes, fence=fence)
         passing("recovery.after_close")
     return [*history, *results]
 

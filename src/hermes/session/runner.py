@@ -9,9 +9,8 @@ from typing import Protocol
 import anyio
 import anyio.lowlevel
 import msgspec
-from msgspec import Raw, Struct
 
-from hermes.agent.plan import Compress, Entrusted, Plan, Steer, no_steering
+from hermes.agent.plan import Compress, Entrusted, Plan
 from hermes.agent.repair import History, open_calls, unanswered_calls
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import Clock
@@ -19,40 +18,28 @@ from hermes.kit.failpoints import passing
 from hermes.kit.holder import new_holder
 from hermes.kit.ids import new_id
 from hermes.ports.counsel import Questions
-from hermes.ports.model import FREELY, Calling
 from hermes.ports.sink import Emit
 from hermes.ports.store import (
     Append,
-    ChangeSession,
-    Done,
-    Entrance,
-    Hide,
-    OpenSession,
-    Parcel,
-    Post,
     Store,
-    Write,
 )
 from hermes.ports.tool import Tool
 from hermes.schema.errors import SessionBusy, StoreError, UsageError
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
-from hermes.schema.scope import Address, Asker, Role, Scope
-from hermes.schema.sessions import Session, SessionChange, Stored
-from hermes.schema.tools import ToolSpec
+from hermes.schema.scope import Scope
+from hermes.schema.sessions import Session, Stored
+from hermes.session.accepting import Accepting, Turn
 from hermes.session.compressing import Compressing, Job, Pressed, Wish
 from hermes.session.context import Mirrored
-from hermes.session.lease import LEASE, Heart, Lease
+from hermes.session.lease import Heart, Lease
 from hermes.session.recall import Recall
-from hermes.session.recorder import Accepted, Closing, Price, Recorder, nothing_more
+from hermes.session.recorder import Accepted, Price, Recorder
 from hermes.session.recovery import NOTHING, close_lost_calls
 from hermes.session.shortening import Shortening
 from hermes.telemetry.logs import AboutSession
 
 log = logging.getLogger(__name__)
-
-WAITING = 100
-"""How many messages that were left behind by a crash one turn takes up."""
 
 
 class Planner(Protocol):
@@ -64,47 +51,6 @@ class Planner(Protocol):
         Raises `ConfigError` when it cannot.
         """
         ...
-
-
-class Turn(Struct, frozen=True, kw_only=True):
-    """One request to run: `new` says that the session's row is still to be written.
-
-    `replaces` takes back every message from that place on, once this one is accepted.
-    `taken` are messages that are durable already and that `closing` settles; a `note` is the
-    house's own, written before the turn begins, for one that goes on where a crash left it.
-    `principal` and `role` are those of who asks now, when it is not who began the session;
-    `source` is from where, when that is not where it began. `instructions` are for this turn
-    only. `handed` are tools that the asker runs: a call of one ends the turn, and the next one
-    may bring its `results`. `bare` leaves our own tools out, `without` some of
-    them; `steps` is a smaller budget than usual. `attended` says that somebody can be asked
-    while it runs, `yolo` that nobody wants to be.
-    """
-
-    session: Session
-    asked: User | None
-    listen: Emit
-    taken: tuple[User, ...] = ()
-    note: User | None = None
-    run: str = ""
-    address: Address | None = None
-    asker: Asker = Asker()
-    principal: str = ""
-    role: Role = Role.OWNER
-    closing: Closing = nothing_more
-    new: bool = False
-    replaces: int | None = None
-    steer: Steer = no_steering
-    later: bool = True
-    source: str = ""
-    instructions: str = ""
-    handed: tuple[ToolSpec, ...] = ()
-    results: tuple[Result, ...] = ()
-    bare: bool = False
-    without: frozenset[str] = frozenset()
-    steps: int | None = None
-    attended: bool = False
-    yolo: bool = False
-    calling: Calling = FREELY
 
 
 After = Callable[[Turn, Outcome], None]
@@ -129,9 +75,10 @@ class Runner:
         self._price = price
         self._profile = profile
         self.compressing = compressing
+        self._accepting = Accepting(store, clock)
         self._shortening = Shortening(store, clock, price)
         self._holder = new_holder()
-        self._heart = Heart(clock)
+        self.heart = Heart(clock)
         self._held: set[str] = set()
         self._recall = Recall()
         self._after: list[After] = []
@@ -150,31 +97,34 @@ class Runner:
         """Who hears of a turn once its answer is on its way; nobody waits for what they do."""
         self._after.append(after)
 
+    async def aclose(self) -> None:
+        """No lease is renewed any more."""
+        await self.heart.stop()
+
     async def run(self, turn: Turn) -> Outcome:
         """Accept the message, then answer it. Raises `SessionBusy` before anything is accepted."""
-        with _Reserved(self._held, turn.session.id):
-            lease = Lease(self._store, turn.session.id, self._holder)
+        async with self.holding(turn.session.id, new=turn.new) as lease:
             try:
-                # Of a new session nobody knows yet: its lease is taken with its first row.
-                if not turn.new:
-                    await lease.take()
                 outcome = await self._run_held(turn, lease)
             finally:
                 if self._questions is not None:
                     await self._questions.over(turn.session.id)
-                await lease.give_back()
         for after in self._after:
             after(turn, outcome)
         return outcome
 
     @asynccontextmanager
-    async def holding(self, session: str) -> AsyncGenerator[int]:
-        """Keep everybody else, also in this process, from changing the session."""
+    async def holding(self, session: str, *, new: bool = False) -> AsyncGenerator[Lease]:
+        """Keep everybody else, also in this process, from changing the session.
+
+        Of a `new` one nobody knows yet: its lease is taken with its first row.
+        """
         with _Reserved(self._held, session):
             lease = Lease(self._store, session, self._holder)
-            await lease.take()
             try:
-                yield lease.generation
+                if not new:
+                    await lease.take()
+                yield lease
             finally:
                 await lease.give_back()
 
@@ -205,17 +155,17 @@ class Runner:
 
     async def _run_in(self, scope: Scope, turn: Turn, lease: Lease) -> Outcome:
         session = turn.session
-        history, known = await self._history(turn, lease.generation)
+        history, known = await self._history(turn, lease)
         plan = await self._planner.plan(session, scope, history)
         passing("runner.planned")
         if turn.note is not None and open_calls(history):
-            turn, plan = await self._going_on(turn, plan, history)
+            turn, plan = await self._going_on(turn, plan, history, lease)
         # Whoever left before it was accepted has asked nothing.
         await anyio.lowlevel.checkpoint_if_cancelled()
         accepted = Accepted()
         # Once it is accepted the turn starts, and says how it ends: also if it is stopped now.
         with anyio.CancelScope(shield=True):
-            accepted = await self._accept(turn, plan, known, lease)
+            accepted = await self._accepting.accept(turn, plan, known, lease)
             if turn.note is not None:
                 history.add(turn.note)
         passing("runner.accepted")
@@ -233,14 +183,14 @@ class Runner:
         return outcome
 
     async def _going_on(
-        self, turn: Turn, plan: Plan | Entrusted, history: History
+        self, turn: Turn, plan: Plan | Entrusted, history: History, lease: Lease
     ) -> tuple[Turn, Plan | Entrusted]:
         """What only waited for a person was not interrupted; elsewhere nobody can take it up."""
         if isinstance(plan, Plan):
             return msgspec.structs.replace(turn, note=None), msgspec.structs.replace(
                 plan, resumes=True
             )
-        closed = await close_lost_calls(self._store, self._clock, turn.session.id, history)
+        closed = await close_lost_calls(self._store, self._clock, lease.fence, history)
         for message in closed[len(history) :]:
             history.add(message)
         return turn, plan
@@ -273,106 +223,61 @@ class Runner:
         Raises `SessionBusy`, and `UsageError` when there is nothing to be made shorter.
         """
         turn = Turn(session=session, asked=None, listen=_nobody)
-        with _Reserved(self._held, session.id):
-            lease = Lease(self._store, session.id, self._holder)
-            await lease.take()
-            try:
-                history, _ = await self._history(turn, lease.generation)
-                plan = await self._planner.plan(session, self._scope(turn), history)
-                if isinstance(plan, Entrusted):
-                    return await self._shortening.by_hand(plan, wish, preview=preview)
-                if self.compressing is None:
-                    raise UsageError("This session is not compressed here.")
-                if preview:
-                    return await self.compressing.preview(session, plan, wish)
-                return await self.compressing.by_hand(Job(session, plan, lease), wish)
-            finally:
-                await lease.give_back()
+        async with self.holding(session.id) as lease:
+            history, _ = await self._history(turn, lease)
+            plan = await self._planner.plan(session, self._scope(turn), history)
+            if isinstance(plan, Entrusted):
+                return await self._shortening.by_hand(plan, wish, preview=preview)
+            if self.compressing is None:
+                raise UsageError("This session is not compressed here.")
+            if preview:
+                return await self.compressing.preview(session, plan, wish)
+            return await self.compressing.by_hand(Job(session, plan, lease), wish)
 
-    async def _history(self, turn: Turn, generation: int) -> tuple[History, AbstractSet[str]]:
+    async def _history(self, turn: Turn, lease: Lease) -> tuple[History, AbstractSet[str]]:
         """What was said so far, with an end for every call, and the ids of all there is."""
         session = turn.session
         if turn.new:
             return History([]), _NOTHING_KNOWN
-        history = self._recall.take(session.id, generation)
+        history = self._recall.take(session.id, lease.generation)
         if history is not None and turn.replaces is None and not turn.results:
             return history, {message.id for message in history}
         stored = await self._store.seen_by(session.principal).messages(session.id)
         kept = [row.message for row in stored if not _is_replaced(row, turn)]
-        kept += await self._take_results(turn, kept)
-        whole = await self.closed(session.id, kept, resumed=turn.note is not None)
+        kept += await self._take_results(turn, kept, lease)
+        whole = await self.closed(lease, kept, resumed=turn.note is not None)
         if self.compressing is not None:
             whole = await self.compressing.seen(session, whole)
         return History(whole), {row.message.id for row in stored}
 
     async def closed(
-        self, session: str, said: Sequence[Message], *, resumed: bool = False
+        self, lease: Lease, said: Sequence[Message], *, resumed: bool = False
     ) -> list[Message]:
         """With an end for every call, for who holds the session; a `resumed` turn goes on."""
         left = NOTHING
         if self._questions is not None:
-            left = await self._questions.left(session, resumed=resumed)
-        return await close_lost_calls(self._store, self._clock, session, said, left)
+            left = await self._questions.left(lease.session, resumed=resumed)
+        return await close_lost_calls(self._store, self._clock, lease.fence, said, left)
 
-    async def _take_results(self, turn: Turn, said: Sequence[Message]) -> Sequence[Result]:
+    async def _take_results(
+        self, turn: Turn, said: Sequence[Message], lease: Lease
+    ) -> Sequence[Result]:
         """Write down what came of the calls that were handed out and that still wait."""
         waiting = dict(unanswered_calls(said)) if turn.results else {}
         taken: dict[str, Result] = {
             result.call: result for result in turn.results if result.call in waiting
         }
         now, session = self._clock.now(), turn.session.id
-        if taken:
-            await self._store.commit(
-                *(Append(session, turn.run, one, now) for one in taken.values())
-            )
+        writes = [Append(session, turn.run, one, now) for one in taken.values()]
+        await self._store.commit(*writes, fence=lease.fence)
         return list(taken.values())
-
-    async def _accept(
-        self, turn: Turn, plan: Plan | Entrusted, known: AbstractSet[str], lease: Lease
-    ) -> Accepted:
-        """Make the message durable; with it come those that a crash kept from being heard."""
-        session, run, now = turn.session, plan.scope.run, self._clock.now()
-        writes: list[Write] = [
-            *([OpenSession(_begun(session, plan))] if turn.new else _changes(session, plan)),
-            *([Hide(session.id, turn.replaces)] if turn.replaces is not None else []),
-            *([Post(_parcel(turn.asked, session))] if turn.asked is not None else []),
-            *([Append(session.id, run, turn.note, now)] if turn.note is not None else []),
-        ]
-        if turn.asked is None and lease.generation:
-            await self._store.commit(*writes, fence=lease.fence)
-            return Accepted()
-        entrance = Entrance(
-            session=session.id,
-            holder=lease.holder,
-            ttl=LEASE,
-            generation=lease.generation,
-            limit=0 if turn.asked is None else WAITING,
-            first=None if turn.asked is None else Append(session.id, run, turn.asked, now),
-        )
-        admitted = await self._store.admit(entrance, *writes)
-        lease.generation = admitted.generation
-        if turn.asked is not None and admitted.appended:
-            return Accepted((turn.asked,), recorded=True)
-        waiting = await self._readable(admitted.waiting)
-        await self._store.commit(*(Done(user.id) for user in waiting if user.id in known))
-        return Accepted(tuple(user for user in waiting if user.id not in known))
-
-    async def _readable(self, parcels: Sequence[Parcel]) -> list[User]:
-        users: list[User] = []
-        for parcel in parcels:
-            try:
-                users.append(msgspec.json.decode(parcel.body, type=User))
-            except msgspec.DecodeError as error:
-                log.warning("inbox parcel %s cannot be read: %s", parcel.key, error)
-                await self._store.lanes.park(parcel.key, f"It cannot be read: {error}")
-        return users
 
     async def _beating(
         self, lease: Lease, plan: Plan | Entrusted, asked: Sequence[User], emit: Emit
     ) -> Outcome:
         """Run the turn while renewing the lease; a lost lease ends the turn."""
         outcome = Outcome.CANCELLED
-        with self._heart.beating(lease):
+        with self.heart.beating(lease):
             try:
                 outcome = await run_turn(plan, asked, emit)
             except Exception:
@@ -419,38 +324,5 @@ def _tools(plan: Plan, turn: Turn) -> Mapping[str, Tool]:
     return {name: tool for name, tool in plan.tools.items() if name not in turn.without}
 
 
-def _parcel(asked: User, session: Session) -> Parcel:
-    body = Raw(msgspec.json.encode(asked))
-    return Parcel(key=asked.id, lane="inbox", topic=session.id, body=body)
-
-
 def _is_replaced(row: Stored, turn: Turn) -> bool:
     return turn.replaces is not None and row.seq >= turn.replaces
-
-
-def _begun(session: Session, plan: Plan | Entrusted) -> Session:
-    """A new session with what is known of it from its first turn."""
-    if isinstance(plan, Entrusted):
-        return session
-    model = plan.model
-    return msgspec.structs.replace(
-        session, system=plan.system, model=model.name, provider=model.provider
-    )
-
-
-def _changes(session: Session, plan: Plan | Entrusted) -> list[Write]:
-    """Remember prompt and model with the session, so that the next turn repeats their bytes.
-
-    A turn that is run elsewhere has a model and a prompt of which nothing is known here.
-    """
-    if isinstance(plan, Entrusted):
-        again = SessionChange(ended_at=None, end_reason="")
-        return [] if session.ended_at is None else [ChangeSession(session.id, again)]
-    model, provider = plan.model.name, plan.model.provider
-    same = (session.system, session.model, session.provider) == (plan.system, model, provider)
-    if same and session.ended_at is None:
-        return []
-    change = SessionChange(system=plan.system, model=model, provider=provider)
-    if session.ended_at is not None:
-        change = msgspec.structs.replace(change, ended_at=None, end_reason="")
-    return [ChangeSession(session.id, change)]

@@ -46,6 +46,9 @@ class Titles:
             await self._give(session)
         except (HermesError, TimeoutError) as error:
             log.warning("session %s got no title: %s", session.id, error)
+        except Exception:
+            # It runs in a group of the whole profile, which must not go down with a title.
+            log.exception("giving session %s a title broke", session.id)
 
     async def _give(self, session: Session) -> None:
         archive = self._store.seen_by(session.principal)

@@ -12,7 +12,7 @@ ORDER BY s.id LIMIT 6;
 
 -- name: latest
 SELECT s.* FROM whole_sessions AS s
-WHERE iif(:source IS NULL, s.source NOT IN ('review', 'api_task'), s.source = :source) AND s.principal = :who
+WHERE iif(:source IS NULL, s.source NOT IN ('review', 'api_task', 'subagent'), s.source = :source) AND s.principal = :who
 ORDER BY s.last_at DESC, s.n DESC LIMIT 1;
 
 -- name: by key
@@ -31,7 +31,7 @@ GROUP BY m.run ORDER BY begun;
 -- name: list
 SELECT s.* FROM whole_sessions AS s
 WHERE iif(:source IS NULL,
-        s.source <> 'api_task' AND (:reviews OR s.source <> 'review'), s.source = :source)
+        s.source <> 'api_task' AND (:reviews OR s.source NOT IN ('review', 'subagent')), s.source = :source)
     AND (:model IS NULL OR s.model = :model)
     AND (:title IS NULL OR s.title LIKE :title ESCAPE '\')
     AND (:cwd IS NULL OR s.cwd = :cwd)

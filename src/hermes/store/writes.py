@@ -1,8 +1,7 @@
 """Carrying out one unit of writes inside the transaction that somebody else opened."""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import apsw
 from msgspec import UNSET, Struct
@@ -30,7 +29,7 @@ from hermes.schema.attachments import own_text
 from hermes.schema.errors import NotFound, Overtaken, StoreError
 from hermes.schema.messages import Assistant, Message, Result, Trust, User
 from hermes.schema.sessions import Session, SessionChange
-from hermes.store.connection import Connection
+from hermes.store.connection import Connection, Value
 from hermes.store.journal import keep, note
 from hermes.store.leases import give_back
 from hermes.store.matters import put
@@ -40,28 +39,44 @@ from hermes.store.statements import load
 _SQL = load("writes")
 PREVIEW = 80
 
+_Single: TypeAlias = (
+    OpenSession
+    | ChangeSession
+    | Hide
+    | Begin
+    | Settle
+    | Meter
+    | Post
+    | Done
+    | Amend
+    | Release
+    | NoteRun
+    | KeepResponse
+    | PutMatter
+)
+"""What is carried out one by one; messages that follow each other are appended together."""
+
 
 def apply(connection: Connection, writes: Sequence[Write], now: int) -> None:
-    for appending, group in groupby(writes, key=_is_append):
-        if appending:
-            _append(connection, [write for write in group if isinstance(write, Append)])
-        else:
-            for write in group:
-                _apply(connection, write, now)
+    appends: list[Append] = []
+    for write in writes:
+        if isinstance(write, Append):
+            appends.append(write)
+            continue
+        if appends:
+            _append(connection, appends)
+            appends = []
+        _apply(connection, write, now)
+    if appends:
+        _append(connection, appends)
 
 
-def _is_append(write: Write) -> bool:
-    return isinstance(write, Append)
-
-
-def _apply(connection: Connection, write: Write, now: int) -> None:
+def _apply(connection: Connection, write: _Single, now: int) -> None:
     match write:
         case OpenSession(session):
             _open(connection, session)
         case ChangeSession(session, change):
             _change(connection, session, change, now)
-        case Append():
-            _append(connection, [write])
         case Hide(session, seq):
             _hide(connection, session, seq)
         case Begin() | Settle():
@@ -104,33 +119,25 @@ def _move(connection: Connection, write: Post | Done | Amend, now: int) -> None:
 
 def post(connection: Connection, parcel: Parcel) -> bool:
     """False when the key was seen before."""
-    connection.execute(
-        _SQL["post"],
-        {
-            "key": parcel.key,
-            "lane": parcel.lane,
-            "topic": parcel.topic,
-            "body": bytes(parcel.body),
-            "due": None if parcel.due is None else micros(parcel.due),
-            "attempts": parcel.attempts,
-        },
-    )
+    due = None if parcel.due is None else micros(parcel.due)
+    connection.execute(_SQL["post"], _values(parcel) | {"due": due})
     return connection.changes() > 0
 
 
 def post_claimed(connection: Connection, parcel: Parcel, holder: str, until: int) -> bool:
     """Post it as somebody's already, which saves claiming it. False when the key is known."""
-    values = {
+    connection.execute(_SQL["post claimed"], _values(parcel) | {"holder": holder, "until": until})
+    return connection.changes() > 0
+
+
+def _values(parcel: Parcel) -> dict[str, Value]:
+    return {
         "key": parcel.key,
         "lane": parcel.lane,
         "topic": parcel.topic,
         "body": bytes(parcel.body),
         "attempts": parcel.attempts,
-        "holder": holder,
-        "until": until,
     }
-    connection.execute(_SQL["post claimed"], values)
-    return connection.changes() > 0
 
 
 def role_of(message: Message) -> str:
@@ -149,7 +156,9 @@ def preview_of(message: Message) -> str:
     """How a session introduces itself: by what its person said, in a line."""
     if not isinstance(message, User) or message.trust is Trust.HOUSE:
         return ""
-    return one_line(own_text(message)[: PREVIEW * 20], PREVIEW)
+    text = own_text(message)[: PREVIEW * 20]
+    # What comes from outside says first where it came from, and then how to take it.
+    return one_line(text.partition("\n\n")[0] if message.trust is Trust.DATA else text, PREVIEW)
 
 
 def number_of_session(connection: Connection, session: str) -> int:

@@ -18,9 +18,9 @@ from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.session.accepting import Turn
 from hermes.session.runner import Runner
+from hermes.subagents.words import SUBAGENT as SOURCE
 from hermes.subagents.words import task_text
 
-SOURCE = "subagent"
 BLOCKED = frozenset(
     {"clarify", "memory", "skill_manage", "send_message", "execute_code", "cronjob"}
 )

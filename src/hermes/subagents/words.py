@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from hermes.kit.text import head_and_tail
 from hermes.ports.delegation import Fate, Report, Task
 
+SUBAGENT = "subagent"
+"""The source of a subagent's session."""
 SUMMARY = 24_000
 """Characters of one summary; all of it is in the subagent's session."""
 
@@ -20,6 +22,11 @@ def task_text(task: Task) -> str:
     if task.context.strip():
         parts.append(f"# Context\n\n{task.context.strip()}")
     return "\n\n".join(parts)
+
+
+def goal_in(text: str) -> str:
+    """What the work was, of what was said to a subagent."""
+    return text.partition("# Task\n\n")[2].partition("\n\n# Context\n\n")[0]
 
 
 def reports_text(name: str, reports: Sequence[Report], limit: int = SUMMARY) -> str:

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import threading
+import traceback
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -36,9 +37,11 @@ class Nursery:
 
     def serve(self) -> None:
         """Until nobody speaks to it any more."""
-        while self._listen():
-            pass
-        self._send(signal.SIGKILL)
+        try:
+            while self._listen():
+                pass
+        finally:
+            self._send(signal.SIGKILL)
 
     def _listen(self) -> bool:
         watched = [] if self._watched is None else [self._watched]
@@ -60,6 +63,8 @@ class Nursery:
             self._send(int(line))
 
     def _begin(self, path: Path) -> None:
+        if self._watched is not None:
+            raise RuntimeError("one life at a time: the last one is not over")
         spec = msgspec.json.decode(path.read_bytes(), type=Spec)
         _load(Path(spec.folder) / MODULES)
         if threading.active_count() != 1:
@@ -98,6 +103,8 @@ def _be_born(spec: Spec) -> None:
     code = 1
     try:
         code = live_by(spec, Path(spec.folder) / MODULES)
+    except BaseException:  # noqa: BLE001 - there is nobody behind us who would tell of it
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

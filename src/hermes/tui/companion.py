@@ -31,7 +31,8 @@ class Hello(Struct, frozen=True, kw_only=True):
 class Now(Struct, frozen=True, kw_only=True):
     """The session as it is: its model, that model's room in tokens, what holds commands back.
 
-    `busy` says what words do that are said while a turn runs.
+    `busy` says what words do that are said while a turn runs. With `yolo` nothing is asked for;
+    `behind` is how much work goes on in the background.
     """
 
     session: str
@@ -40,6 +41,8 @@ class Now(Struct, frozen=True, kw_only=True):
     window: int = 0
     wall: str = ""
     busy: str = ""
+    yolo: bool = False
+    behind: int = 0
 
 
 class Shown(Struct, frozen=True):

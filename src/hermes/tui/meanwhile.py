@@ -21,6 +21,8 @@ INVITES = {
     Manner.STEER: "Enter steers; Ctrl+N queues, Ctrl+S interrupts",
 }
 """What somebody who could type now is told."""
+ENTER = {manner: " ".join(words.split()[:2]).rstrip(";") for manner, words in INVITES.items()}
+"""The same in short, for whoever has begun to type."""
 _CHOSEN = {"/steer": Manner.STEER, "/queue": Manner.QUEUE, "/q": Manner.QUEUE}
 
 

@@ -22,3 +22,8 @@ class Taste(Struct, frozen=True, kw_only=True):
 
 
 USUAL = Taste()
+
+
+def switched(word: str, *, was: bool) -> bool:
+    """On, off, or without a word the other way."""
+    return word == "on" if word else not was

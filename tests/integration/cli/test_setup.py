@@ -164,9 +164,10 @@ def test_a_wrong_name_is_asked_for_again_and_a_refusal_leads_back_to_the_list(
     child.delaybeforesend = None
     try:
         child.expect_exact("Number or name")
-        child.sendline("opnai")
-        child.expect_exact("There is no provider 'opnai'. Did you mean openai?")
-        child.expect_exact("Number or name")
+        for _ in range(4):
+            child.sendline("opnai")
+            child.expect_exact("There is no provider 'opnai'. Did you mean openai?")
+            child.expect_exact("Number or name")
         child.sendline("custom")
         child.expect_exact("Its address")
         child.sendline("http://127.0.0.1:9/v1")
@@ -176,10 +177,20 @@ def test_a_wrong_name_is_asked_for_again_and_a_refusal_leads_back_to_the_list(
         child.expect_exact("Number or name")
         child.sendline("custom")
         child.expect_exact("Its address")
+        child.sendline("localhost")
+        child.expect_exact("'localhost' is no address. For example: http://")
+        child.expect_exact("Its address")
         child.sendline(model.url)
         child.expect_exact("Number or name [mock]")
-        child.sendline("")
-        child.expect_exact("Using custom/mock from now on.")
+        child.sendline("mock-larg")
+        child.expect_exact(
+            "custom does not list the model 'mock-larg'. The nearest it has: mock-large, mock. "
+            "The same name once more takes it as it is."
+        )
+        child.expect_exact("Number or name [mock]")
+        child.sendline("mock-larg")
+        child.expect_exact("Using custom/mock-larg from now on.")
+        child.expect_exact("Talk to it: hermes\r\n")
         assert ended(child) == 0
     finally:
         child.close(force=True)

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
+import aiohttp
 import anyio
 import msgspec
 import pytest
@@ -242,5 +243,22 @@ async def test_programs_are_served_beside_the_chats(tmp_path: Path) -> None:
                 )
                 assert done.choices[0].message.content == answer
                 await asked.close()
-            ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+            api = f"http://127.0.0.1:{port}"
+            async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as http:
+                async with http.get(f"{api}/health/detailed") as told:
+                    health = await told.json()
+                assert health["gateway_state"] == "running"
+                assert health["platforms"]["api_server"]["state"] == "connected"
+                assert health["profiles"] == ["default", "work"]
+                async with http.get(f"{api}/api/sessions?limit=1") as told:
+                    session = (await told.json())["data"][0]["id"]
+                with anyio.fail_after(PATIENCE):
+                    follow = await http.get(f"{api}/api/sessions/{session}/events")
+                    assert (await follow.content.readline()).startswith(b"id: ")
+                    ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+                    # A whole end: a cut would be an error here.
+                    await follow.content.read()
         assert (ended.code, ended.err) == (128 + signal.SIGTERM, "")
+        logs = [file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.log")]
+        assert any("the gateway has ended" in log for log in logs)
+        assert not any("broke" in log or "Traceback" in log for log in logs)

@@ -89,7 +89,7 @@ class Place:
     def busy(self) -> bool:
         """Whether a turn or a command goes on."""
         return self.gateway.actors.activity(KEY).run is not None or bool(
-            self.gateway.intake.errands.count
+            self.gateway.intake.chores.count
         )
 
     async def hangs(self) -> None:

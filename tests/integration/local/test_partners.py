@@ -192,6 +192,17 @@ def test_commands_are_answered(meet: Opener) -> None:
         assert not partner.state.started
 
 
+def test_a_screen_knows_that_nothing_is_asked_for(meet: Opener) -> None:
+    with meet(person=True, screen=True) as partner:
+        assert not partner.state.yolo
+        partner.command("/yolo on")
+        assert partner.state.yolo
+        partner.command("/yolo off")
+        assert not partner.state.yolo
+    with meet(person=True, screen=True, yolo=True) as partner:
+        assert partner.state.yolo
+
+
 def test_the_past_of_a_session_is_told_as_far_as_it_is_worth(meet: Opener) -> None:
     with meet() as partner:
         assert partner.past() == Past()

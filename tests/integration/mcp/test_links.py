@@ -1,30 +1,47 @@
 """A connection that fails, comes back, or is taken away: whoever calls is told, and soon."""
 
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from mcp.client import Client
+from mcp_types import CallToolResult
 
 from hermes.app.mcp import launched
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import beside
-from hermes.mcp.link import Link, Lost, Near, Patience, State
+from hermes.mcp.link import Late, Link, LinkParts, Lost, Patience, State
 from hermes.mcp.server import Program, Server, Site, Way
 from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
 from hermes.schema.errors import ToolError
-from mcp_talk import SERVER, site, talk, until
+from mcp_talk import SERVER, lines, site, talk, until
 from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 SOON = Patience(backoff=Backoff(base=0.05, cap=0.1), strikes=100, attempts=100)
 LATE = Patience(backoff=Backoff(base=600.0, cap=600.0), strikes=2)
+
+
+class Shared(NamedTuple):
+    """A server for all tests of this file that need no other; its files are in `root`."""
+
+    root: Path
+    way: Site
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    root = tmp_path_factory.mktemp("site")
+    with site(root) as url:
+        yield Shared(root, Site(url=url, headers={}))
 
 
 def shell(script: str, root: Path) -> Program:
@@ -34,19 +51,24 @@ def shell(script: str, root: Path) -> Program:
 
 
 @asynccontextmanager
-async def linked(way: Way, patience: Patience, **more: object) -> AsyncGenerator[Link]:
+async def linked(
+    way: Way,
+    patience: Patience,
+    listed: Callable[[Link], None] = lambda link: None,
+    **more: object,
+) -> AsyncGenerator[Link]:
     async def unheard(name: str, text: str) -> None:
         pass
 
     with Door() as door:
-        near = Near(
+        parts = LinkParts(
             launch=partial(launched, LocalSandbox(door)),
             log=unheard,
             redact=lambda text: text,
-            listed=lambda link: None,
+            listed=listed,
             patience=patience,
         )
-        link = Link(Server(name="play", way=way, **more), near)  # pyright: ignore[reportArgumentType]
+        link = Link(Server(name="play", way=way, **more), parts)  # pyright: ignore[reportArgumentType]
         with anyio.fail_after(PATIENCE):
             async with beside() as group:
                 group.start_soon(link.run)
@@ -58,8 +80,19 @@ async def add(client: Client) -> str:
     return str(result.structured_content)
 
 
+async def hang(client: Client) -> CallToolResult:
+    return await client.call_tool("hang", {})
+
+
+async def begin(link: Link) -> None:
+    """As the first turn does, which then calls while it is still being connected."""
+    link.wake()
+    while link.state is not State.CONNECTING:
+        await checkpoint()
+
+
 async def test_one_that_keeps_failing_is_left_alone_for_a_while(tmp_path: Path) -> None:
-    way = shell("echo x >> tries; echo no luck >&2; exit 1", tmp_path)
+    way = shell("echo x >> tries; printf 'no luck' >&2; exit 1", tmp_path)
     async with linked(way, LATE) as link:
         for _ in range(2):
             with pytest.raises(ToolError, match="the last it said: no luck"):
@@ -71,14 +104,16 @@ async def test_one_that_keeps_failing_is_left_alone_for_a_while(tmp_path: Path) 
 
 
 async def test_it_is_found_again_by_itself(tmp_path: Path) -> None:
-    way = shell('test -e ok && exec "$@"', tmp_path)
+    """What it says besides is no message, and no end."""
+    noise = 'echo Welcome!; echo \'{"jsonrpc": 7}\'; exec "$@"'
+    way = shell(f"test -e ok || exit 1; {noise}", tmp_path)
     async with linked(way, SOON) as link:
         with pytest.raises(ToolError, match="cannot be used now"):
             await link.call(add)
         (tmp_path / "ok").touch()
         await until(lambda: link.state is State.READY)
         assert await link.call(add) == "{'result': 3}"
-        assert {"add", "note"} <= {tool.name for tool in link.tools}
+        assert {"add", "note"} <= {*link.tools}
 
 
 async def test_one_that_never_answers_is_given_up(tmp_path: Path) -> None:
@@ -87,23 +122,96 @@ async def test_one_that_never_answers_is_given_up(tmp_path: Path) -> None:
             await link.call(add)
 
 
-async def test_noise_is_no_message_and_no_end(tmp_path: Path) -> None:
-    way = shell('echo Welcome!; echo \'{"jsonrpc": 7}\'; exec "$@"', tmp_path)
-    async with linked(way, LATE) as link:
+async def test_a_failure_is_followed_by_a_pause_although_somebody_called(tmp_path: Path) -> None:
+    script = "echo x >> tries; until test -e go; do sleep 0.01; done; exit 1"
+    async with linked(shell(script, tmp_path), LATE) as link:
+        link.wake()
+        await until((tmp_path / "tries").exists)
+
+        async def call() -> None:
+            with pytest.raises(ToolError, match="it ended before it had answered"):
+                await link.call(add)
+
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(call)
+            await checkpoint()
+            (tmp_path / "go").touch()
+        for _ in range(20):
+            await checkpoint()
+        assert link.state is State.BROKEN
+        assert lines(tmp_path / "tries") == ["x"]
+
+
+@pytest.mark.parametrize("limit", ["idle", "lifetime"])
+async def test_one_that_rests_is_begun_again_only_for_somebody(shared: Shared, limit: str) -> None:
+    begun: list[Link] = []
+    async with linked(shared.way, LATE, begun.append, **{limit: 0.05}) as link:
+        await begin(link)
         assert await link.call(add) == "{'result': 3}"
+        await until(lambda: link.state is State.RESTING)
+        assert len(begun) == 1
+        assert await link.call(add) == "{'result': 3}"
+        assert len(begun) == 2
+
+
+@pytest.mark.parametrize("limit", ["idle", "lifetime"])
+async def test_one_that_is_waited_for_does_not_rest(shared: Shared, limit: str) -> None:
+    begun: list[Link] = []
+    async with linked(shared.way, LATE, begun.append, **{limit: 0.05}) as link:
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(link.call, hang)
+            # Somebody else comes, and goes long after it could have rested.
+            with anyio.move_on_after(0.3):
+                await link.call(hang)
+            await until(lambda: link.state is State.READY)
+            assert len(begun) == 1
+            waiting.cancel_scope.cancel()
+        await until(lambda: link.state is State.RESTING)
+        assert len(begun) == 1
+
+
+async def test_one_that_answers_nobody_is_begun_anew(shared: Shared) -> None:
+    begun: list[Link] = []
+    async with linked(shared.way, SOON, begun.append, timeout=0.1) as link:
+        for _ in range(2):
+            with pytest.raises(Late, match=r"took longer than 0\.1 s"):
+                await link.call(hang)
+        assert len(begun) == 1
+        with pytest.raises(Late):
+            await link.call(hang)
+        await until(lambda: len(begun) == 2)
+
+
+async def test_who_goes_by_themselves_says_nothing_of_the_server(shared: Shared) -> None:
+    begun: list[Link] = []
+    async with linked(shared.way, SOON, begun.append) as link:
+        for _ in range(4):
+            with anyio.move_on_after(0.05):
+                await link.call(hang)
+        assert await link.call(add) == "{'result': 3}"
+        assert len(begun) == 1
+
+
+async def test_what_goes_wrong_with_its_tools_keeps_no_call_waiting(shared: Shared) -> None:
+    def stumble(link: Link) -> None:
+        raise RuntimeError("no room for them")
+
+    async with linked(shared.way, LATE, stumble, connect=1000.0) as link:
+        assert await link.call(add) == "{'result': 3}"
+        assert link.state is State.READY
 
 
 async def test_whoever_waits_hears_that_it_was_taken_away(tmp_path: Path) -> None:
     failures: list[str] = []
     async with linked(shell('exec "$@"', tmp_path), LATE) as link:
 
-        async def hang() -> None:
+        async def wait() -> None:
             with pytest.raises(ToolError) as caught:
-                await link.call(lambda client: client.call_tool("hang", {}))
+                await link.call(hang)
             failures.append(str(caught.value))
 
         async with anyio.create_task_group() as waiting:
-            waiting.start_soon(hang)
+            waiting.start_soon(wait)
             await until((tmp_path / "hangs").exists)
             with pytest.raises(Lost):
                 await link.call(lambda client: client.call_tool("crash", {}))

@@ -1,7 +1,9 @@
 """Servers made with the protocol's own SDK, as tools of the agent."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
@@ -15,6 +17,20 @@ from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 CANARY = "canary-4711-0815-secret"
+
+
+class Shared(NamedTuple):
+    """A server for all tests of this file that need no other; its files are in `root`."""
+
+    root: Path
+    settings: dict[str, object]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    root = tmp_path_factory.mktemp("site")
+    with site(root) as url:
+        yield Shared(root, {"url": url, "headers": {"X-Token": CANARY}})
 
 
 async def test_what_a_server_has_is_there_for_a_turn(tmp_path: Path) -> None:
@@ -39,6 +55,7 @@ async def test_what_a_server_has_is_there_for_a_turn(tmp_path: Path) -> None:
         read = await here.text("read_resource", uri="memo://today")
         assert read.endswith("Nothing.")
         await _keeps_secrets(here)
+        await _lets_go(here, tmp_path)
 
 
 async def _keeps_secrets(here: Talk) -> None:
@@ -52,20 +69,20 @@ async def _keeps_secrets(here: Talk) -> None:
     assert CANARY not in log.read_text()
 
 
-async def test_whoever_waits_in_vain_can_go(tmp_path: Path) -> None:
-    async with talk(tmp_path, {"play": program(tmp_path)}) as here:
-        with anyio.fail_after(PATIENCE):
-            async with anyio.create_task_group() as turn:
-                turn.start_soon(here.says, ("mcp__play__hang", {}))
-                await until((tmp_path / "hangs").exists)
-                turn.cancel_scope.cancel()
-        # The same server, still connected.
-        assert await here.text("add", a=2, b=2) == "4"
-        assert dict(here.app.servers.states())["play"].startswith("ready")
+async def _lets_go(here: Talk, root: Path) -> None:
+    """Whoever waits in vain can go, and the server is still connected."""
+    (root / "hangs").unlink(missing_ok=True)
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as turn:
+            turn.start_soon(here.says, ("mcp__play__hang", {}))
+            await until((root / "hangs").exists)
+            turn.cancel_scope.cancel()
+    assert await here.text("add", a=2, b=2) == "4"
+    assert dict(here.app.servers.states())["play"].startswith("ready")
 
 
-async def test_a_call_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
-    async with talk(tmp_path, {"play": {**program(tmp_path), "timeout": 0.2}}) as here:
+async def test_a_call_that_takes_too_long_is_stopped(tmp_path: Path, shared: Shared) -> None:
+    async with talk(tmp_path, {"play": {**shared.settings, "timeout": 0.2}}) as here:
         [result] = await here.says(("mcp__play__hang", {}))
         assert result.failed
         assert "took longer than 0.2 s" in text_of(result)
@@ -78,7 +95,6 @@ async def test_a_server_that_dies_is_begun_anew(tmp_path: Path) -> None:
         assert await here.text("crash_once") == "Still here."
         assert json.loads(await here.text("variables"))["pid"] != first
         assert "is not known" in await here.text("crash")
-        assert await here.text("add", a=1, b=1) == "2"
     assert not is_alive(first)
 
 
@@ -97,25 +113,22 @@ async def test_new_tools_are_there_for_the_next_turn(tmp_path: Path, old: str) -
         assert text_of(declined) in {"cancel", "decline"}
 
 
-@pytest.mark.parametrize("flag", ["", "--sse"])
-async def test_a_server_over_http(tmp_path: Path, flag: str) -> None:
-    with site(tmp_path, *filter(None, [flag])) as url:
-        settings = {"url": url, "headers": {"X-Token": CANARY}}
-        if flag:
-            settings["transport"] = "sse"
-        async with talk(tmp_path, {"play": settings}) as here:
+async def test_a_server_over_http(tmp_path: Path, shared: Shared) -> None:
+    async with talk(tmp_path, {"play": shared.settings}) as here:
+        assert await here.text("add", a=20, b=3) == "23"
+        await _lets_go(here, shared.root)
+
+
+async def test_a_server_of_the_older_kind(tmp_path: Path) -> None:
+    with site(tmp_path, "--sse") as url:
+        async with talk(tmp_path, {"play": {"url": url, "transport": "sse"}}) as here:
             assert await here.text("add", a=20, b=3) == "23"
-            with anyio.fail_after(PATIENCE):
-                async with anyio.create_task_group() as turn:
-                    turn.start_soon(here.says, ("mcp__play__hang", {}))
-                    await until((tmp_path / "hangs").exists)
-                    turn.cancel_scope.cancel()
-            assert await here.text("add", a=20, b=4) == "24"
+            await _lets_go(here, tmp_path)
 
 
-async def test_what_acts_is_asked_for(tmp_path: Path) -> None:
-    note, notes = ("mcp__play__note", {"text": "one"}), tmp_path / "notes"
-    async with talk(tmp_path, {"play": program(tmp_path)}) as here:
+async def test_what_acts_is_asked_for(tmp_path: Path, shared: Shared) -> None:
+    note, notes = ("mcp__play__note", {"text": "one"}), shared.root / "notes"
+    async with talk(tmp_path, {"play": shared.settings}) as here:
         [refused], asked = await here.answered(Choice.DENY, note)
         assert (refused.failed, asked, lines(notes)) == (True, 1, [])
         assert "every call of this tool of the MCP server play" in here.questions[-1]
@@ -172,30 +185,40 @@ async def test_servers_that_are_no_use_keep_nobody_waiting(tmp_path: Path) -> No
         assert "off" not in dict(states())
 
 
-async def test_who_is_late_is_there_for_the_next_turn(tmp_path: Path) -> None:
-    async with talk(tmp_path, {"play": program(tmp_path)}, mcp_discovery_timeout=0) as here:
+async def test_who_is_late_is_there_for_the_next_turn(tmp_path: Path, shared: Shared) -> None:
+    async with talk(tmp_path, {"play": shared.settings}, mcp_discovery_timeout=0) as here:
         assert await here.names() == set()
         await until(lambda: dict(here.app.servers.states())["play"].startswith("ready"))
         assert "mcp__play__add" in await here.names()
 
 
 async def test_settings_are_read_again(tmp_path: Path) -> None:
+    """One that takes its time to end is gone before the next begins."""
+    real = program(tmp_path)
+    leave = "trap 'sleep 0.3; rmdir ../running' EXIT; trap exit TERM"
+    script = f'mkdir ../running || exit 1; {leave}; echo $$ > ../pid; "$@"; true'
+    words = ["-c", script, "sh", real["command"], *real["args"]]
+    settings = {"mcp_servers": {"play": {**real, "command": "sh", "args": words}}}
     async with talk(tmp_path, {}) as here:
         assert await here.names() == set()
-        settings = {"mcp_discovery_timeout": PATIENCE, "mcp_servers": {"play": program(tmp_path)}}
         config = Home(root=tmp_path / "home", path=tmp_path / "home").config
-        config.write_text(json.dumps(settings))
+        config.write_text(json.dumps({**settings, "mcp_discovery_timeout": PATIENCE}))
         assert "play: ready" in await here.app.servers.reload()
         assert "mcp__play__add" in await here.names()
-        pid = json.loads(await here.text("variables"))["pid"]
+        settings |= {"platform_toolsets": {"cli": ["file", "no_mcp"]}}
+        config.write_text(json.dumps({**settings, "mcp_discovery_timeout": PATIENCE}))
+        assert "play: ready" in await here.app.servers.reload()
+        assert await here.names() == set()
+        assert here.app.toolbox.toolsets()["play"]
+        pid = (tmp_path / "pid").read_text().strip()
         config.write_text("{}")
         assert "no MCP servers" in await here.app.servers.reload()
-        assert await here.names() == set()
-        await until(lambda: not is_alive(pid))
+        assert "play" not in here.app.toolbox.toolsets()
+        assert not is_alive(pid)
 
 
-async def test_one_that_is_not_needed_rests(tmp_path: Path) -> None:
-    settings = {**program(tmp_path), "idle_timeout_seconds": 0.05}
+async def test_one_that_is_not_needed_rests(tmp_path: Path, shared: Shared) -> None:
+    settings = {**shared.settings, "idle_timeout_seconds": 0.05}
     async with talk(tmp_path, {"play": settings}) as here:
         assert "mcp__play__add" in await here.names()
         await until(lambda: dict(here.app.servers.states())["play"].startswith("resting"))

@@ -1,12 +1,14 @@
 """Turns run by another gateway, over real sockets: what is asked, heard, and goes wrong."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import anyio
 import pytest
 from anyio.abc import SocketStream
 from inline_snapshot import snapshot
 
+from api_house import KEY, house
 from fars import (
     CHUNKED,
     DONE,
@@ -24,6 +26,7 @@ from fars import (
 from hermes.schema.events import Outcome, TextDelta
 from hermes.schema.messages import Assistant, Media, Stop, Text, Trust, User, text_of
 from hermes.testing.mock_openai import Fault, Reply, Script, serve
+from processes import PATIENCE
 from workbench import Ear, answer, call, result, running, user
 
 pytestmark = pytest.mark.anyio
@@ -87,17 +90,14 @@ async def test_what_cannot_be_passed_on_is_named() -> None:
     assert first == "[attached: cat.png (image/png), which stayed behind]"
 
 
-async def test_the_same_question_has_the_same_name_and_another_has_not() -> None:
+async def test_a_note_of_the_house_does_not_change_the_question() -> None:
     question = user("again?")
     note = User("msg_n", (Text("go on where you were"),), Trust.HOUSE)
     async with far_gateway(whole("Yes.")) as far:
         await ask(far.url, question, asked=())
         await ask(far.url, question, note, asked=())
-        await ask(far.url, asked=("again?",))
-    first, second, third = far.asked
-    assert first.body == second.body == third.body
-    names = [request.headers["idempotency-key"] for request in far.asked]
-    assert names[0] == names[1] != names[2]
+    first, second = far.asked
+    assert first.body == second.body
 
 
 async def test_a_mock_of_the_far_side_is_heard() -> None:
@@ -328,6 +328,19 @@ async def test_stopping_hangs_up_and_keeps_what_was_heard() -> None:
     assert ear.ended.outcome is Outcome.CANCELLED
     assert ear.texts[-1] == "Half"
     assert answers(ear)[0].stop is Stop.CANCELLED
+
+
+async def test_stopping_ends_the_turn_of_one_of_ours(tmp_path: Path) -> None:
+    """Also where it could not be asked what it can do, so that it is spoken to as any other."""
+    slow = Reply("one two three", fault=Fault("hang", after=2), chunk=4)
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=slow)) as far:
+            ear = Ear()
+            async with running(entrusted(far.url, key=KEY), ear) as scope:
+                await ear.until(lambda event: isinstance(event, TextDelta))
+                scope.cancel()
+            await far.mock.requests[0].ended.wait()
+            await far.server.entry.idle()
 
 
 async def test_stopping_before_a_word_came() -> None:

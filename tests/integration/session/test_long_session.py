@@ -14,7 +14,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.ports.store import Fence
 from hermes.schema.events import Outcome
 from hermes.schema.scope import OWNER
 from long_sessions import TASK, question, talking
@@ -29,8 +28,8 @@ CHILD = Path(__file__).with_name("reopening_child.py")
 
 async def pin(talk: LongTalk, text: str) -> None:
     session = talk.conversation.session.id
-    async with talk.runner.holding(session) as generation:
-        await talk.pins.add(session, text, Fence(session, generation))
+    async with talk.runner.holding(session) as lease:
+        await talk.pins.add(session, text, lease.fence)
 
 
 async def test_three_hundred_turns(tmp_path: Path) -> None:

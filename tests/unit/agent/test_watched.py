@@ -7,7 +7,9 @@ import anyio
 import pytest
 from msgspec import Raw, structs
 
+from hermes.agent.plan import Entrusted
 from hermes.agent.turn import run_turn
+from hermes.ports.runtime import Ending, Errand, Tell
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.events import Outcome, RunEnded, Said, ToolStarted
@@ -15,7 +17,7 @@ from hermes.schema.messages import Result, Trust, User, text_of
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.testing.scripted import ScriptedModel, Step, says
-from workbench import Ear, FakeTool, Gates, answer, call, plan_for, user
+from workbench import SCOPE, Ear, FakeTool, Gates, answer, call, plan_for, user
 
 pytestmark = pytest.mark.anyio
 
@@ -111,6 +113,34 @@ async def test_a_tool_that_calls_another_passes_them_too() -> None:
         ("before", "act", b'{"y":2}'),
         ("after", "program", "did {} act is forbidden.", False),
     ]
+
+
+class Elsewhere:
+    """A runtime that calls one of our tools."""
+
+    name = "elsewhere"
+
+    def __init__(self) -> None:
+        self.came: list[Result] = []
+
+    async def run(self, errand: Errand, tell: Tell) -> Ending:
+        self.came.append(await errand.use(call("act")))
+        await tell(Said(answer("Good.")))
+        return Ending(Outcome.DONE)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_turn_that_is_run_elsewhere_passes_them_too() -> None:
+    guard, act, runtime = Guard("act", context="It rains."), FakeTool("act"), Elsewhere()
+    plan = Entrusted(scope=SCOPE, runtime=runtime, system="Hi.", tools={"act": act}, watch=guard)
+    ear = Ear()
+    await run_turn(plan, [user("go")], ear)
+    assert act.asked == []
+    assert [text_of(one) for one in runtime.came] == ["act is forbidden."]
+    assert [one[0] for one in guard.heard] == ["asked", "before", "ended"]
+    assert ear.texts[1].endswith("It rains.")
 
 
 async def test_what_they_add_is_told_as_data() -> None:

@@ -132,6 +132,24 @@ def test_a_wish_says_how_often_a_model_is_tried() -> None:
     assert resolve(given, env, Flags(model="m", provider="openai", tries=7)).tries == 7
 
 
+@pytest.mark.parametrize(("mode", "shown"), [("auto", True), ("native", True), ("text", False)])
+def test_images_are_shown_or_named_as_the_settings_say(mode: str, shown: bool) -> None:
+    own = {"name": "own", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
+    given = model_settings(settings(agent={"image_input_mode": mode}, custom_providers=[own]))
+    env = {"OPENAI_API_KEY": "k"}.get
+    for provider, model in (("openai", "gpt-4o"), ("own", "m")):
+        target = resolve(given, env, Flags(model=model, provider=provider)).primary
+        assert target.profile.images is shown
+
+
+def test_a_model_that_sees_nothing_is_shown_images_only_where_the_settings_say_so() -> None:
+    env = {"DEEPSEEK_API_KEY": "k"}.get
+    blind = Flags(model="deepseek-chat", provider="deepseek")
+    for mode, shown in (("auto", False), ("native", True)):
+        given = model_settings(settings(agent={"image_input_mode": mode}))
+        assert resolve(given, env, blind).primary.profile.images is shown
+
+
 @pytest.mark.parametrize(
     ("tier", "provider", "sent"),
     [

@@ -1,19 +1,23 @@
 """What the settings say of MCP servers: what is wrong is said, and toolsets decide where."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from msgspec import convert, structs
 
 from hermes.app.build import Choices, open_app
-from hermes.app.mcp import server_of
+from hermes.app.server_settings import server_of
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.config.schema import Config
 from hermes.config.sections.work import McpServer
 from hermes.mcp.server import Program, Site
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Role
 from hermes.schema.tools import ToolSpec
+from processes import PATIENCE
 from small_profile import ENV as MODEL
 from small_profile import asking, profile
 from workbench import FakeTool
@@ -120,12 +124,28 @@ async def test_toolsets_asked_for_by_hand_are_all_there_is(tmp_path: Path) -> No
 async def test_what_joins_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
     async with profile(tmp_path, SERVERS) as app:
         app.toolbox.join(tools("one_a", "two_b", "read_file"))
-        app.toolbox.join(tools("one_c"), "one")
+        app.toolbox.join(tools("one_c"), toolset="one")
         assert theirs(app.toolbox.on("cli")) == {"one_c", "two_b"}
         assert app.toolbox.toolsets()["one"] == ["one_c"]
-        app.toolbox.join([], "one")
+        app.toolbox.join([], toolset="one")
         assert theirs(app.toolbox.on("cli")) == {"two_b"}
         assert app.tools["read_file"].spec.toolset == "file"
+
+
+async def test_whoever_came_first_with_a_name_keeps_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with profile(tmp_path, SERVERS) as app:
+        first, second = FakeTool("one_a"), FakeTool("one_a")
+        first.spec = structs.replace(first.spec, toolset="one")
+        second.spec = structs.replace(second.spec, toolset="two")
+        for _ in range(2):
+            app.toolbox.join([first], toolset="one")
+            app.toolbox.join([second], toolset="two")
+            assert app.toolbox.on("cli")["one_a"] is first
+        assert "one_a of two is left out" in caplog.text
+        app.toolbox.join([first, second], toolset="one")
+        assert app.toolbox.on("cli")["one_a"] is first
 
 
 async def test_roles_may_name_a_server(tmp_path: Path) -> None:
@@ -136,3 +156,41 @@ async def test_roles_may_name_a_server(tmp_path: Path) -> None:
         assert theirs(app.planner.offered(asking(tmp_path))) == {"one_a", "two_b"}
         with pytest.raises(UsageError):
             app.toolbox.tools_named(["nonsense"])
+
+
+async def test_who_leaves_is_no_toolset_any_more(tmp_path: Path) -> None:
+    async with profile(tmp_path, SERVERS) as app:
+        app.toolbox.join(tools("one_a", "two_b"))
+        app.toolbox.leave("one")
+        app.toolbox.leave("nobody")
+        assert theirs(app.toolbox.on("cli")) == {"two_b"}
+        assert "one" not in app.toolbox.toolsets()
+
+
+async def test_toolsets_of_settings_that_were_read_again(tmp_path: Path) -> None:
+    async with profile(tmp_path, f"{SERVERS}agent: {{disabled_toolsets: [one, todo]}}") as app:
+        box = app.toolbox
+        box.join(tools("one_a", "two_b"))
+        assert (theirs(box.on("cli")), "todo" in box.on("cli")) == ({"two_b"}, False)
+        box.take_up(Config(mcp_servers={"one": McpServer(command="x")}))
+        assert box.may_offer("one")
+        assert (theirs(box.on("cli")), "todo" in box.on("cli")) == ({"one_a", "two_b"}, True)
+        box.take_up(Config(platform_toolsets={"cli": ("file", "one")}))
+        assert (theirs(box.on("cli")), "todo" in box.on("cli")) == ({"one_a"}, False)
+
+
+def test_a_package_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+    """Whatever it raises, a profile goes on."""
+    (tmp_path / "mcp").mkdir()
+    (tmp_path / "mcp/__init__.py").write_text("raise RuntimeError('made for another Python')")
+    code = "from hermes.app.mcp import load_sdk; print(load_sdk())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    assert ran.stdout.startswith("MCP servers cannot be used: ")
+    assert "made for another Python" in ran.stdout

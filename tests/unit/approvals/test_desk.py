@@ -11,14 +11,14 @@ from msgspec import structs
 from desks import ALLOWED, ME, MEMBER, SCOPE, TURN, WISH, House, UnderWay, answered
 from hermes.approvals.desk import Answerer
 from hermes.approvals.policy import Mode
-from hermes.approvals.rows import Asked, Rows
+from hermes.approvals.rows import QuestionRow, Rows
 from hermes.approvals.waiting import Carrying, Waiting
 from hermes.approvals.wording import NOT_RUN
 from hermes.ports.counsel import Left, PutOff, Reaching, Wish
 from hermes.ports.matters import PutMatter
 from hermes.ports.store import Done
 from hermes.schema.errors import NotFound
-from hermes.schema.events import Answered
+from hermes.schema.events import Answered, Event
 from hermes.schema.questions import Asking, Choice
 from hermes.schema.scope import Address, Asker, Role, Scope
 from hermes.store.sqlite import open_store
@@ -184,11 +184,31 @@ async def test_a_stopped_turn_takes_its_question_back(house: House) -> None:
     assert not await house.desk.waits()
 
 
-async def cut_off(house: House, scope: Scope = TURN) -> None:
+async def test_a_question_that_could_not_be_told_is_taken_back(house: House) -> None:
+    async def tell(event: Event) -> None:
+        raise RuntimeError("the line is gone")
+
+    with pytest.raises(RuntimeError, match="line is gone"):
+        await house.desk.rule(SCOPE, WISH, tell)
+    assert not await house.desk.waits()
+
+
+async def test_a_stopped_turn_ends_even_if_its_question_cannot_be_taken_back(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(house.rule)
+        question = await house.asked()
+        await house.store.close()
+        group.cancel_scope.cancel()
+    assert f"question {question.id} is not closed" in caplog.text
+
+
+async def cut_off(house: House, scope: Scope = TURN, wish: Wish = WISH) -> None:
     """The process ends while it asks; nothing is written any more."""
     await house.begun()
     async with anyio.create_task_group() as group:
-        group.start_soon(house.rule, WISH, scope)
+        group.start_soon(house.rule, wish, scope)
         await house.asked()
         house.desk.leave()
         group.cancel_scope.cancel()
@@ -213,6 +233,17 @@ async def test_what_was_answered_meanwhile_counts_exactly_once(house: House) -> 
     assert len(house.questions) == 1
     alone = structs.replace(SCOPE, attended=False)
     assert not (await house.rule(scope=alone)).allowed
+
+
+async def test_a_yes_does_not_count_for_what_has_changed_since(house: House) -> None:
+    """Neither for another kind of leave, nor where what it was given for is no longer the same."""
+    wish = Wish(tool="t", action="t {}", reaching=Reaching.BEYOND, kind="every call", seal="old")
+    await cut_off(house, wish=wish)
+    assert (await house.desk.answer(ME, Choice.ONCE)).count == 1
+    alone = structs.replace(TURN, attended=False)
+    for other in (structs.replace(wish, seal="new"), structs.replace(wish, kind="this call")):
+        assert not (await house.rule(other, alone)).allowed
+    assert (await house.rule(wish, TURN)).allowed
 
 
 async def test_an_old_answer_does_not_count(house: House) -> None:
@@ -270,7 +301,11 @@ async def test_there_is_no_moment_in_which_nobody_hears_of_the_answer(house: Hou
 
     class Watched(Rows):
         async def change(
-            self, before: Asked | None, after: Asked, *more: PutMatter, let_go: bool = False
+            self,
+            before: QuestionRow | None,
+            after: QuestionRow,
+            *more: PutMatter,
+            let_go: bool = False,
         ) -> bool:
             seen.append(waiting.has(after.question.id))
             return await super().change(before, after, *more, let_go=let_go)

@@ -85,6 +85,8 @@ def test_behind_a_wall_nothing_is_asked() -> None:
         "python3 -c 'import os; os.remove(\"x\")'", "echo x | xargs rm -rf",
         "sh -c 'git clean -fd'",
         "systemctl stop x", "hermes config set approvals.mode off", "sed -i s/a/b/ /etc/hosts",
+        "hermes --profile default config set approvals.mode off", "hermes -z 'rm it' --yolo",
+        "python3 -m hermes mcp add evil --command x", "hermes tools disable terminal", "hermes",
         "crontab -r",
     ],
 )  # fmt: skip

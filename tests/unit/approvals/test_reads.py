@@ -52,3 +52,13 @@ def test_in_a_private_folder_nothing_is_only_read() -> None:
 @pytest.mark.parametrize("path", ["src/a.py", "README.md", "environment.yml", "keys.md"])
 def test_ordinary_files_are_not_private(path: str) -> None:
     assert not is_private(path, "/home/me/w")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cat /srv/agent/memories/MEMORY.md", "cat ../state.db", "ls /srv/agent", "cd .. && cat x"],
+)
+def test_the_agents_own_home_is_not_looked_at_unasked(text: str) -> None:
+    place = Place("/srv/agent/workspace", "/home/me", "/srv/agent")
+    assert not only_reads(text, place)
+    assert only_reads("cat notes.md && ls /srv/other", place)

@@ -123,6 +123,31 @@ def test_their_tools_are_switched_like_all_others(desk: Desk) -> None:
     assert on() == {"one", "two"}
 
 
+def test_no_secret_is_listed_however_short(desk: Desk) -> None:
+    desk.env = Env({**desk.env, "PIN": "abc"})
+    home = desk.context.home()
+    home.path.mkdir()
+    args = '[-x, "${PIN}", --token, t1, y]'
+    home.config.write_text(f"mcp_servers: {{one: {{command: sh, args: {args}}}}}\n")
+    desk("add", "two", "--command", "sh", "--args", "--api-key=k9", "A_SECRET=s3", "z")
+    assert desk.listed()["one"]["where"] == "sh -x ${PIN} --token [redacted] y"
+    assert desk.listed()["two"]["where"] == "sh --api-key=[redacted] A_SECRET=[redacted] z"
+
+
+@pytest.mark.anyio
+async def test_two_servers_with_one_name_to_a_model(desk: Desk) -> None:
+    desk("add", "a.b", "--command", "sh")
+    with pytest.raises(UsageError, match=r"could not tell its name from that of 'a\.b'"):
+        desk("add", "a_b", "--command", "sh")
+    with pytest.raises(UsageError, match="no two dots or lines in a row"):
+        desk("add", "a__b", "--command", "sh")
+    config = desk.context.home().config
+    config.write_text("mcp_servers: {a.b: {command: sh}, a_b: {command: sh}}\n")
+    [(grade, says)] = await desk.checked()
+    assert (grade, "from that of 'a.b'" in says) == (Grade.ERROR, True)
+    assert "a.b" in desk.listed()["a_b"]["trouble"]
+
+
 @pytest.mark.anyio
 async def test_the_doctor_looks_at_them(desk: Desk) -> None:
     assert await desk.checked() == []

@@ -9,10 +9,12 @@ import pytest
 from hermes.cli.export.plain import width_of
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
+from hermes.ports.delegation import Task
 from hermes.ports.store import OpenSession
 from hermes.schema.errors import NotFound
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
+from hermes.subagents.words import task_text
 from past_sessions import NASTY, NOON, talk, work
 from processes import PATIENCE
 from sessions_cli import Cli
@@ -87,6 +89,17 @@ def test_marks_choose_among_sessions(cli: Cli, tmp_path: Path) -> None:
     assert chosen("--min-messages", "3") == "b"
     assert chosen("--max-messages", "5") == "ca"
     assert cli("list", "--source", "nowhere").err == "No session fits.\n"
+
+
+def test_subagents_are_listed_by_their_goals_and_only_when_asked_for(cli: Cli) -> None:
+    order = task_text(Task(goal="Count the\nleaves", context="of the oak"))
+    cli.keep(
+        *talk("own", at=NOON, words=["Count them.", "Counting."]),
+        *talk("sub", at=NOON, words=[order, "Seven."], source="subagent"),
+    )
+    assert [row["id"] for row in cli("list", "--json").documents] == ["own"]
+    (row,) = cli("list", "--json", "--source", "subagent").documents
+    assert (row["id"], row["preview"]) == ("sub", "Count the leaves")
 
 
 def test_an_old_session_that_is_still_used_is_not_old(cli: Cli) -> None:

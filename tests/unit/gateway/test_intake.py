@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from gateways import PATIENCE, lobby, open_door, until, update
-from hermes.gateway.errands import LIMIT
+from hermes.gateway.chores import LIMIT
 from hermes.gateway.letters import COMMANDS, Letter, TurnedAway, Welcome, letter_parcel
 from hermes.ports.channel import About, Inbound
 from hermes.schema.messages import Assistant, Text, Trust, User

@@ -14,8 +14,9 @@ from hermes.schema.events import Event
 from hermes.schema.messages import Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
+from hermes.session.accepting import Turn
 from hermes.session.keys import ChatPlace, SessionSource, build_session_key, chat_place
-from hermes.session.runner import Runner, Turn
+from hermes.session.runner import Runner
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.scripted import ScriptedModel, says
 from talks import ScriptedPlanner, half_a_cent

@@ -48,6 +48,20 @@ def test_a_guest_can_neither_write_nor_look_into_files() -> None:
     assert tools_for(Role.GUEST) == ["web_search"]
 
 
+def test_tools_of_servers_are_for_whom_the_settings_name_them() -> None:
+    def of(role: Role, member: dict[str, object]) -> list[str]:
+        powers = powers_from({"roles": {"member": member}})[role]
+        tools = [*TOOLS, ToolSpec("mcp__hub__list", "", {}, Effect.READ)]
+        sets = {**SETS, "hub": ["mcp__hub__list"]}
+        found = offered(powers, tools, lambda names: [one for name in names for one in sets[name]])
+        return [spec.name for spec in found if spec.name.startswith("mcp__")]
+
+    assert of(Role.OWNER, {}) == ["mcp__hub__list"]
+    assert of(Role.MEMBER, {}) == of(Role.MEMBER, {"toolsets": None}) == []
+    assert of(Role.MEMBER, {"toolsets": ["file"], "turns_per_day": 3}) == []
+    assert of(Role.MEMBER, {"toolsets": ["file", "hub"]}) == ["mcp__hub__list"]
+
+
 def test_settings_change_a_role_and_leave_the_others() -> None:
     extra: dict[str, object] = {
         "roles": {

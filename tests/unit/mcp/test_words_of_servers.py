@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.mcp.forms import filled
+from hermes.mcp.elicitation import filled
 from hermes.mcp.listing import LARGEST, MOST_WORDS, specs_of
 from hermes.mcp.results import MOST_TEXT, NOTHING, Reading
 from hermes.mcp.server import LONGEST, Server, Site
@@ -75,8 +75,14 @@ def test_descriptions_and_parameters_are_bounded() -> None:
     huge = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2000)}}
     found = specs_of(SERVER, [tool("long", "y" * 9000, long), tool("huge", "", huge)])
     assert len(found["long"][1].description) < MOST_WORDS + 50
-    assert found["long"][1].schema["properties"] == {"description": {}}
+    [told] = found["long"][1].schema["properties"]["description"].values()
+    assert len(told) < MOST_WORDS
     assert "huge" not in found
+
+
+def test_one_that_cannot_be_read_costs_no_other() -> None:
+    broken = types.Tool.model_construct(name="broken", description="\ud800", input_schema={})
+    assert [*specs_of(SERVER, [tool("first"), broken, tool("last")])] == ["first", "last"]
 
 
 def test_a_tool_that_changes_has_another_seal() -> None:
@@ -192,6 +198,13 @@ async def test_a_form_is_asked_field_by_field() -> None:
     [
         ({"type": "string"}, None, "cancel"),
         ({"type": "integer"}, "three", "decline"),
+        ({"type": "integer"}, "--5", "decline"),
+        ({"type": "integer"}, "5" * 5_000, "decline"),
+        ({"type": "integer"}, "²", "decline"),
+        ({"type": "number"}, "nan", "decline"),
+        ({"type": "number"}, "1e999", "decline"),
+        ({"type": "string", "enum": 3}, "b", "accept"),
+        ({"type": "string", "oneOf": ["a"]}, "b", "decline"),
         ({"type": "number"}, "x", "decline"),
         ({"type": "string", "enum": ["a"]}, "b", "decline"),
         ({"type": "array"}, "b", "decline"),

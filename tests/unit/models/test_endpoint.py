@@ -1,7 +1,13 @@
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 import anyio
 import pytest
 
-from hermes.models.endpoint import Place, TooLarge, beginning_of, whole_of
+from hermes.models.endpoint import Endpoint, Place, TooLarge, beginning_of, whole_of
+from hermes.models.errors import Origin
+from hermes.schema.errors import Unreachable
 
 pytestmark = pytest.mark.anyio
 
@@ -55,3 +61,57 @@ async def test_of_a_body_that_hangs_the_beginning_counts():
 def test_signs_of_life_prolong_the_wait_but_not_for_ever():
     assert Place(base_url="", idle=10.0).longest_pause == 50.0
     assert Place(base_url="", idle=10.0, patience=20.0).longest_pause == 20.0
+
+
+class Dying:
+    """A server that answers so many requests of a connection and hangs up at the next."""
+
+    def __init__(self, answers: int) -> None:
+        self._answers = answers
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        for _ in range(self._answers):
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        await reader.readuntil(b"\r\n\r\n{}")
+        writer.close()
+
+
+@asynccontextmanager
+async def dying(answers: int) -> AsyncGenerator[tuple[Dying, Endpoint]]:
+    one = Dying(answers)
+    async with await asyncio.start_server(one.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        endpoint = Endpoint(Place(base_url=f"http://127.0.0.1:{port}"))
+        try:
+            with anyio.fail_after(60):
+                yield one, endpoint
+        finally:
+            await endpoint.aclose()
+
+
+async def ask(endpoint: Endpoint) -> None:
+    origin = Origin(provider="custom", model="m", base_url=endpoint.place.base_url)
+    response = await endpoint.post("/chat", [b"{}"], {}, origin)
+    await response.read()
+    endpoint.let_go(response)
+
+
+async def test_a_connection_that_was_opened_for_a_request_and_dies_is_waited_for():
+    async with dying(0) as (server, endpoint):
+        with pytest.raises(Unreachable) as failure:
+            await ask(endpoint)
+    assert server.connections == 1
+    assert failure.value.wait is None
+
+
+async def test_a_connection_that_was_kept_and_dies_is_nothing_to_wait_for():
+    """That it was kept is found out from a method of the library that is none of its promises."""
+    async with dying(1) as (server, endpoint):
+        await ask(endpoint)
+        with pytest.raises(Unreachable) as failure:
+            await ask(endpoint)
+    assert server.connections == 1
+    assert failure.value.wait == 0.0

@@ -22,8 +22,8 @@ from hermes.ports.sink import Emit
 from hermes.review.reviewer import Occasion, Reviewer
 from hermes.schema.messages import Result, Text, ToolCall, Trust, User, text_of
 from hermes.schema.scope import Role, Scope
+from hermes.session.accepting import Turn
 from hermes.session.nudges import Due
-from hermes.session.runner import Turn
 from hermes.skills.editing import By
 from hermes.subagents.child import BLOCKED
 from hermes.testing.scripted import Script, says

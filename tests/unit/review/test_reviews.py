@@ -16,8 +16,8 @@ from hermes.schema.events import Outcome
 from hermes.schema.messages import Text, Trust, Usage, User, text_of
 from hermes.schema.scope import OWNER, Role
 from hermes.schema.tools import ToolSpec
+from hermes.session.accepting import Turn
 from hermes.session.nudges import Due, Intervals
-from hermes.session.runner import Turn
 from hermes.testing.scripted import Script, ScriptedModel, says
 from hermes.tools.memory.tool import Memory, MemoryParts
 from hermes.tools.skills.managing import ManageParts, SkillManage

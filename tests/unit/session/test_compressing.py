@@ -11,7 +11,6 @@ from hermes.agent.compression.sizes import Limits
 from hermes.agent.sources import sources_for
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.model import Request
-from hermes.ports.store import Fence
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import BadRequest, ContextTooLong, Overloaded, SessionBusy, UsageError
 from hermes.schema.events import Notice, Outcome
@@ -148,8 +147,8 @@ async def test_pins_questions_and_the_list_of_tasks_survive(tmp_path: Path) -> N
         talk.model.answering = answering
         await talk.say("plan it")
         session = talk.conversation.session.id
-        async with talk.runner.holding(session) as generation:
-            await talk.pins.add(session, "Never push to main.", Fence(session, generation))
+        async with talk.runner.holding(session) as lease:
+            await talk.pins.add(session, "Never push to main.", lease.fence)
         await talk.store.commit(PutMatter(open_question(talk, "May I delete it?")))
         await fill(talk, 24)
         assert await talk.times() >= 2

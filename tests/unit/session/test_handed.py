@@ -9,7 +9,7 @@ from hermes.agent.turn import HANDED
 from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User, text_of
 from hermes.schema.tools import ToolSpec
-from hermes.session.runner import Turn
+from hermes.session.accepting import Turn
 from hermes.testing.scripted import Script
 from talks import Talk, talk
 from workbench import FakeTool

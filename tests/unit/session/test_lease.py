@@ -1,4 +1,4 @@
-"""The one task that renews leases: nobody's turn, alive while there are turns, gone with its owner."""
+"""One task renews all leases: no turn's own, alive while there are turns, gone with its owner."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -6,11 +6,12 @@ import pytest
 
 from hermes.agent.repair import open_calls
 from hermes.ports.counsel import Left
-from hermes.ports.store import Append, Begin, Intent, OpenSession, Write
+from hermes.ports.store import Append, Begin, Fence, Intent, OpenSession, Write
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, Result, ToolCall, text_of
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect
+from hermes.session.lease import Lease
 from hermes.session.recovery import close_lost_calls
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted import says
@@ -40,6 +41,12 @@ async def crashed(one: Talk, *messages: Message, begun: tuple[ToolCall, ...] = (
         writes.append(Begin(intent))
     await one.store.commit(*writes)
     await one.conversation.resume("s1")
+
+
+async def held(one: Talk) -> Fence:
+    lease = Lease(one.store, "s1", "we/boot/1/1")
+    await lease.take()
+    return lease.fence
 
 
 async def test_half_finished_calls_are_told_and_not_run_again(tmp_path: Path) -> None:
@@ -74,7 +81,8 @@ async def test_a_whole_transcript_is_left_alone(tmp_path: Path) -> None:
     async with talk(tmp_path) as one:
         await crashed(one, user(), answer(asked), result(asked.id))
         history = [row.message for row in await one.rows()]
-        assert await close_lost_calls(one.store, CLOCK, "s1", history) == history
+        fence = await held(one)
+        assert await close_lost_calls(one.store, CLOCK, fence, history) == history
         assert len(await one.rows()) == 3
 
 
@@ -82,10 +90,11 @@ async def test_recovering_twice_tells_once(tmp_path: Path) -> None:
     async with talk(tmp_path) as one:
         await crashed(one, user(), answer(call("act")))
         history = [row.message for row in await one.rows()]
-        once = await close_lost_calls(one.store, CLOCK, "s1", history)
+        fence = await held(one)
+        once = await close_lost_calls(one.store, CLOCK, fence, history)
         stored = [row.message for row in await one.rows()]
         assert stored == once
-        assert await close_lost_calls(one.store, CLOCK, "s1", stored) == once
+        assert await close_lost_calls(one.store, CLOCK, fence, stored) == once
         assert len(await one.rows()) == 3
 
 
@@ -94,8 +103,9 @@ async def test_what_waited_for_a_person_goes_on_with_all_behind_it(tmp_path: Pat
     async with talk(tmp_path) as one:
         await crashed(one, user(), answer(lost, waits, behind), begun=(lost, waits))
         history = [row.message for row in await one.rows()]
+        fence = await held(one)
         left = Left(waiting=frozenset({waits.id}))
-        whole = await close_lost_calls(one.store, CLOCK, "s1", history, left)
+        whole = await close_lost_calls(one.store, CLOCK, fence, history, left)
         assert [one.id for one in open_calls(whole)] == [waits.id, behind.id]
         assert "outcome is unknown" in text_of(whole[-1])
 
@@ -105,7 +115,8 @@ async def test_what_is_known_of_a_call_is_told(tmp_path: Path) -> None:
     async with talk(tmp_path) as one:
         await crashed(one, user(), answer(refused), begun=(refused,))
         history = [row.message for row in await one.rows()]
+        fence = await held(one)
         left = Left(told={refused.id: "Not done: a person refused."})
-        whole = await close_lost_calls(one.store, CLOCK, "s1", history, left)
+        whole = await close_lost_calls(one.store, CLOCK, fence, history, left)
         assert text_of(whole[-1]) == "Not done: a person refused."
         assert await one.store.open_intents("s1") == []

@@ -13,7 +13,7 @@ from hermes.kit.failpoints import watching
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Usage
 from hermes.schema.sessions import Session
-from hermes.session.runner import Turn
+from hermes.session.accepting import Turn
 from hermes.store.connect import open_writer
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine

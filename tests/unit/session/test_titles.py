@@ -66,10 +66,19 @@ async def test_a_name_that_was_given_meanwhile_stays(tmp_path: Path) -> None:
         assert one.conversation.session.title == "Mine"
 
 
-async def test_trouble_stays_without_consequences(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("trouble", "told"), [(Overloaded("busy"), "busy"), (RuntimeError("a defect"), "a defect")]
+)
+async def test_trouble_stays_without_consequences(
+    tmp_path: Path, trouble: Exception, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def found() -> Model:
+        raise trouble
+
     async with talk(tmp_path, says("Yes.")) as one:
         await one.say("hi")
-        giver, _ = titles(one, [Overloaded("busy")])
+        giver = Titles(one.store, FakeClock(), priced, Naming(model=found, redact=str))
         await giver.give(one.conversation.session)
         await one.conversation.resume(one.conversation.session.id)
         assert one.conversation.session.title == ""
+    assert told in caplog.text

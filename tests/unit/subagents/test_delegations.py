@@ -90,7 +90,7 @@ async def house(
 
 async def below(built: House) -> list[Session]:
     """The sessions of subagents."""
-    found = await built.store.seen_by(OWNER).list(SessionFilter())
+    found = await built.store.seen_by(OWNER).list(SessionFilter(reviews=True))
     return [digest.session for digest in found if digest.session.parent == "parent"]
 
 

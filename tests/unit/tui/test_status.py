@@ -32,6 +32,14 @@ def test_no_wall_is_said_aloud() -> None:
     assert "no sandbox" in status_line(Facts(model="m"), 80).plain
 
 
+def test_nothing_is_asked_for_work_goes_on_and_enter_does_something() -> None:
+    facts = Facts(model="m", wall="landlock", yolo=True, behind=2, enter="Enter queues")
+    assert status_line(facts, 99).plain == (
+        "Enter queues · 2 in background · m · landlock · yolo · F1 help"
+    )
+    assert status_line(facts, 8).plain == "yolo"
+
+
 def test_numbers() -> None:
     assert [duration(one) for one in (0.4, 59.9, 61, 3700)] == ["0 s", "59 s", "1:01", "1:01 h"]
     assert [money(one) for one in (0, 0.0042, 0.5, 12)] == ["$0.00", "$0.0042", "$0.50", "$12.00"]

@@ -8,7 +8,7 @@ from textual.events import Paste
 
 from companions import Scripted, answered, called
 from drawn import drawn
-from hermes.cli.tasting import taste_of
+from hermes.cli.taste_settings import taste_of
 from hermes.config.home import Home
 from hermes.config.load import load_config
 from hermes.schema.events import ReasoningDelta

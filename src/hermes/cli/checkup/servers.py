@@ -1,12 +1,15 @@
 """Whether the MCP servers of the settings could be connected; none is started for it."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
-from hermes.app.mcp import missing_sdk, server_of
+from hermes.app.mcp import missing_sdk
+from hermes.app.server_settings import server_of
 from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
 from hermes.config.sections.work import McpServer
 from hermes.kit.text import plural
+from hermes.mcp.server import Program
 from hermes.schema.errors import ConfigError
 
 
@@ -17,16 +20,14 @@ async def check_servers(patient: Patient) -> list[Finding]:
     if why := missing_sdk():
         said, _, command = why.partition(" Install it: ")
         return [wrong("mcp", said, command)]
-    found = [_finding(patient, name, given) for name, given in servers.items()]
+    found = [_finding(patient, name, servers) for name in servers]
     troubles = [one for one in found if one is not None]
     return troubles or [well("mcp", f"{plural(len(servers), 'server')}: hermes mcp test NAME")]
 
 
-def _finding(patient: Patient, name: str, given: McpServer) -> Finding | None:
-    from hermes.mcp.server import Program
-
+def _finding(patient: Patient, name: str, servers: Mapping[str, McpServer]) -> Finding | None:
     try:
-        way = server_of(name, given, patient.env, str(Path.cwd())).way
+        way = server_of(name, servers[name], patient.env, str(Path.cwd()), servers).way
     except ConfigError as error:
         return told("mcp", error)
     if not isinstance(way, Program):

@@ -18,7 +18,6 @@ from hermes.runtimes.proxy.wire import (
     Question,
     Told,
     TooLong,
-    name_of,
     question_of,
 )
 from hermes.schema.errors import ModelError, PolicyRefused
@@ -76,7 +75,7 @@ class ProxyRuntime:
         """Until the far side says that this is all. Raises `ModelError` when it does not."""
         far = self._far
         question = question_of(errand)
-        async with self._asked(question, self._headers(errand, question)) as response:
+        async with self._asked(question, self._headers(errand)) as response:
             if response.status != 200:
                 raise refused(response.status, await _beginning(response, far.connect), far.key)
             async with aclosing(_pieces(response)) as pieces:
@@ -119,12 +118,12 @@ class ProxyRuntime:
                 raise broken(error, far.read, far.key) from error
             yield response
 
-    def _headers(self, errand: Errand, question: Question) -> dict[str, str]:
+    def _headers(self, errand: Errand) -> dict[str, str]:
+        # Without a key for asking again: with one, hanging up would not stop one of ours.
         headers = {
             "Accept": "text/event-stream",
             "Accept-Encoding": "identity",
             "X-Hermes-Session-Id": errand.scope.session,
-            "Idempotency-Key": name_of(errand, question),
         }
         if self._far.key:
             headers["Authorization"] = f"Bearer {self._far.key}"

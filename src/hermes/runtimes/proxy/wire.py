@@ -1,7 +1,6 @@
 """What is sent to the far gateway and what it streams back. No network here."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
@@ -47,12 +46,6 @@ def question_of(errand: Errand) -> Question:
         raise UsageError("There is nothing to answer.", hint="Say something first.")
     opening = [Spoken("system", errand.system)] if errand.system else []
     return Question([*opening, *spoken])
-
-
-def name_of(errand: Errand, question: Question) -> str:
-    """The same for the same question put again, so that the far side can tell."""
-    last = next((one.id for one in reversed(errand.messages) if asks(one)), "")
-    return sha256(msgspec.json.encode((errand.scope.session, last, question))).hexdigest()
 
 
 def asks(message: Message) -> bool:

@@ -327,6 +327,14 @@ class DigestsContract:
         assert await ids(SessionFilter(started_after=start + 3 * minute)) == ["s4"]
         assert await ids(SessionFilter(min_messages=3)) == ["s4", "s3"]
         assert await ids(SessionFilter(max_messages=1, source="cli")) == ["s0"]
+        for source in ("review", "subagent"):
+            await store.commit(OpenSession(session(clock, source, source=source)))
+            await clock.advance(60)
+        assert await ids(EVERYTHING, 1) == ["s4"]
+        assert await ids(SessionFilter(source="subagent")) == ["subagent"]
+        assert await ids(SessionFilter(reviews=True), 2) == ["subagent", "review"]
+        latest = await archive.latest()
+        assert latest is not None and latest.id == "s4"
 
 
 class StoreContract(

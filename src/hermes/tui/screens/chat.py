@@ -13,7 +13,7 @@ from textual.widgets import Tooltip
 from hermes.schema.errors import HermesError
 from hermes.schema.questions import Choice
 from hermes.tui.companion import OnScreen, Parts, Shown
-from hermes.tui.meanwhile import INVITES, Manner
+from hermes.tui.meanwhile import ENTER, INVITES, Manner
 from hermes.tui.pastes import Pastes
 from hermes.tui.screens.ending import Ending
 from hermes.tui.screens.greeting import greet, recall
@@ -24,6 +24,7 @@ from hermes.tui.screens.turning import Turning
 from hermes.tui.scribe import Scribe
 from hermes.tui.stand import app_of
 from hermes.tui.talk import Talk
+from hermes.tui.taste import switched
 from hermes.tui.widgets.prompt import ASK, SENDING, Prompt
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.status import Facts, Status
@@ -150,12 +151,12 @@ class Chat(Reading):
         taste, told = self._house.taste, ""
         match wish.what:
             case "times":
-                taste = structs.replace(taste, times=_switched(wish.words, was=taste.times))
+                taste = structs.replace(taste, times=switched(wish.words, was=taste.times))
                 self._house = structs.replace(self._house, taste=taste)
                 self._scribe.taste = taste
                 told = f"Times are {'shown from now on' if taste.times else 'not shown'}."
             case "statusbar":
-                on = self._status.display = _switched(wish.words, was=bool(self._status.display))
+                on = self._status.display = switched(wish.words, was=bool(self._status.display))
                 told = "" if on else "The status bar is gone; /statusbar brings it back."
             case "compose":
                 told = self._written(wish.words)
@@ -234,6 +235,9 @@ class Chat(Reading):
                 cost=self._turning.cost,
                 seconds=self._turning.seconds,
                 wall=self._now.wall,
+                yolo=self._now.yolo,
+                behind=self._now.behind,
+                enter=self._what_enter_does(),
                 queued=len(waiting),
                 below=not self.transcript.is_at_end,
             )
@@ -245,6 +249,12 @@ class Chat(Reading):
             return ASK
         card = self._scribe.question
         return INVITES[self.talk.usual] if card is None else card.invitation
+
+    def _what_enter_does(self) -> str:
+        """Said also to whoever has begun to type, and sees no invitation any more."""
+        if not self._turning.on or self._scribe.question is not None:
+            return ""
+        return ENTER[self.talk.usual]
 
     # What came in.
 
@@ -402,8 +412,3 @@ def _answers(card: QuestionCard, sent: Prompt.Sent) -> bool:
     """Commands, and what somebody began to type before they were asked, decide nothing."""
     aside = sent.unasked or sent.text.lstrip().startswith("/")
     return sent.manner is None and (card.takes_words or not aside)
-
-
-def _switched(word: str, *, was: bool) -> bool:
-    """On, off, or without a word the other way."""
-    return word == "on" if word else not was

@@ -14,7 +14,8 @@ _FULL = 0.8
 class Facts(Struct, frozen=True, kw_only=True):
     """`used` and `window` are tokens, `cost` dollars, `seconds` since the turn began.
 
-    While it is `starting` nothing is known of the model and of what holds it back.
+    While it is `starting` nothing is known of the model and of what holds it back. With `yolo`
+    nothing is asked for; `behind` is how much goes on in the background, `enter` what Enter does.
     """
 
     starting: bool = False
@@ -26,6 +27,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     cost: float | None = None
     seconds: float | None = None
     wall: str = ""
+    yolo: bool = False
+    behind: int = 0
+    enter: str = ""
     queued: int = 0
     below: bool = False
 
@@ -71,6 +75,10 @@ def _parts(facts: Facts) -> list[tuple[int, str, str]]:
     if facts.doing:
         time = "" if facts.seconds is None else f" {duration(facts.seconds)}"
         parts.append((0, facts.doing + time, "bold $accent"))
+    if facts.enter:
+        parts.append((3, facts.enter, "dim"))
+    if facts.behind:
+        parts.append((2, f"{facts.behind} in background", "$accent"))
     if facts.queued:
         parts.append((1, f"{facts.queued} queued", "$warning"))
     if facts.below:
@@ -87,6 +95,8 @@ def _parts(facts: Facts) -> list[tuple[int, str, str]]:
     if not facts.starting:
         wall = facts.wall or "no sandbox"
         parts.append((5, wall, "" if facts.wall else "$warning"))
+    if facts.yolo:
+        parts.append((1, "yolo", "bold $error"))
     parts.append((6, "F1 help", "dim"))
     return parts
 

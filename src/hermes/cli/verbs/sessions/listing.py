@@ -3,20 +3,24 @@
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.cli.export.plain import fit, flat
 from hermes.cli.verbs.sessions.desk import NONE_YET, Desk
 from hermes.cli.verbs.sessions.selection import matching, selection
 from hermes.cli.verbs.sessions.when import ago, local
-from hermes.schema.messages import Usage
+from hermes.kit.text import one_line
+from hermes.ports.store import Archive
+from hermes.schema.messages import Usage, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Digest
 from hermes.store.sqlite import SqliteStore
+from hermes.subagents.words import SUBAGENT, goal_in
 
 _ROOMY = 110
 _NARROW = 60
 _SOURCE = 14
+_GOAL = 80
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -113,13 +117,22 @@ def _when(then: datetime, now: datetime, *, roomy: bool) -> str:
     return f"{then.astimezone():{'%b %d' if near else '%b %Y'}}, {ago(then, now)}"
 
 
+async def _by_goal(archive: Archive, digest: Digest) -> Digest:
+    """What a subagent was told begins the same for all of them: its goal tells them apart."""
+    if digest.session.source != SUBAGENT or not digest.messages:
+        return digest
+    goal = goal_in(text_of((await archive.messages(digest.session.id))[0].message))
+    return structs.replace(digest, preview=one_line(goal, _GOAL) or digest.preview)
+
+
 def _fetch(desk: Desk) -> tuple[list[Digest], bool]:
     limit: int = desk.args.limit
     wanted = selection(desk.args, desk.clock.now())
 
     async def fetch(store: SqliteStore) -> list[Digest]:
-        found = matching(store.seen_by(OWNER), wanted, limit + 1)
-        return [digest async for digest in found]
+        archive = store.seen_by(OWNER)
+        found = matching(archive, wanted, limit + 1)
+        return [await _by_goal(archive, digest) async for digest in found]
 
     digests = desk.with_store(fetch)
     return digests[:limit], len(digests) > limit

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from gateways import Lobby, lobby, rules, until, update
+from hermes.gateway.chores import BEHIND, MOMENT
 from hermes.gateway.desk import Order
-from hermes.gateway.errands import BEHIND, MOMENT
 from hermes.gateway.letters import COMMANDS, Busy, Letter, Welcome, letter_parcel
 from hermes.ports.channel import Inbound
 from hermes.schema.messages import Text, User

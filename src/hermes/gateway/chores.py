@@ -57,7 +57,7 @@ class Say(Struct, frozen=True):
 Answer: TypeAlias = str | Say
 
 
-class Errand(Struct, kw_only=True, eq=False):
+class Chore(Struct, kw_only=True, eq=False):
     """One thing to do for a `session`; what is `urgent` waits for none that came before it."""
 
     key: str
@@ -89,11 +89,11 @@ class Doing(Struct, frozen=True):
 class Ended(Struct, frozen=True):
     """What a stop came to: commands that were ended, and what waited behind them."""
 
-    running: Sequence[Errand] = ()
+    running: Sequence[Chore] = ()
     waiting: int = 0
 
 
-class Errands:
+class Chores:
     """`put` makes a row of a parcel, and says whether it is new."""
 
     def __init__(
@@ -102,8 +102,8 @@ class Errands:
         self._store = store
         self._clock = clock
         self._put = put
-        self._open: dict[str, Errand] = {}
-        self._unbegun: list[Errand] = []
+        self._open: dict[str, Chore] = {}
+        self._unbegun: list[Chore] = []
         self._calm = anyio.Event()
         self._closed = False
         self._group: anyio.abc.TaskGroup | None = None
@@ -121,8 +121,8 @@ class Errands:
         try:
             async with anyio.create_task_group() as group:
                 self._group = group
-                for errand in self._unbegun:
-                    group.start_soon(self._carry_out, errand)
+                for chore in self._unbegun:
+                    group.start_soon(self._carry_out, chore)
                 self._unbegun = []
                 await anyio.sleep_forever()
         finally:
@@ -137,7 +137,7 @@ class Errands:
             for parcel in parcels:
                 await self._give_back_open(parcel)
 
-    async def take(self, errand: Errand) -> bool:
+    async def take(self, chore: Chore) -> bool:
         """Returns once it is a row, and done unless that takes longer than a moment.
 
         False when it was brought before. Raises what kept its end from being written, if anything.
@@ -145,11 +145,11 @@ class Errands:
         new = False
         # To have it in hand and to have its row must not be parted by whoever gives up waiting.
         with anyio.CancelScope(shield=True):
-            new = await self._begin(errand)
-        if new and errand.lane == COMMANDS and not self._closed:
-            await sleep_unless(self._clock, MOMENT, errand.over)
-            if errand.failure is not None:
-                raise errand.failure
+            new = await self._begin(chore)
+        if new and chore.lane == COMMANDS and not self._closed:
+            await sleep_unless(self._clock, MOMENT, chore.over)
+            if chore.failure is not None:
+                raise chore.failure
         return new
 
     def are_open(self, session: str) -> bool:
@@ -199,88 +199,88 @@ class Errands:
         await self._store.commit(*writes, *more)
         self._posted(address)
 
-    def _of(self, session: str) -> list[Errand]:
+    def _of(self, session: str) -> list[Chore]:
         return [one for one in self._open.values() if one.session == session and not one.urgent]
 
-    async def _begin(self, errand: Errand) -> bool:
-        key, parcel = errand.key, _parcel(errand)
-        mine = self._open.setdefault(key, errand) is errand
-        earlier = [one for one in self._open.values() if one.session == errand.session]
-        if not errand.urgent:
-            errand.after = [one.over for one in earlier if one is not errand]
+    async def _begin(self, chore: Chore) -> bool:
+        key, parcel = chore.key, _parcel(chore)
+        mine = self._open.setdefault(key, chore) is chore
+        earlier = [one for one in self._open.values() if one.session == chore.session]
+        if not chore.urgent:
+            chore.after = [one.over for one in earlier if one is not chore]
         try:
-            new = await self._put(parcel, errand.letter.address)
+            new = await self._put(parcel, chore.letter.address)
         except BaseException:
-            self._forget(errand)
+            self._forget(chore)
             raise
         if new:
-            self._open[key] = errand
-            self._start(errand)
+            self._open[key] = chore
+            self._start(chore)
         elif mine:
-            self._forget(errand)
+            self._forget(chore)
             await self._give_back_open(parcel)
         return new
 
-    def _start(self, errand: Errand) -> None:
+    def _start(self, chore: Chore) -> None:
         if self._group is None:
-            self._unbegun.append(errand)
+            self._unbegun.append(chore)
         else:
-            self._group.start_soon(self._carry_out, errand)
+            self._group.start_soon(self._carry_out, chore)
 
-    def _forget(self, errand: Errand) -> None:
-        if self._open.get(errand.key) is errand:
-            del self._open[errand.key]
-        errand.over.set()
+    def _forget(self, chore: Chore) -> None:
+        if self._open.get(chore.key) is chore:
+            del self._open[chore.key]
+        chore.over.set()
         if not self._open:
             self._calm.set()
 
-    async def _carry_out(self, errand: Errand) -> None:
+    async def _carry_out(self, chore: Chore) -> None:
         try:
-            await self._to_its_end(errand)
+            await self._to_its_end(chore)
         except Exception as error:
             # Its row tells of it later; whoever still waits for it hears it now.
-            log.exception("the end of %s could not be written", errand.line)
-            errand.failure = error
+            log.exception("the end of %s could not be written", chore.line)
+            chore.failure = error
         finally:
-            self._forget(errand)
+            self._forget(chore)
 
-    async def _to_its_end(self, errand: Errand) -> None:
-        answer: Answer = STOPPED.format(line=errand.line)
-        with errand.scope:
-            for one in errand.after:
+    async def _to_its_end(self, chore: Chore) -> None:
+        answer: Answer = STOPPED.format(line=chore.line)
+        with chore.scope:
+            for one in chore.after:
                 await one.wait()
-            if not errand.aside:
-                errand.begun = self._clock.monotonic()
-                answer = await self._answer(errand)
-        if errand.aside:
+            if not chore.aside:
+                chore.begun = self._clock.monotonic()
+                answer = await self._answer(chore)
+        if chore.aside:
             return
         passing("commands.ran")
         if isinstance(answer, Say):
-            await self._say(errand, answer)
+            await self._say(chore, answer)
         else:
-            await self.reply(f"{errand.key}:reply", errand.letter.address, answer, Done(errand.key))
+            await self.reply(f"{chore.key}:reply", chore.letter.address, answer, Done(chore.key))
         passing("commands.replied")
 
-    async def _answer(self, errand: Errand) -> Answer:
+    async def _answer(self, chore: Chore) -> Answer:
         passing("commands.put")
         try:
-            return await within(self._clock, LIMIT, errand.work)
+            return await within(self._clock, LIMIT, chore.work)
         except HermesError as error:
             return error.sentence
         except TooLong:
-            log.warning("the command %s was cut off after %g s", errand.line, LIMIT)
-            return TOO_LONG.format(line=errand.line)
+            log.warning("the command %s was cut off after %g s", chore.line, LIMIT)
+            return TOO_LONG.format(line=chore.line)
         except Exception:
-            log.exception("the command %s broke", errand.line)
+            log.exception("the command %s broke", chore.line)
             return BROKEN
 
-    async def _say(self, errand: Errand, say: Say) -> None:
-        key, letter = errand.key, errand.letter
+    async def _say(self, chore: Chore, say: Say) -> None:
+        key, letter = chore.key, chore.letter
         user = User(letter.user.id, say.parts, letter.user.trust)
         said = structs.replace(letter, user=user, manner=say.manner)
-        post = Post(letter_parcel(f"{key}:said", errand.session, said))
+        post = Post(letter_parcel(f"{key}:said", chore.session, said))
         await self.reply(f"{key}:reply", letter.address, say.told, post, Done(key))
-        self._wake(errand.session)
+        self._wake(chore.session)
 
     async def _give_back_open(self, parcel: Parcel) -> None:
         """Unless somebody has it in hand, or it was done."""
@@ -308,8 +308,8 @@ class Errands:
         await self.reply(f"{parcel.key}:reply", letter.address, text, Done(parcel.key))
 
 
-def _parcel(errand: Errand) -> Parcel:
-    return letter_parcel(errand.key, errand.session, errand.letter, errand.lane)
+def _parcel(chore: Chore) -> Parcel:
+    return letter_parcel(chore.key, chore.session, chore.letter, chore.lane)
 
 
 def _nobody(address: Address) -> None:

@@ -5,7 +5,7 @@ from hermes.config.dotenv import env_of
 from hermes.config.load import load_config
 from hermes.config.schema import Config
 from hermes.schema.errors import ConfigError
-from hermes.tui.taste import Taste
+from hermes.tui.taste import USUAL, Taste
 
 
 def taste_in(context: CliContext) -> Taste:
@@ -14,7 +14,7 @@ def taste_in(context: CliContext) -> Taste:
         home = context.home()
         return taste_of(load_config(home, env_of(home.dotenv, context.env)).config)
     except ConfigError:
-        return Taste()
+        return USUAL
 
 
 def taste_of(config: Config) -> Taste:

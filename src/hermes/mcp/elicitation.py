@@ -1,10 +1,12 @@
 """A server asks the person something while a call runs: field by field, and in its name."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import mcp_types as types
 
+from hermes.config.shapes import as_list, as_mapping
 from hermes.kit.plain import visible_line
 from hermes.ports.counsel import Inquire
 
@@ -12,6 +14,8 @@ MOST_FIELDS = 8
 MOST_CHOICES = 20
 MOST_WORDS = 500
 YES, NO = "Yes", "No"
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
 Value: TypeAlias = str | int | float | bool | list[str] | None
 DECLINED = types.ElicitResult(action="decline")
 CANCELLED = types.ElicitResult(action="cancel")
@@ -50,9 +54,16 @@ def _consent(said: str | None) -> types.ElicitResult:
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
-    fields: dict[str, dict[str, Any]] = schema.get("properties") or {}
-    known = all(isinstance(one, dict) for one in fields.values())  # pyright: ignore[reportUnnecessaryIsInstance]
-    return fields if known and len(fields) <= MOST_FIELDS else None
+    given = as_mapping(schema.get("properties") or {})
+    if given is None or len(given) > MOST_FIELDS:
+        return None
+    fields = {str(name): as_mapping(one) for name, one in given.items()}
+    known = {
+        name: {str(key): value for key, value in one.items()}
+        for name, one in fields.items()
+        if one is not None
+    }
+    return known if len(known) == len(fields) else None
 
 
 def _label(name: str, field: Mapping[str, Any]) -> str:
@@ -67,8 +78,8 @@ def _choices(field: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _allowed(field: Mapping[str, Any]) -> list[object]:
-    titled: list[dict[str, object]] = field.get("oneOf") or []
-    return field.get("enum") or [one.get("const") for one in titled]
+    titled = [as_mapping(one) or {} for one in as_list(field.get("oneOf")) or []]
+    return as_list(field.get("enum")) or [one.get("const") for one in titled]
 
 
 def _value(field: Mapping[str, Any], said: str) -> Value:
@@ -78,12 +89,9 @@ def _value(field: Mapping[str, Any], said: str) -> Value:
             known = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
             return known.get(said.lower())
         case "integer":
-            return int(said) if said.lstrip("-").isdecimal() else None
+            return int(said) if _WHOLE.fullmatch(said) else None
         case "number":
-            try:
-                return float(said)
-            except ValueError:
-                return None
+            return float(said) if _NUMBER.fullmatch(said) else None
         case "string" | None:
             allowed = [str(one) for one in _allowed(field)]
             return said if not allowed or said in allowed else None

@@ -1,0 +1,90 @@
+"""The settings of MCP servers, as connections are made from them; what is wrong is said."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from hermes.app.toolbox import NO_MCP
+from hermes.config.env import Env
+from hermes.config.home import user_home
+from hermes.config.sections.work import McpServer
+from hermes.kit.outside import parsed
+from hermes.mcp.server import NAME, Program, Server, Site, Way, taken_names
+from hermes.sandbox.child_env import bare_env
+from hermes.schema.errors import ConfigError
+from hermes.tools.toolsets import known_toolsets
+
+TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
+
+
+def server_of(
+    name: str, given: McpServer, env: Env, workspace: str, among: Iterable[str] = ()
+) -> Server:
+    """Raises `ConfigError` that says what is wrong with it, and what to do.
+
+    `among` are the names of all servers: of two that a model cannot tell apart the first counts.
+    """
+    if not NAME.fullmatch(name):
+        raise _wrong(
+            name,
+            "its name may have up to 32 letters, digits, dots, lines and dashes, "
+            "with no two dots or lines in a row, and none at the end",
+        )
+    if first := taken_names(among).get(name):
+        raise _wrong(name, f"a model could not tell its name from that of {first!r}")
+    if name in {*known_toolsets(), NO_MCP}:
+        raise _wrong(name, "that is the name of a toolset already")
+    if given.timeout <= 0 or given.connect_timeout <= 0:
+        raise _wrong(name, "timeout and connect_timeout are seconds, more than 0")
+    return Server(
+        name=name,
+        way=_way(name, given, env, workspace),
+        timeout=given.timeout,
+        connect=given.connect_timeout,
+        idle=given.idle_timeout_seconds,
+        lifetime=given.max_lifetime_seconds,
+        include=given.tools.include,
+        exclude=given.tools.exclude,
+        parallel=given.supports_parallel_tool_calls,
+        resources=given.tools.resources,
+        prompts=given.tools.prompts,
+    )
+
+
+def _way(name: str, given: McpServer, env: Env, workspace: str) -> Way:
+    if bool(given.command) == bool(given.url):
+        raise _wrong(name, "it has a command to start, or a url to call: one of the two")
+    if given.transport not in TRANSPORTS:
+        raise _wrong(name, f"there is no transport {given.transport!r}, only http and sse")
+    _check_variables(name, given)
+    if given.command:
+        home = user_home(env)
+        command, *_ = words = _from_home((given.command, *given.args), home)
+        if not command.strip() or any("\0" in word for word in words):
+            raise _wrong(name, "its command cannot be run")
+        folder = Path(workspace, *_from_home([given.cwd], home)) if given.cwd else Path(workspace)
+        variables = {**bare_env(env), **given.env}
+        return Program(argv=tuple(words), cwd=str(folder), env=variables, walled=given.sandbox)
+    if parsed(given.url) is None:
+        raise _wrong(name, "its url is no address over http or https without a password in it")
+    if given.auth:
+        raise _wrong(name, f"auth: {given.auth} is not known here; put a token into its headers")
+    if any("\n" in one or not one.isascii() for pair in given.headers.items() for one in pair):
+        raise _wrong(name, "its headers have letters that no header has")
+    return Site(url=given.url, headers=given.headers, events=given.transport == "sse")
+
+
+def _check_variables(name: str, given: McpServer) -> None:
+    texts = [given.command, *given.args, given.url, *given.env.values(), *given.headers.values()]
+    for text in texts:
+        if "${" in text:
+            variable = text.partition("${")[2].partition("}")[0]
+            mend = f"Set it: hermes config set {variable} VALUE"
+            raise _wrong(name, f"the variable {variable} is not set", mend)
+
+
+def _from_home(words: Iterable[str], home: Path) -> list[str]:
+    return [f"{home}{word[1:]}" if word.startswith("~/") else word for word in words]
+
+
+def _wrong(name: str, why: str, hint: str = "Correct it: hermes config edit") -> ConfigError:
+    return ConfigError(f"The MCP server {name!r} cannot be used: {why}.", hint=hint)

@@ -1,0 +1,157 @@
+"""A turn before it runs: what is asked for, made durable before anything else happens."""
+
+import logging
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+import msgspec
+from msgspec import Raw, Struct
+
+from hermes.agent.plan import Entrusted, Plan, Steer, no_steering
+from hermes.kit.clock import Clock
+from hermes.ports.model import FREELY, Calling
+from hermes.ports.sink import Emit
+from hermes.ports.store import (
+    Append,
+    ChangeSession,
+    Done,
+    Entrance,
+    Hide,
+    OpenSession,
+    Parcel,
+    Post,
+    Store,
+    Write,
+)
+from hermes.schema.messages import Result, User
+from hermes.schema.scope import Address, Asker, Role
+from hermes.schema.sessions import Session, SessionChange
+from hermes.schema.tools import ToolSpec
+from hermes.session.lease import LEASE, Lease
+from hermes.session.recorder import Accepted, Closing, nothing_more
+
+log = logging.getLogger(__name__)
+
+WAITING = 100
+"""How many messages that were left behind by a crash one turn takes up."""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One request to run: `new` says that the session's row is still to be written.
+
+    `replaces` takes back every message from that place on, once this one is accepted.
+    `taken` are messages that are durable already and that `closing` settles; a `note` is the
+    house's own, written before the turn begins, for one that goes on where a crash left it.
+    `principal` and `role` are those of who asks now, when it is not who began the session;
+    `source` is from where, when that is not where it began. `instructions` are for this turn
+    only. `handed` are tools that the asker runs: a call of one ends the turn, and the next one
+    may bring its `results`. `bare` leaves our own tools out, `without` some of
+    them; `steps` is a smaller budget than usual. `attended` says that somebody can be asked
+    while it runs, `yolo` that nobody wants to be.
+    """
+
+    session: Session
+    asked: User | None
+    listen: Emit
+    taken: tuple[User, ...] = ()
+    note: User | None = None
+    run: str = ""
+    address: Address | None = None
+    asker: Asker = Asker()
+    principal: str = ""
+    role: Role = Role.OWNER
+    closing: Closing = nothing_more
+    new: bool = False
+    replaces: int | None = None
+    steer: Steer = no_steering
+    later: bool = True
+    source: str = ""
+    instructions: str = ""
+    handed: tuple[ToolSpec, ...] = ()
+    results: tuple[Result, ...] = ()
+    bare: bool = False
+    without: frozenset[str] = frozenset()
+    steps: int | None = None
+    attended: bool = False
+    yolo: bool = False
+    calling: Calling = FREELY
+
+
+class Accepting:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def accept(
+        self, turn: Turn, plan: Plan | Entrusted, known: AbstractSet[str], lease: Lease
+    ) -> Accepted:
+        """Make the message durable; with it come those that a crash kept from being heard."""
+        session, run, now = turn.session, plan.scope.run, self._clock.now()
+        writes: list[Write] = [
+            *([OpenSession(_begun(session, plan))] if turn.new else _changes(session, plan)),
+            *([Hide(session.id, turn.replaces)] if turn.replaces is not None else []),
+            *([Post(_parcel(turn.asked, session))] if turn.asked is not None else []),
+            *([Append(session.id, run, turn.note, now)] if turn.note is not None else []),
+        ]
+        if turn.asked is None and lease.generation:
+            await self._store.commit(*writes, fence=lease.fence)
+            return Accepted()
+        entrance = Entrance(
+            session=session.id,
+            holder=lease.holder,
+            ttl=LEASE,
+            generation=lease.generation,
+            limit=0 if turn.asked is None else WAITING,
+            first=None if turn.asked is None else Append(session.id, run, turn.asked, now),
+        )
+        admitted = await self._store.admit(entrance, *writes)
+        lease.generation = admitted.generation
+        if turn.asked is not None and admitted.appended:
+            return Accepted((turn.asked,), recorded=True)
+        waiting = await self._readable(admitted.waiting)
+        settled = [Done(user.id) for user in waiting if user.id in known]
+        await self._store.commit(*settled, fence=lease.fence)
+        return Accepted(tuple(user for user in waiting if user.id not in known))
+
+    async def _readable(self, parcels: Sequence[Parcel]) -> list[User]:
+        users: list[User] = []
+        for parcel in parcels:
+            try:
+                users.append(msgspec.json.decode(parcel.body, type=User))
+            except msgspec.DecodeError as error:
+                log.warning("inbox parcel %s cannot be read: %s", parcel.key, error)
+                await self._store.lanes.park(parcel.key, f"It cannot be read: {error}")
+        return users
+
+
+def _parcel(asked: User, session: Session) -> Parcel:
+    body = Raw(msgspec.json.encode(asked))
+    return Parcel(key=asked.id, lane="inbox", topic=session.id, body=body)
+
+
+def _begun(session: Session, plan: Plan | Entrusted) -> Session:
+    """A new session with what is known of it from its first turn."""
+    if isinstance(plan, Entrusted):
+        return session
+    model = plan.model
+    return msgspec.structs.replace(
+        session, system=plan.system, model=model.name, provider=model.provider
+    )
+
+
+def _changes(session: Session, plan: Plan | Entrusted) -> list[Write]:
+    """Remember prompt and model with the session, so that the next turn repeats their bytes.
+
+    A turn that is run elsewhere has a model and a prompt of which nothing is known here.
+    """
+    if isinstance(plan, Entrusted):
+        again = SessionChange(ended_at=None, end_reason="")
+        return [] if session.ended_at is None else [ChangeSession(session.id, again)]
+    model, provider = plan.model.name, plan.model.provider
+    same = (session.system, session.model, session.provider) == (plan.system, model, provider)
+    if same and session.ended_at is None:
+        return []
+    change = SessionChange(system=plan.system, model=model, provider=provider)
+    if session.ended_at is not None:
+        change = msgspec.structs.replace(change, ended_at=None, end_reason="")
+    return [ChangeSession(session.id, change)]

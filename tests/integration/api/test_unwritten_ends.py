@@ -1,0 +1,172 @@
+"""The end of a turn that cannot be written: no key is lost to it, and nobody hears of success."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import msgspec
+import pytest
+
+from api_house import House, Told, house
+from fars import far_gateway, whole
+from hermes.api.replies import FREE, KIND, Claim, Replies
+from hermes.app.planner import EveryTurn
+from hermes.kit.failpoints import watching
+from hermes.runtimes.proxy.runtime import Far, ProxyRuntime
+from hermes.session.runner import Runner
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+IN_SESSION, SESSION_STREAM = "/api/sessions/s/chat", "/api/sessions/s/chat/stream"
+HI = [{"role": "user", "content": "hi"}]
+STREAMS: list[tuple[str, dict[str, object]]] = [
+    (CHAT, {"messages": HI, "stream": True}),
+    (RESPONSES, {"input": "hi", "stream": True}),
+    (SESSION_STREAM, {"message": "hi"}),
+]
+ASKED: list[tuple[str, dict[str, object]]] = [
+    *STREAMS,
+    (CHAT, {"messages": HI}),
+    (RESPONSES, {"input": "hi"}),
+    (IN_SESSION, {"message": "hi"}),
+]
+LONG = 1_000_000
+
+
+@contextmanager
+def full_at_the_end(commits: int) -> Generator[None]:
+    """From the end of the next turn on, so many commits find no room."""
+    left = 0
+    ends = 0
+
+    def reached(name: str) -> None:
+        nonlocal left, ends
+        if name == "recorder.before_end":
+            ends += 1
+            left = commits if ends == 1 else left
+        elif name == "writer.before_commit" and left:
+            left -= 1
+            raise apsw.FullError("the disk is full, says a test")
+
+    with watching(reached):
+        yield
+    assert ends == 1
+
+
+async def begin(one: House) -> None:
+    assert (await one.ask("POST", "/api/sessions", b'{"id": "s"}')).status == 201
+
+
+@pytest.mark.parametrize("commits", [1, LONG])
+@pytest.mark.parametrize(("path", "asked"), ASKED)
+async def test_a_key_is_free_when_nothing_was_done(
+    tmp_path: Path, path: str, asked: dict[str, object], commits: int
+) -> None:
+    body = msgspec.json.encode(asked)
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=Reply("Here I am.", chunk=0))) as one:
+            await begin(one)
+            with full_at_the_end(commits):
+                first = await one.ask("POST", path, body, Idempotency_Key="a")
+            assert first.status == (200 if (path, asked) in STREAMS else 503)
+            assert b'"code":"store"' in first.body
+            again = await one.ask("POST", path, body, Idempotency_Key="a")
+            assert again.status == 200, again.body
+            assert "x-hermes-replayed" not in again.headers
+            assert b"Here I am." in again.body
+            third = await one.ask("POST", path, body, Idempotency_Key="a")
+            assert third.headers["x-hermes-replayed"] == "true"
+
+
+@pytest.mark.parametrize("commits", [1, LONG])
+async def test_a_key_is_lost_when_something_was_done(tmp_path: Path, commits: int) -> None:
+    steps = [Reply("", [Call("todo", {})]), Reply("Done it.")]
+    body = msgspec.json.encode({"messages": HI})
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(rules=[Rule("hi", steps)])) as one:
+            with full_at_the_end(commits):
+                await one.ask("POST", CHAT, body, Idempotency_Key="a")
+            for _ in range(2):
+                again = await one.ask("POST", CHAT, body, Idempotency_Key="a")
+                assert (again.status, again.code) == (410, "turn_interrupted")
+
+
+async def test_who_is_cut_off_while_the_key_is_written_leaves_it_free(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    scope, gone = anyio.CancelScope(), threading.Event()
+
+    def cut(name: str) -> None:
+        if name == "writer.before_commit" and not gone.is_set():
+            loop.call_soon_threadsafe(scope.cancel)
+            loop.call_soon_threadsafe(gone.set)
+            assert gone.wait(PATIENCE)
+
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path) as one:
+            once = Replies(one.server.desk).once(one.app, Claim("topic", "print", "me"), "s")
+            with watching(cut), scope:
+                async with once:
+                    await anyio.sleep_forever()
+            assert scope.cancelled_caught
+            matter = await one.app.store.matters.get(KIND, "topic")
+            assert matter is not None
+            assert (matter.state, matter.open) == (FREE, False)
+
+
+def events(told: Told) -> list[dict[str, Any]]:
+    lines = told.body.decode().splitlines()
+    return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+
+
+async def test_a_response_whose_end_is_not_written_is_whole_in_itself(tmp_path: Path) -> None:
+    body = msgspec.json.encode({"input": "hi", "stream": True})
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=Reply("one two three", chunk=4))) as one:
+            with full_at_the_end(1):
+                found = events(await one.ask("POST", RESPONSES, body))
+    assert [event["sequence_number"] for event in found] == list(range(len(found)))
+    kinds = [event["type"] for event in found]
+    assert kinds.count("response.output_item.added") == 1
+    assert kinds[-1] == "response.failed"
+    (done,) = [event["item"] for event in found if event["type"] == "response.output_item.done"]
+    out = "".join(event.get("delta", "") for event in found)
+    assert done["content"][0]["text"] == out == "one two three"
+    last = found[-1]["response"]
+    assert last["output"] == [done]
+    assert (done["status"], last["error"]["code"]) == ("incomplete", "store")
+
+
+@pytest.mark.parametrize(("path", "asked"), STREAMS)
+async def test_who_has_heard_an_entrusted_turn_hears_that_its_end_is_not_kept(
+    tmp_path: Path, path: str, asked: dict[str, object]
+) -> None:
+    body = msgspec.json.encode(asked)
+    with anyio.fail_after(PATIENCE):
+        async with far_gateway(whole("All", " well.")) as far, house(tmp_path) as one:
+            await begin(one)
+            app = one.app
+            planner = EveryTurn(ProxyRuntime(Far(url=far.url)), app.planner)
+            app.runner = Runner(app.store, app.clock, planner, app.price, app.home.profile)
+            with full_at_the_end(1):
+                told = await one.ask("POST", path, body)
+            assert b"well." in told.body
+            found = events(told)
+            codes = [event["error"]["code"] for event in found if event.get("error")]
+            if path == RESPONSES:
+                last = found[-1]
+                assert last["type"] == "response.failed"
+                codes = [last["response"]["error"]["code"]]
+                name = last["response"]["id"]
+                assert (await one.ask("GET", f"{RESPONSES}/{name}")).status == 404
+            assert codes == ["store"]
+            assert b"run.completed" not in told.body
+            assert b'"finish_reason":"stop"' not in told.body

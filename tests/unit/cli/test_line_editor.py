@@ -1,0 +1,41 @@
+"""What Tab offers in the plain chat: never less than what was typed."""
+
+import readline
+from io import StringIO
+from itertools import count, takewhile
+from pathlib import Path
+
+import pytest
+
+from hermes.cli.line_editor import LineEditor
+from hermes.cli.style import Style
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "examples").mkdir()
+    for name in ("one.md", "only.md", "two.md"):
+        (tmp_path / "examples" / name).touch()
+    return tmp_path
+
+
+def offered(folder: Path, typed: str) -> list[str]:
+    style = Style(StringIO(), None, None)
+    with LineEditor(folder / "history", ["help", "history"], style, str(folder)):
+        complete = readline.get_completer()
+        assert complete is not None
+        found = (complete(typed, place) for place in count())
+        return [one for one in takewhile(lambda one: one is not None, found) if one]
+
+
+def test_what_is_typed_stays(folder: Path) -> None:
+    assert offered(folder, "/hel") == ["/help "]
+    assert offered(folder, "@exa") == ["@file:examples/"]
+    assert offered(folder, "@file:examples/") == [
+        "@file:examples/one.md ",
+        "@file:examples/only.md ",
+        "@file:examples/two.md ",
+    ]
+    assert offered(folder, "@examples/on") == ["@file:examples/one.md ", "@file:examples/only.md "]
+    assert offered(folder, "@examples/O") == []
+    assert offered(folder, "@di") == ["@diff "]

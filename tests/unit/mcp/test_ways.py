@@ -1,0 +1,40 @@
+"""What comes over HTTP is counted: no answer fills the memory, and no event of a stream."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import httpx2
+import pytest
+
+from hermes.mcp.ways import LARGEST, Counted
+from hermes.schema.errors import ToolError
+
+pytestmark = pytest.mark.anyio
+HALF = b"x" * (LARGEST // 2)
+
+
+class Chunks(httpx2.AsyncByteStream):
+    def __init__(self, chunks: Sequence[bytes]) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+
+
+async def counted(*chunks: bytes, events: bool) -> int:
+    return sum([len(one) async for one in Counted(Chunks(chunks), events=events)])
+
+
+@pytest.mark.parametrize("blank", [b"\n\n", b"\r\r", b"\r\n\r\n"])
+async def test_each_event_has_room_of_its_own(blank: bytes) -> None:
+    first, last = blank[:1], blank[1:]
+    whole = [HALF, HALF[:-9] + first, last + HALF, HALF[:-9] + blank, HALF]
+    assert await counted(*whole, events=True) == sum(map(len, whole))
+    with pytest.raises(ToolError, match="too long"):
+        await counted(*whole, events=False)
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\nx\n"])
+async def test_an_event_without_an_end_is_not_waited_for(end: bytes) -> None:
+    with pytest.raises(ToolError, match="too long"):
+        await counted(b"data: a\n\n", HALF, end, HALF, HALF, events=True)
