@@ -182,7 +182,7 @@ def _python(args: Sequence[str]) -> str:
     """As a module it is the same program."""
     for at, one in enumerate(args):
         if one == "-m":
-            return _hermes(args[at + 2 :]) if args[at + 1 : at + 2] == ["hermes"] else ""
+            return _hermes(args[at + 2 :]) if "hermes" in args[at + 1 : at + 2] else ""
     return ""
 
 
