@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 MODE = os.environ.get("MODE", "")
 FOLDER = Path(os.environ.get("PLAYGROUND", "."))
@@ -66,8 +67,8 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
         case "tools/list":
             return listed(int(str(params.get("cursor") or 0)))
         case "tools/call":
-            meta = params.get("_meta")
-            called(str(params["name"]), meta.get("progressToken") if isinstance(meta, dict) else 0)
+            meta = cast("dict[str, object]", params.get("_meta") or {})
+            called(str(params["name"]), meta.get("progressToken"))
             return {"content": [{"type": "text", "text": "done"}]}
         case _:
             return None

@@ -116,7 +116,8 @@ class _Door:
         body = decode(data, _REQUEST)
         body = structs.replace(body, input=await resolved(app, body.input))
         job = self._job(app, request, body)
-        claim = self._replies.claim(app, request, data)
+        headers = (request.headers.get(name, "") for name in ("X-Hermes-Session-Id", SESSION_KEY))
+        claim = self._replies.claim(app, request, data, *headers)
         del data
         run, again = partial(self._run, request, job), partial(self._again, request, job)
         return await self._replies.serve(app, claim, run, again)

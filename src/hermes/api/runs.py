@@ -202,9 +202,12 @@ class _Door:
         app = self._desk.app(request)
         data = await self._desk.bytes_of(request)
         body = decode(data, _RUN)
-        key, fingerprint = idempotency(request.headers.get("Idempotency-Key"), data, "runs")
         named = header_name(request.headers.get(SESSION_KEY), SESSION_KEY)
-        wanted = _wanted(body, request.headers.get("X-Hermes-Session-Id", ""))
+        header = request.headers.get("X-Hermes-Session-Id", "")
+        # The same words to another session are another request.
+        whole = b"\0".join([data, *(one.encode() for one in (header, named) if one)])
+        key, fingerprint = idempotency(request.headers.get("Idempotency-Key"), whole, "runs")
+        wanted = _wanted(body, header)
         question = Question(structs.replace(wanted, key=named))
         route = route_for(self._desk.settings, app, body.model)
         private = self._desk.settings.callback_allow_private

@@ -314,10 +314,11 @@ class Trial(Struct, frozen=True, kw_only=True):
     trouble: str = ""
 
 
-async def tried(server: "Server", sandbox: Sandbox, redactor: Redactor) -> Trial:
+async def tried(server: "Server", sandbox: Sandbox, redactor: Redactor, home: Home) -> Trial:
     """Connect to one server, look at what it has, and leave it."""
     if why := missing_sdk() or await run_sync(load_sdk):
         return Trial(trouble=why)
+    from hermes.mcp.acting import Acting  # noqa: PLC0415 - as above
     from hermes.mcp.link import Link, LinkParts  # noqa: PLC0415 - as above
 
     async def unheard(name: str, text: str) -> None:
@@ -328,6 +329,7 @@ async def tried(server: "Server", sandbox: Sandbox, redactor: Redactor) -> Trial
         log=unheard,
         redact=redactor.redact,
         listed=lambda link: None,
+        acting=await run_sync(Acting, home.acting_tools),
     )
     link = Link(server, parts)
     async with beside() as group:

@@ -133,6 +133,7 @@ def _add(desk: Desk, args: Namespace) -> int:
         "command": args.command,
         "args": args.args,
         "env": _pairs(args.env, "--env"),
+        "cwd": str(Path.cwd()) if _is_from_here(args.command, args.args) else "",
         "sandbox": args.sandbox,
     }
     given = {name: value for name, value in fields.items() if value}
@@ -144,6 +145,12 @@ def _add(desk: Desk, args: Namespace) -> int:
     desk.hint(f"Try it: hermes mcp test {args.name}")
     _tell_running(desk)
     return 0
+
+
+def _is_from_here(command: str, words: Iterable[str]) -> bool:
+    """Whether it names a file by where we stand, while it may be started from anywhere."""
+    named = [*([command] if "/" in command else []), *words]
+    return any(not one.startswith(("/", "~", "-")) and Path(one).exists() for one in named if one)
 
 
 def _check(desk: Desk, name: str, given: dict[str, object]) -> None:
@@ -190,7 +197,7 @@ def _test(desk: Desk, name: str, *, as_json: bool) -> int:
     async def trying() -> Trial:
         with Door() as door:
             parts = SandboxParts(desk.home, desk.env, terminal, door, SystemClock())
-            return await tried(server, Sandboxes(parts).near, desk.redactor())
+            return await tried(server, Sandboxes(parts).near, desk.redactor(), desk.home)
 
     trial = anyio.run(trying)
     if as_json:

@@ -1,12 +1,12 @@
 """Settings that can be read, and yet name something that there is not, or change nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from hermes.app.model_settings import model_settings
 from hermes.app.sandboxes import BACKENDS, refusal
 from hermes.config.dotenv import read_text
 from hermes.config.home import Home
-from hermes.config.idle import idle_settings
+from hermes.config.idle import UNUSED, idle_settings
 from hermes.config.load import Loaded, check_config, load_config
 from hermes.config.paths import KeyPath
 from hermes.config.problems import Finding, Problem, Severity
@@ -19,12 +19,37 @@ SKINS = ("default", "dark", "light")
 PROVIDER: KeyPath = ("model", "provider")
 BACKEND: KeyPath = ("terminal", "backend")
 _SKIN: KeyPath = ("display", "skin")
+_FEW = 3
+_NAMED = 10
 
 
 def check_settings(home: Home, env: Mapping[str, str]) -> list[Problem]:
     """All that is wrong or odd with the file, its values too, in the order of the file."""
     problems = [*check_config(home, env), *odd_values(home, env)]
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def gathered(problems: Sequence[Problem]) -> list[Problem]:
+    """Many settings that nothing uses as one: a file from elsewhere is full of them."""
+    unused = [one for one in problems if one.message == UNUSED]
+    if len(unused) <= _FEW:
+        return list(problems)
+    sections: dict[str, list[Problem]] = {}
+    for one in unused:
+        sections.setdefault(one.path[0], []).append(one)
+    names = [
+        some[0].key if len(some) == 1 else f"{len(some)} of {section}"
+        for section, some in sections.items()
+    ]
+    named = ", ".join([*names[:_NAMED], *["…"] * (len(names) > _NAMED)])
+    first = unused[0]
+    together = Problem(
+        severity=first.severity,
+        file=first.file,
+        message=f"{len(unused)} settings have no effect here: {named}",
+        hint="A line for each: hermes config check --verbose",
+    )
+    return [*(one for one in problems if one.message != UNUSED), together]
 
 
 def odd_values(home: Home, env: Mapping[str, str]) -> list[Problem]:

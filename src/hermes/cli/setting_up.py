@@ -130,7 +130,7 @@ def _tell(context: CliContext, home: Home, chosen: Chosen) -> None:
     out.write(f"Using {flat(chosen.provider.name)}/{flat(chosen.model)} from now on.\n")
     if chosen.key:
         out.write(f"The key is in {home.dotenv}, which only you may read.\n")
-    out.write(as_typed('Talk to it: hermes\n', context.profile))
+    out.write(f"Talk to it: hermes{f' -p {context.profile}' if context.profile else ''}\n")
 
 
 def _place(desk: _Desk) -> Chosen:

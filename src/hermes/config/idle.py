@@ -13,6 +13,7 @@ from hermes.config.shapes import as_mapping
 from hermes.config.unknown import how_to_drop
 
 ANY = "*"
+UNUSED = "nothing in this version uses it"
 
 
 def idle_names() -> frozenset[str]:
@@ -27,7 +28,7 @@ def idle_settings(raw: Mapping[str, object]) -> list[Finding]:
         Finding(
             severity=Severity.WARNING,
             path=path,
-            message="nothing in this version uses it",
+            message=UNUSED,
             hint=how_to_drop(path),
         )
         for path in paths

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 
-LARGEST = 32_000_000
+LARGEST = 16_000_000
 """Bytes of one message."""
 WAITING = 256
 WRITING = 30.0

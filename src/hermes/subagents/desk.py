@@ -148,7 +148,7 @@ class Delegations:
 
     async def _refuse_too_much(self, scope: Scope) -> None:
         found = await self._parts.store.matters.find(KIND, only_open=True)
-        works = [work for one in found if (work := _read(one)) is not None]
+        works = [work for one in found if (work := read_delegation(one)) is not None]
         mine = sum(work.scope.principal == scope.principal for work in works)
         if mine >= self._parts.rules.waiting:
             raise UsageError(
@@ -184,7 +184,7 @@ class Delegations:
     async def recover(self) -> None:
         """Bring home what a killed process left: finished reports as they are, the rest as lost."""
         for matter in await self._parts.store.matters.abandoned(KIND):
-            if (work := _read(matter)) is not None:
+            if (work := read_delegation(matter)) is not None:
                 await self._bring(work)
 
     async def _in_background(self, going: UnderWay) -> None:
@@ -339,7 +339,7 @@ async def _recovered(delegations: Delegations) -> None:
         log.warning("delegated work of an earlier process waits for the next start: %s", error)
 
 
-def _read(matter: Matter) -> Delegation | None:
+def read_delegation(matter: Matter) -> Delegation | None:
     try:
         return msgspec.json.decode(matter.body, type=Delegation)
     except msgspec.DecodeError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hermes.kit.text import head_and_tail
+from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.delegation import Fate, Report, Task
 
 SUBAGENT = "subagent"
@@ -10,6 +10,7 @@ SUBAGENT = "subagent"
 SUMMARY = 24_000
 """Characters of one summary; all of it is in the subagent's session."""
 
+_GOAL = 60
 _ORDER = (
     "You work for another agent, not for a person: nobody can answer questions. Do the task "
     "below to its end, then report what you found or did, what you changed (exact paths), and "
@@ -32,8 +33,12 @@ def goal_in(text: str) -> str:
 def reports_text(name: str, reports: Sequence[Report], limit: int = SUMMARY) -> str:
     """All reports as the one message that re-enters the conversation."""
     done = sum(report.fate is Fate.COMPLETED for report in reports)
+    goals = [f"“{one_line(report.goal, _GOAL)}”" for report in reports[:1]]
+    goals += [f"{len(reports) - 1} more"] * (len(reports) > 1)
+    # People are shown its first sentence, to which an id says nothing.
     head = (
-        f"[IMPORTANT: The delegated work {name} has ended: {done} of {len(reports)} completed. "
+        f"[IMPORTANT: Delegated work has ended, {done} of {len(reports)} completed: "
+        f"{' and '.join(goals)}. It is {name}. "
         "Tell the person what came of it, and go on with what waited for it.]"
     )
     return "\n\n".join([head, *(_one(n, report, limit) for n, report in enumerate(reports, 1))])

@@ -148,3 +148,17 @@ async def test_what_another_process_is_answering_is_not_done_here(tmp_path: Path
                     assert (told.status, told.code) == (409, "request_in_progress")
                     assert one.mock.requests == []
                 group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/runs"])
+async def test_the_same_words_to_another_session_are_another_request(
+    tmp_path: Path, path: str
+) -> None:
+    body = msgspec.json.encode({"input": "hi"})
+    async with house(tmp_path, SCRIPT) as one:
+        for name in ("alice", "bob"):
+            await one.chat(HI, X_Hermes_Session_Id=name)
+        first = await one.ask("POST", path, body, Idempotency_Key="a", X_Hermes_Session_Id="alice")
+        assert first.status in {200, 202}
+        other = await one.ask("POST", path, body, Idempotency_Key="a", X_Hermes_Session_Id="bob")
+        assert (other.status, other.code) == (422, "idempotency_key_reused")

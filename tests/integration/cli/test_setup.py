@@ -184,7 +184,7 @@ def test_a_wrong_name_is_asked_for_again_and_a_refusal_leads_back_to_the_list(
         child.expect_exact("Number or name [mock]")
         child.sendline("mock-larg")
         child.expect_exact(
-            "custom does not list the model 'mock-larg'. The nearest it has: mock-large, mock. "
+            "custom does not list the model 'mock-larg'. The nearest it has: mock-large. "
             "The same name once more takes it as it is."
         )
         child.expect_exact("Number or name [mock]")

@@ -63,7 +63,7 @@ def test_a_profile_that_is_not_there_names_the_others(root):
     done = hermes(root, "-p", "wrok", "config", "path")
     assert (done.returncode, done.stdout) == (78, "")
     assert "there are: default, work" in done.stderr
-    assert "hermes profile create wrok" in done.stderr
+    assert "Did you mean work?" in done.stderr
 
 
 def test_a_broken_choice_can_be_put_right(root):

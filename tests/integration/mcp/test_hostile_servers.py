@@ -99,7 +99,7 @@ async def test_progress_is_told_now_and_then(tmp_path: Path) -> None:
             assert await here.text("flood") == "done"
         told = [one.text for one in here.events if isinstance(one, ToolProgress)]
         assert 1 <= len(told) <= MOST_NEWS
-        assert told[-1] == "2999 on and on\n"
+        assert told[-1].endswith(" on and on\n")
 
 
 async def test_members_have_the_servers_that_their_role_names(tmp_path: Path) -> None:

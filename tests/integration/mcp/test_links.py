@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from hermes.mcp.server import Program, Server, Site, Way
 from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
 from hermes.schema.errors import ToolError
+from hermes.testing.cut_link import WHOLE, Break, Manner, cut_link
 from mcp_talk import SERVER, lines, site, talk, until
 from processes import PATIENCE
 
@@ -220,17 +221,21 @@ async def test_whoever_waits_hears_that_it_was_taken_away(tmp_path: Path) -> Non
         await link.call(add)
 
 
-async def test_a_site_that_goes_away_and_comes_back(tmp_path: Path) -> None:
-    with ExitStack() as first:
-        way = Site(url=first.enter_context(site(tmp_path)), headers={})
-        async with linked(way, SOON) as link:
-            assert await link.call(add) == "{'result': 3}"
-            first.close()
-            with pytest.raises(ToolError):
-                await link.call(add)
-            with site(tmp_path, f"--port={urlsplit(way.url).port}"):
-                await until(lambda: link.state is State.READY)
-                assert await link.call(add) == "{'result': 3}"
+async def test_a_site_that_goes_away_and_comes_back(shared: Shared) -> None:
+    there = urlsplit(shared.way.url)
+    assert there.port
+    async with (
+        cut_link(there.port) as wire,
+        linked(Site(url=f"{wire.url}{there.path}", headers={}), SOON) as link,
+    ):
+        assert await link.call(add) == "{'result': 3}"
+        wire.plan = lambda: Break(up=0, manner=Manner.RESET)
+        wire.hang_up()
+        with pytest.raises(ToolError):
+            await link.call(add)
+        wire.plan = lambda: WHOLE
+        await until(lambda: link.state is State.READY)
+        assert await link.call(add) == "{'result': 3}"
 
 
 async def test_behind_the_wall_only_its_folder_can_be_changed(tmp_path: Path) -> None:

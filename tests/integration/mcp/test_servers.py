@@ -98,21 +98,6 @@ async def test_a_server_that_dies_is_begun_anew(tmp_path: Path) -> None:
     assert not is_alive(first)
 
 
-@pytest.mark.parametrize("old", ["", "1"])
-async def test_new_tools_are_there_for_the_next_turn(tmp_path: Path, old: str) -> None:
-    async with talk(tmp_path, {"play": program(tmp_path, OLD=old)}) as here:
-        assert "mcp__play__plus" not in await here.names()
-        before = here.app.servers.states()
-        assert await here.text("grow") == "Grown."
-        await until(lambda: here.app.servers.states() != before)
-        assert "mcp__play__plus" in await here.names()
-        found, _ = await here.answered("Ann", ("mcp__play__greet", {}))
-        assert text_of(found[0]) == "Hello, Ann."
-        assert "The MCP server play asks: Who is there?" in here.questions[-1]
-        [declined] = await here.says(("mcp__play__greet", {}), attended=False)
-        assert text_of(declined) in {"cancel", "decline"}
-
-
 async def test_a_server_over_http(tmp_path: Path, shared: Shared) -> None:
     async with talk(tmp_path, {"play": shared.settings}) as here:
         assert await here.text("add", a=20, b=3) == "23"
@@ -149,19 +134,40 @@ async def test_what_acts_is_asked_for(tmp_path: Path, shared: Shared) -> None:
 
 
 async def test_profiles_share_no_server(tmp_path: Path) -> None:
+    """One has a server that speaks as of old."""
     pids = set()
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     async with (
         talk(tmp_path / "one", {"play": program(tmp_path / "one")}) as one,
-        talk(tmp_path / "two", {"play": program(tmp_path / "two")}) as two,
+        talk(tmp_path / "two", {"play": program(tmp_path / "two", OLD="1")}) as two,
     ):
         for here in (one, two):
+            await _grows(here)
+            await _asks(here)
             seen = json.loads(await here.text("variables"))
             assert seen["PLAYGROUND"] == str(here.root)
             pids.add(seen["pid"])
     assert len(pids) == 2
     assert not any(is_alive(pid) for pid in pids)
+
+
+async def _grows(here: Talk) -> None:
+    """New tools are there for the next turn."""
+    assert "mcp__play__plus" not in await here.names()
+    before = here.app.servers.states()
+    assert await here.text("grow") == "Grown."
+    await until(lambda: here.app.servers.states() != before)
+    assert "mcp__play__plus" in await here.names()
+
+
+async def _asks(here: Talk) -> None:
+    """A server asks the person something, if there is one."""
+    found, _ = await here.answered("Ann", ("mcp__play__greet", {}))
+    assert text_of(found[0]) == "Hello, Ann."
+    assert "The MCP server play asks: Who is there?" in here.questions[-1]
+    [declined] = await here.says(("mcp__play__greet", {}), attended=False)
+    assert text_of(declined) in {"cancel", "decline"}
 
 
 async def test_servers_that_are_no_use_keep_nobody_waiting(tmp_path: Path) -> None:
@@ -195,8 +201,8 @@ async def test_who_is_late_is_there_for_the_next_turn(tmp_path: Path, shared: Sh
 async def test_settings_are_read_again(tmp_path: Path) -> None:
     """One that takes its time to end is gone before the next begins."""
     real = program(tmp_path)
-    leave = "trap 'sleep 0.3; rmdir ../running' EXIT; trap exit TERM"
-    script = f'mkdir ../running || exit 1; {leave}; echo $$ > ../pid; "$@"; true'
+    alone = 'test -e ../pid && kill -0 "$(cat ../pid)" 2>/dev/null && exit 1; echo $$ > ../pid'
+    script = f"{alone}; trap 'sleep 0.3' EXIT; trap exit TERM; \"$@\"; true"
     words = ["-c", script, "sh", real["command"], *real["args"]]
     settings = {"mcp_servers": {"play": {**real, "command": "sh", "args": words}}}
     async with talk(tmp_path, {}) as here:

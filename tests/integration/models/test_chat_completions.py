@@ -121,7 +121,7 @@ async def test_nobody_listening():
     async with model_at("http://127.0.0.1:9/v1", local=True) as model:
         with pytest.raises(Unreachable, match="no connection to mock") as caught:
             await listen(model)
-    assert "local server running" in caught.value.hint
+    assert "Start the local server" in caught.value.hint
 
 
 async def test_an_address_that_is_none():

@@ -210,7 +210,7 @@ async def test_no_list_of_models_means_a_wrong_address(body: str):
     async with server(handle) as url, endpoint_at(url) as endpoint:
         with pytest.raises(BadRequest, match="mock answered 404 to /models") as caught:
             await listing(endpoint)
-    assert "right address" in caught.value.hint
+    assert "Check the address" in caught.value.hint
 
 
 async def test_an_event_without_end_is_not_kept():

@@ -61,6 +61,17 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
+def test_a_file_is_found_from_wherever_it_is_started(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "server.py").touch()
+    monkeypatch.chdir(tmp_path)
+    desk("add", "near", "--command", "python3", "--args", "-u", "server.py")
+    desk("add", "far", "--command", "python3", "--args", "-m", "nowhere.py", "/bin/sh")
+    servers = desk.config.mcp_servers
+    assert (servers["near"].cwd, servers["far"].cwd) == (str(tmp_path), "")
+
+
 def test_servers_come_and_go(desk: Desk) -> None:
     assert "no MCP servers" in desk("list")
     desk("add", "one", "--env", "A=b=c", "--command", "sh", "--args", "-c", "exit")

@@ -1,10 +1,11 @@
 """Settings that name what there is not are told of, with what was meant."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from hermes.cli.odd_values import check_settings, odd_values
+from hermes.cli.odd_values import check_settings, gathered, odd_values
 from hermes.config.home import Home
 from hermes.config.problems import Severity
 
@@ -57,3 +58,20 @@ def test_a_file_that_cannot_be_read_is_told_of_once_and_named_once(tmp_path: Pat
     (problem,) = check_settings(home, {})
     assert problem.severity is Severity.ERROR
     assert str(problem).count(str(home.config)) == 1
+
+
+def test_many_that_nothing_uses_are_one(tmp_path: Path) -> None:
+    unused = {"auxiliary": {"moa_aggregator": {"model": "a"}, "moa_reference": {"model": "b"}}}
+    few = home_with(tmp_path, f"{json.dumps(unused)}\n")
+    assert gathered(check_settings(few, {})) == check_settings(few, {})
+    unused["auxiliary"] |= {"monitor": {"model": "c"}}
+    unused["agent"] = {"verify_guidance": False}
+    unused["display"] = {"skin": "drak"}
+    many = home_with(tmp_path, f"{json.dumps(unused)}\n")
+    skin, together = gathered(check_settings(many, {}))
+    assert skin.key == "display.skin"
+    assert together.message == (
+        "4 settings have no effect here: 3 of auxiliary, agent.verify_guidance"
+    )
+    assert "--verbose" in together.hint
+    assert len(check_settings(many, {})) == 5

@@ -17,6 +17,7 @@ from hermes.config.schema import Config
 from hermes.config.sections.models import Delegation
 from hermes.kit.failpoints import watching
 from hermes.kit.ids import new_id
+from hermes.kit.plain import headline
 from hermes.ports.delegation import Fate, Task
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.model import Request
@@ -275,7 +276,8 @@ async def test_work_in_the_background_comes_home_once(tmp_path: Path) -> None:
         name = await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
         letter = await built.brought()
         assert name in letter
-        assert "2 of 2 completed" in letter
+        assert "2 of 2 completed: “" in letter
+        assert "dlg_" not in headline(letter, 200)
         assert letter.index("did a") < letter.index("did b")
         await delegations.recover()
         assert len(await built.letters()) == 1

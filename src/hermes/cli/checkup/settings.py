@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hermes.cli.checkup.finding import Finding, Patient, odd, well, wrong
 from hermes.cli.context import CliContext
-from hermes.cli.odd_values import BACKEND, PROVIDER, check_settings
+from hermes.cli.odd_values import BACKEND, PROVIDER, check_settings, gathered
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -28,7 +28,7 @@ def read_settings(
     # Of a provider or a sandbox that there is not, their own checks tell.
     told_later = (PROVIDER, BACKEND)
     problems = [one for one in check_settings(home, env) if one.path not in told_later]
-    findings = [_finding(one) for one in problems]
+    findings = [_finding(one) for one in gathered(problems)]
     patient = _patient(home, env, clock)
     if not findings:
         there = f"{home.config} is fine" if home.config.exists() else "all have their defaults"

@@ -37,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs.add_parser("path", help="print where config.yaml is")
     verbs.add_parser("env-path", help="print where .env is")
     verbs.add_parser("edit", help="open config.yaml in your editor; checked before it is saved")
-    verbs.add_parser("check", help="look for mistakes; exit code 78 when there are errors")
+    check = verbs.add_parser("check", help="look for mistakes; exit code 78 when there are errors")
+    check.add_argument(
+        "--verbose", action="store_true", help="a line for each setting that has no effect"
+    )
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
@@ -49,7 +52,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         "path": lambda: _say(context, context.home().config),
         "env-path": lambda: _say(context, context.home().dotenv),
         "edit": lambda: _edit(context),
-        "check": lambda: _check(context),
+        "check": lambda: _check(context, args.verbose),
     }
     return actions[args.action]()
 
@@ -155,14 +158,14 @@ def _unset(context: CliContext, key: str) -> int:
     return _say(context, f"{key} is no longer set in {home.dotenv}")
 
 
-def _check(context: CliContext) -> int:
-    from hermes.cli.odd_values import check_settings
+def _check(context: CliContext, verbose: bool) -> int:
+    from hermes.cli.odd_values import check_settings, gathered
     from hermes.config.problems import Severity
 
     home = context.home()
     env, problems = _checked_env(context, home)
     problems += check_settings(home, env)
-    for problem in problems:
+    for problem in problems if verbose else gathered(problems):
         context.stdout.write(f"{problem.severity}: {problem}\n")
         context.stdout.write(f"  {problem.hint or 'hermes config edit'}\n")
     if any(problem.severity is Severity.ERROR for problem in problems):

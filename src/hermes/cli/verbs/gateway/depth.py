@@ -12,7 +12,7 @@ from hermes.daemon.starts import read_starts
 from hermes.daemon.systemd import unit_path
 from hermes.gateway.letters import outbox
 from hermes.kit.clock import SystemClock
-from hermes.kit.text import plural
+from hermes.kit.text import one_line, plural
 from hermes.schema.errors import StoreError
 
 
@@ -57,6 +57,27 @@ def _outbox(home: Home, channels: Sequence[str]) -> dict[str, str]:
         return anyio.run(_counted, home, channels)
     except StoreError as error:
         return {"": f"cannot be read: {error}"}
+
+
+def in_background(home: Home, pid: int) -> Sequence[str]:
+    """What subagents of that process work at, for a conversation that has gone on without them."""
+    if not home.state_db.exists():
+        return ()
+    try:
+        return anyio.run(_delegated, home, f"/{pid}/")
+    except StoreError:
+        # Whoever ends it does so with or without knowing.
+        return ()
+
+
+async def _delegated(home: Home, holder: str) -> Sequence[str]:
+    from hermes.app.archive import open_archive
+    from hermes.subagents.desk import KIND, read_delegation
+
+    async with open_archive(home, SystemClock()) as store:
+        found = await store.matters.find(KIND, only_open=True)
+    works = [read_delegation(one) for one in found if holder in one.holder]
+    return [one_line(task.goal, 60) for work in works if work for task in work.tasks]
 
 
 async def _counted(home: Home, channels: Sequence[str]) -> dict[str, str]:

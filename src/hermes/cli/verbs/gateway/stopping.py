@@ -4,6 +4,8 @@ import signal
 from argparse import Namespace
 
 from hermes.cli.context import CliContext
+from hermes.cli.export.plain import flat
+from hermes.cli.verbs.gateway.depth import in_background
 from hermes.cli.verbs.gateway.service import Service, active_service, patience
 from hermes.cli.verbs.gateway.starting import begin
 from hermes.config.home import Home, ensure_home
@@ -35,6 +37,7 @@ def restart(args: Namespace, context: CliContext) -> int:
         return _ask(context, home, standing.record, signal.SIGUSR1, "restarts")
     service = active_service(home, context.env)
     if service is not None and not args.force:
+        _tell_of_work(context, standing, force=False)
         service.restart()
         context.stdout.write(
             f"The gateway of profile {home.profile} is running again (pid {service.main_pid})\n"
@@ -75,12 +78,23 @@ def _ask(context: CliContext, home: Home, record: Record, number: signal.Signals
     return 0
 
 
-def _end(context: CliContext, standing: Standing, service: Service | None, *, force: bool) -> None:
-    home, record, clock = standing.home, standing.record, SystemClock()
+def _tell_of_work(context: CliContext, standing: Standing, *, force: bool) -> None:
+    """What is waited for, and what is not."""
+    if standing.record is None:
+        return
+    lines: list[str] = []
     turns = standing.state.active_agents if standing.state else 0
     if turns and not force:
-        context.stderr.write(f"  waiting for {turns} running turn{'s' * (turns != 1)} to end\n")
-        context.stderr.flush()
+        lines.append(f"  waiting for {turns} running turn{'s' * (turns != 1)} to end\n")
+    goals = in_background(standing.home, standing.record.pid)
+    lines += [f"  this ends work in the background: {flat(one)}\n" for one in goals]
+    context.stderr.write("".join(lines))
+    context.stderr.flush()
+
+
+def _end(context: CliContext, standing: Standing, service: Service | None, *, force: bool) -> None:
+    home, record, clock = standing.home, standing.record, SystemClock()
+    _tell_of_work(context, standing, force=force)
     if service is not None:
         if record is not None:
             announce_stop(home, record, clock.now())

@@ -1,0 +1,49 @@
+"""What `gateway stop` says of work that it ends."""
+
+from pathlib import Path
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from hermes.cli.verbs.gateway.depth import in_background
+from hermes.config.home import Home
+from hermes.ports.delegation import Task
+from hermes.ports.matters import Matter, PutMatter
+from hermes.ports.store import OpenSession
+from hermes.schema.scope import Scope
+from hermes.schema.sessions import Session
+from hermes.store.sqlite import open_store
+from hermes.subagents.desk import KIND, RUNNING, Delegation
+from hermes.testing.clock import FakeClock
+
+
+def work(name: str, goal: str, pid: int, *, is_open: bool = True) -> PutMatter:
+    scope = Scope(profile="default", session="s", run="r", workspace="/w")
+    body = Delegation(id=name, scope=scope, tasks=(Task(goal=goal),), reports=(None,))
+    matter = Matter(
+        kind=KIND,
+        id=name,
+        session="s",
+        state=RUNNING,
+        at=FakeClock().now(),
+        body=Raw(msgspec.json.encode(body)),
+        open=is_open,
+        holder=f"host/boot.1/{pid}/99",
+    )
+    return PutMatter(matter, was="")
+
+
+def test_work_of_that_process_is_named_by_its_goal(tmp_path: Path) -> None:
+    home = Home(tmp_path, tmp_path)
+    assert in_background(home, 77) == ()
+
+    async def fill() -> None:
+        async with open_store(home.state_db, FakeClock()) as store:
+            await store.commit(OpenSession(Session(id="s", started_at=FakeClock().now())))
+            await store.commit(work("dlg_1", "Count the\nleaves", 77))
+            await store.commit(work("dlg_2", "Somebody else's", 7))
+            await store.commit(work("dlg_3", "Done long ago", 77, is_open=False))
+
+    anyio.run(fill)
+    assert in_background(home, 77) == ["Count the leaves"]
