@@ -26,6 +26,9 @@ from hermes.config.schema import Config
 from hermes.daemon.standing import Standing, look
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.text import plural
+from hermes.models.pool import KeyPool
+from hermes.models.resolve import ModelUnnamed, NothingConfigured, resolve
+from hermes.models.settings import Flags
 from hermes.sandbox.door import Door
 from hermes.schema.errors import ConfigError, StoreError
 from hermes.store.blobs import FileBlobs
@@ -57,6 +60,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     stored_messages: int = 0
     waiting: Waiting = Waiting()
     trouble: str = ""
+    model_trouble: str = ""
 
 
 def show(args: Namespace, context: CliContext) -> int:
@@ -77,6 +81,7 @@ def show(args: Namespace, context: CliContext) -> int:
 async def look_around(home: Home, env: Env, clock: Clock) -> Overview:
     standing = look(home)
     settings = _settings(home, env)
+    model, no_model = await _model(home, settings, clock) if settings else (_UNREAD, "")
     sessions, messages, waiting, trouble = 0, 0, Waiting(), ""
     try:
         sessions, messages, waiting = await _stored(home, clock)
@@ -85,7 +90,8 @@ async def look_around(home: Home, env: Env, clock: Clock) -> Overview:
     return Overview(
         profile=home.profile,
         home=str(home.path),
-        model=await _model(home, settings, clock) if settings else _UNREAD,
+        model=model,
+        model_trouble=no_model,
         gateway=_gateway(standing, clock),
         channels=_channels(standing),
         sandbox=_sandbox(home, settings, clock) if settings else [_UNREAD],
@@ -104,14 +110,25 @@ def _settings(home: Home, env: Env) -> tuple[Config, Env] | None:
         return None
 
 
-async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> str:
+async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tuple[str, str]:
+    """With what a turn would say, if it could not begin for want of a model or its key."""
     config, env = settings
     blobs = FileBlobs(home.cache / "blobs")
     desk = ModelDesk(home, env, model_settings(config), blobs, clock)
     try:
-        return await desk.nearest()
+        name = await desk.nearest()
+        if name == NO_MODEL:
+            await desk.resolve(Flags())
+        else:
+            resolve(KeyPool(home.auth, clock).under(model_settings(config)), env.get)
+    except (NothingConfigured, ModelUnnamed) as error:
+        # Where there is one nevertheless, it was found by asking.
+        return name, error.sentence if name == NO_MODEL else ""
+    except ConfigError as error:
+        return name, error.sentence
     finally:
         await desk.aclose()
+    return name, ""
 
 
 def _gateway(standing: Standing, clock: Clock) -> str:
@@ -165,7 +182,7 @@ async def _stored(home: Home, clock: Clock) -> tuple[int, int, Waiting]:
 def _rows(one: Overview) -> list[tuple[str, str]]:
     rows = [
         ("profile", f"{one.profile}  ({one.home})"),
-        ("model", one.model + (": hermes setup" if one.model == NO_MODEL else "")),
+        ("model", one.model_trouble or one.model),
         ("gateway", one.gateway),
     ]
     if one.gateway == "not running":

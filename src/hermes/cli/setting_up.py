@@ -14,7 +14,6 @@ from hermes.app.model_settings import model_settings
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.local_model import NotWanted, local_note, offer_local_model
-from hermes.cli.next_step import as_typed
 from hermes.cli.setup_asking import Person, checked_key
 from hermes.cli.setup_keeping import CUSTOM_KEY, Chosen, keep
 from hermes.config.dotenv import env_of

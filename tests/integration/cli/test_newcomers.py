@@ -78,7 +78,7 @@ def test_no_model(hermes: Hermes) -> None:
     assert found["says"].startswith("No model provider is set up")
     assert found["fix"].startswith("hermes setup")
     assert found["fix"].count("hermes setup") == 1
-    assert "no model yet: hermes setup" in hermes("status").out
+    assert "model     no model provider is set up: there is no key" in hermes("status").out
 
 
 def test_a_wrong_key(hermes: Hermes, model: MockModel) -> None:

@@ -40,6 +40,16 @@ async def test_an_empty_home_is_looked_at_without_a_trace(home: Home) -> None:
     assert not home.state_db.exists()
 
 
+async def test_a_model_without_a_key_is_told_as_a_turn_would(home: Home) -> None:
+    home.config.write_text("model: {provider: openai, default: gpt-5-mini}\n")
+    seen = await look_around(home, env(home), SystemClock())
+    assert seen.model_trouble.startswith("there is no key for OpenAI. Set it with ")
+    home.dotenv.write_text("OPENAI_API_KEY=sk-test\n")
+    home.dotenv.chmod(0o600)
+    seen = await look_around(home, env(home), SystemClock())
+    assert (seen.model, seen.model_trouble) == ("openai/gpt-5-mini", "")
+
+
 async def test_what_waits_is_counted_and_what_is_over_is_not(home: Home) -> None:
     async with open_store(home.state_db, SystemClock()) as store:
         await store.commit(
