@@ -76,7 +76,7 @@ def test_the_list_of_idle_settings_is_true() -> None:
 def test_whoever_sets_an_idle_one_is_told(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     home.config.write_text(
-        "tts:\n  provider: edge\nplatforms:\n  irc:\n    typing_status_text: writes\nmodel: gpt-4o\n"
+        "tts:\n  provider: edge\nplatforms:\n  irc:\n    typing_status_text: writes\nmodel: m\n"
     )
     findings = idle_settings(load_config(home, {}).raw)
     assert [one.path for one in findings] == [("platforms", "irc", "typing_status_text")]

@@ -334,7 +334,8 @@ class DigestsContract:
         assert await ids(SessionFilter(source="subagent")) == ["subagent"]
         assert await ids(SessionFilter(reviews=True), 2) == ["subagent", "review"]
         latest = await archive.latest()
-        assert latest is not None and latest.id == "s4"
+        assert latest is not None
+        assert latest.id == "s4"
 
 
 class StoreContract(
