@@ -12,6 +12,7 @@ from hermes.store.sqlite import SqliteStore, open_store
 
 _LISTED = 1000
 
+
 def open_archive(home: Home, clock: Clock) -> AbstractAsyncContextManager[SqliteStore]:
     """Creates the database when it is missing; ask `home.state_db.exists()` before a mere look."""
     return open_store(home.state_db, clock)

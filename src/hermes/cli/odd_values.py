@@ -36,7 +36,7 @@ def gathered(problems: Sequence[Problem]) -> list[Problem]:
         return list(problems)
     sections: dict[str, list[Problem]] = {}
     for one in unused:
-        sections.setdefault(one.path[0], []).append(one)
+        sections.setdefault(str(one.path[0]), []).append(one)
     names = [
         some[0].key if len(some) == 1 else f"{len(some)} of {section}"
         for section, some in sections.items()

@@ -115,6 +115,7 @@ async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tupl
     config, env = settings
     blobs = FileBlobs(home.cache / "blobs")
     desk = ModelDesk(home, env, model_settings(config), blobs, clock)
+    name = NO_MODEL
     try:
         name = await desk.nearest()
         if name == NO_MODEL:

@@ -38,9 +38,7 @@ class Parser(ArgumentParser):
         near = did_you_mean(str(value), words) if words and value not in words else ""
         if near:
             what = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
-            raise UsageError(
-                f"There is no {what} {str(value)!r}.", hint=near
-            )
+            raise UsageError(f"There is no {what} {str(value)!r}.", hint=near)
         super()._check_value(action, value)
 
     def _actions_listed(self) -> str:

@@ -234,9 +234,7 @@ def _url(given: str | None) -> str:
         return ""
     scheme, named, _ = given.partition("://")
     if scheme not in {"http", "https"} if named else not {".", ":"} & {*given}:
-        raise UsageError(
-            f"{given!r} is no address.", hint=f"For example: --base-url {_EXAMPLE}"
-        )
+        raise UsageError(f"{given!r} is no address.", hint=f"For example: --base-url {_EXAMPLE}")
     return tidy_url(given)
 
 

@@ -25,6 +25,7 @@ from hermes.kit.redact import MASK
 from hermes.schema.errors import ConfigError, HermesError, UsageError
 
 _EXAMPLE = "A call made by `hermes webhook test`."
+_ACCEPTED = 202
 _YES = frozenset({"1", "true", "yes", "on"})
 
 
@@ -160,6 +161,7 @@ def _tell_subscribed(desk: _Desk, route: Route, *, made: bool) -> None:
         err.write("hermes: any program on this machine can call it, for it has no secret\n")
     for note in route.notes:
         err.write(f"hermes: {note}\n")
+    err.write(f"Try it: hermes webhook test {route.name}\n")
     if not desk.enabled:
         err.write(f"hermes: webhooks are turned off\n  Turn them on with: {_turn_on(desk)}\n")
 
@@ -250,6 +252,12 @@ def _test(desk: _Desk, name: str, given: str | None, clock: Clock) -> int:
         raise HermesError(f"The route {name} is not served. {route.unserved}")
     status, body = call_route(desk.url(name), route, _payload(route, given), clock)
     desk.context.stdout.write(f"{status} {harmless(body)}\n")
+    if status == _ACCEPTED:
+        told = flat(route.answer_to) if route.answer_to else "the log: hermes logs"
+        listed = (
+            "" if route.verbatim else "; the talk is in `hermes sessions list --source webhook`"
+        )
+        desk.context.stderr.write(f"The answer goes to {told}{listed}\n")
     return 0 if 200 <= status < 300 else 1
 
 

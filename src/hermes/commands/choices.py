@@ -40,7 +40,7 @@ async def _models(context: Context) -> str:
     offers = context.services.offers
     names = await offers.offers() if offers is not None else ()
     if not names:
-        return f"The model is {current}. `hermes model` lists others."
+        return f"The model is {current}. /model NAME takes another."
     lines = [f"  {name}" for name in names]
     return "\n".join([f"The model is {current}. /model takes one of these:", *lines])
 

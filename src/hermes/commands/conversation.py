@@ -6,7 +6,7 @@ from hermes.commands.surface import Busy, set_aside
 from hermes.kit.text import one_line, plural
 from hermes.schema.attachments import own_parts, own_text
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import Text, Trust
+from hermes.schema.messages import Assistant, Message, Text, Trust
 from hermes.schema.scope import Role
 from hermes.schema.sessions import SessionChange
 
@@ -38,10 +38,22 @@ async def _undo(context: Context, words: str) -> Reply:
     turns = counted(words or "1")
     if turns is None:
         raise UsageError("/undo takes a number of turns.", hint="For example: /undo 2")
+    before = await context.conversation.messages()
     taken = await context.conversation.undo(turns)
     first = one_line(own_text(taken[0]), 60)
     count = len(taken)
-    return Told(f"Took back {plural(count, 'turn')}, from “{first}” on.", undone=count)
+    told = f"Took back {plural(count, 'turn')}, from “{first}” on."
+    gone = {row.seq for row in before} - {row.seq for row in await context.conversation.messages()}
+    if any(row.seq in gone and _wrote(row.message) for row in before):
+        back = "; /rollback brings them back" if context.services.checkpoints else ""
+        told += f" The files it wrote stay{back}."
+    return Told(told, undone=count)
+
+
+def _wrote(message: Message) -> bool:
+    return isinstance(message, Assistant) and any(
+        call.name in {"write_file", "patch"} for call in message.calls
+    )
 
 
 async def _title(context: Context, words: str) -> Reply:

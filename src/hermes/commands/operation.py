@@ -15,6 +15,11 @@ async def _sethome(context: Context, words: str) -> Reply:
 
 async def _config(context: Context, words: str) -> Reply:
     settings = context.services.settings
+    if words:
+        raise UsageError(
+            "/config takes nothing: it shows what differs from the defaults.",
+            hint="For one setting, in a shell: hermes config get NAME",
+        )
     if settings is None:
         raise UsageError("The settings are not known here.")
     return Told(await settings.shown())

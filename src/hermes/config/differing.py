@@ -5,12 +5,16 @@ from collections.abc import Mapping
 import msgspec
 
 from hermes.config.schema import Config
+from hermes.config.sections.models import Model
 from hermes.config.shapes import as_mapping
 
 
 def differing(settings: object) -> Mapping[object, object]:
     """What differs from the defaults; a key that we do not know always does."""
-    return _without(as_mapping(settings) or {}, as_mapping(msgspec.to_builtins(Config())) or {})
+    own = as_mapping(settings) or {}
+    # The model may be a name alone, within which nothing could differ.
+    usual = Config() if as_mapping(own.get("model")) is None else Config(model=Model())
+    return _without(own, as_mapping(msgspec.to_builtins(usual)) or {})
 
 
 def _without(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import anyio
+from msgspec import structs
 
 from hermes.app.build import App
 from hermes.app.pictures import load_pictures
@@ -267,7 +268,9 @@ class Host:
         try:
             model = await self._app.models.model_for(self._conversation.session)
         except HermesError as error:
-            return trouble_of(error)
+            trouble = trouble_of(error)
+            # Whoever is in a chat already need not leave it for that.
+            return structs.replace(trouble, hint=trouble.hint.replace("hermes model", "/model"))
         self._window = model.window
         return None
 

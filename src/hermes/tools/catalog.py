@@ -181,9 +181,7 @@ class _Makers:
         from hermes.tools.processes.tool import ProcessTool
 
         deps = self._deps
-        return ProcessTool(
-            _there(deps.processes), deps.clock, self._origins, most=deps.caps.output
-        )
+        return ProcessTool(_there(deps.processes), deps.clock, self._origins, most=deps.caps.output)
 
     def read_file(self) -> Tool:
         from hermes.tools.files.documents import Documents

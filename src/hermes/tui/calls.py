@@ -34,7 +34,7 @@ def headline(call: ToolCall, most: int = 0) -> str:
 
 
 def verdict(result: Result) -> Verdict:
-    if is_diff(result):
+    if is_diff(result) and not result.failed:
         lines = result.shown.splitlines()[2:]
         added = sum(line.startswith("+") for line in lines)
         removed = sum(line.startswith("-") for line in lines)
@@ -51,11 +51,16 @@ def is_diff(result: Result) -> bool:
     return result.shown.startswith("--- ")
 
 
+def is_list(call: ToolCall, result: Result | None) -> bool:
+    """What is to be done is written to be read."""
+    return call.name == "todo" and result is not None and bool(result.shown) and not result.failed
+
+
 def behind(call: ToolCall, result: Result | None, progress: str) -> Content:
     """The arguments, and what came of it so far."""
     if result is not None and is_diff(result) and not result.failed:
         return _coloured(result.shown)
-    parts = [_told(call)]
+    parts = [] if is_list(call, result) else [_told(call)]
     if result is None:
         if progress:
             parts.append(Content.styled(harmless(progress).expandtabs(), "dim"))

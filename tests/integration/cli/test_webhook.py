@@ -47,6 +47,7 @@ def test_a_route_is_made_listed_and_removed(hermes: Hermes) -> None:
     secret = secret_in(made)
     assert len(secret) == 64
     assert "only now" in made.err
+    assert "Try it: hermes webhook test github\n" in made.err
     file = hermes.home / "webhook_subscriptions.json"
     assert file.stat().st_mode & 0o777 == 0o600
     (entry,) = json.loads(file.read_text()).values()
@@ -218,7 +219,11 @@ async def test_trying_a_route_of_a_running_listener(hermes: Hermes) -> None:
 
             await run("subscribe", "a", "--prompt", "{event_type}: {n}", "--events", "tick")
             first = await run("test", "a", "--payload", '{"type": "tick", "n": 5}')
-            assert (first.code, first.err) == (0, "")
+            told = "the talk is in `hermes sessions list --source webhook`"
+            assert (first.code, first.err) == (
+                0,
+                f"The answer goes to the log: hermes logs; {told}\n",
+            )
             assert first.out.startswith('202 {"status":"accepted"')
             assert ">5</data-" in text_in(one.heard[0])
             assert (await run("test", "a")).out.startswith("202")

@@ -174,6 +174,17 @@ def test_a_person_is_greeted(meet: Opener) -> None:
         assert partner.state.session == session
 
 
+def test_a_session_is_found_by_the_words_it_is_listed_with(meet: Opener) -> None:
+    with meet() as partner:
+        partner.say(said("a very particular beginning of it all"), Ear())
+        session = partner.state.session
+    for words in ("“a very particular beginning of it all”", "a very particular begin…"):
+        with meet(resume=words) as partner:
+            assert partner.state.session == session
+    with pytest.raises(NotFound, match="There is no session"), meet(resume="never said"):
+        pass
+
+
 def test_commands_are_answered(meet: Opener) -> None:
     with meet() as partner:
         partner.say(said("before the commands"), Ear())

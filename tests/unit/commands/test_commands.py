@@ -101,6 +101,19 @@ async def test_undo(tmp_path: Path) -> None:
             await at.type("/undo")
 
 
+async def test_files_that_were_written_outlive_an_undo(tmp_path: Path) -> None:
+    writes = [answer(call("write_file"))]
+    tools = [FakeTool("write_file")]
+    async with desk(tmp_path, writes, says("written"), says("2"), tools=tools) as at:
+        for text in ("write", "two"):
+            await at.one.say(text, Ear())
+        assert await at.read("/undo") == "Took back 1 turn, from “two” on."
+        assert await at.read("/undo") == (
+            "Took back 1 turn, from “write” on. "
+            "The files it wrote stay; /rollback brings them back."
+        )
+
+
 async def test_retry(tmp_path: Path) -> None:
     picture = Media("0" * 64, "image/png")
     async with desk(tmp_path, says("bad"), says("good")) as at:

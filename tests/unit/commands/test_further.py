@@ -63,6 +63,8 @@ async def test_handing_a_session_to_a_chat(tmp_path: Path) -> None:
 async def test_settings(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
         assert await at.read("/config") == "agent:\n  max_turns: 12"
+        with pytest.raises(UsageError, match="takes nothing"):
+            await at.type("/config agent")
         at.chats()
         with pytest.raises(UsageError):
             await at.type("/config")

@@ -5,14 +5,17 @@ import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import Struct, structs
 
 import hermes
+from hermes.config.differing import differing
 from hermes.config.home import Home
 from hermes.config.idle import ANY, idle_names, idle_settings
 from hermes.config.load import load_config
 from hermes.config.schema import Config
+from hermes.config.sections.models import Model
 
 HOUSE = Path(hermes.__file__).parent
 NOBODY_SETS = frozenset({"_config_version"})
@@ -80,3 +83,10 @@ def test_whoever_sets_an_idle_one_is_told(tmp_path: Path) -> None:
     )
     findings = idle_settings(load_config(home, {}).raw)
     assert [one.path for one in findings] == [("platforms", "irc", "typing_status_text")]
+
+
+def test_of_a_model_only_what_was_said_differs() -> None:
+    whole = msgspec.to_builtins(Config(model=Model(default="m", base_url="http://x")))
+    assert differing(whole) == {"model": {"default": "m", "base_url": "http://x"}}
+    assert differing({"model": "m"}) == {"model": "m"}
+    assert differing({"model": ""}) == {}

@@ -397,6 +397,15 @@ async def test_cards_open_by_key_and_mouse(tmp_path: Path) -> None:
         await screen.shows("   Hm")
 
 
+async def test_what_is_to_be_done_is_open_to_read(tmp_path: Path) -> None:
+    todos = '{"todos": [{"id": "1", "content": "Sow", "status": "completed"}]}'
+    async with drawn(Scripted([*called("todo", todos, "[x] Sow\n[ ] Water")]), tmp_path) as screen:
+        await screen.says("plan")
+        await screen.shows("✓ todo  2 lines\n   [x] Sow\n   [ ] Water")
+        await screen.hides('"todos"')
+        await screen.hides("todos:")
+
+
 async def test_typing_goes_to_the_prompt_wherever_one_is(tmp_path: Path) -> None:
     async with drawn(Scripted(called("terminal", "{}", "x")), tmp_path) as screen:
         await screen.says("look")

@@ -29,4 +29,4 @@ def model_picker(house: House, current: str) -> Picker:
         rows = [model_row(one, current) for one in offered]
         return [row for row in rows if words.lower() in row.label.lower()]
 
-    return Picker("Models", find, "No model fits, or none can be reached: `hermes model`.")
+    return Picker("Models", find, "No model fits, or none can be reached; /model NAME takes any.")

@@ -5,7 +5,7 @@ from textual.content import Content
 from hermes.kit.plain import flat, harmless
 from hermes.kit.text import plural
 from hermes.schema.messages import Result, ToolCall
-from hermes.tui.calls import behind, headline, verdict
+from hermes.tui.calls import behind, headline, is_list, verdict
 from hermes.tui.taste import Taste
 from hermes.tui.widgets.fold import Fold, Head
 
@@ -49,7 +49,7 @@ class ToolCard(Fold):
             self.head.tell("✓", "$success", self._line, end)
         self._progress = ""
         self.renew()
-        if self._opens and how.diff and how.short and not result.failed:
+        if is_list(self.call, result) or (self._opens and how.diff and how.short):
             await self.open()
 
     def give_up(self) -> None:

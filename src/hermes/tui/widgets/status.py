@@ -69,20 +69,7 @@ def status_line(facts: Facts, width: int) -> Content:
 
 def _parts(facts: Facts) -> list[tuple[int, str, str]]:
     """Each with its rank and its style."""
-    parts: list[tuple[int, str, str]] = []
-    if facts.starting:
-        parts.append((0, "starting…", "bold $accent"))
-    if facts.doing:
-        time = "" if facts.seconds is None else f" {duration(facts.seconds)}"
-        parts.append((0, facts.doing + time, "bold $accent"))
-    if facts.enter:
-        parts.append((3, facts.enter, "dim"))
-    if facts.behind:
-        parts.append((2, f"{facts.behind} in background", "$accent"))
-    if facts.queued:
-        parts.append((1, f"{facts.queued} queued", "$warning"))
-    if facts.below:
-        parts.append((1, "↓ more below", "$warning"))
+    parts = _going_on(facts)
     if not facts.starting:
         parts.append((2, facts.model.rpartition("/")[2] or "no model", "bold"))
     if facts.window and facts.used:
@@ -98,6 +85,24 @@ def _parts(facts: Facts) -> list[tuple[int, str, str]]:
     if facts.yolo:
         parts.append((1, "yolo", "bold $error"))
     parts.append((6, "F1 help", "dim"))
+    return parts
+
+
+def _going_on(facts: Facts) -> list[tuple[int, str, str]]:
+    parts: list[tuple[int, str, str]] = []
+    if facts.starting:
+        parts.append((0, "starting…", "bold $accent"))
+    if facts.doing:
+        time = "" if facts.seconds is None else f" {duration(facts.seconds)}"
+        parts.append((0, facts.doing + time, "bold $accent"))
+    if facts.enter:
+        parts.append((3, facts.enter, "dim"))
+    if facts.behind:
+        parts.append((2, f"{facts.behind} in background", "$accent"))
+    if facts.queued:
+        parts.append((1, f"{facts.queued} queued", "$warning"))
+    if facts.below:
+        parts.append((1, "↓ more below", "$warning"))
     return parts
 
 
