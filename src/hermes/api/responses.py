@@ -116,8 +116,9 @@ class _Door:
         body = decode(data, _REQUEST)
         body = structs.replace(body, input=await resolved(app, body.input))
         job = self._job(app, request, body)
-        headers = (request.headers.get(name, "") for name in ("X-Hermes-Session-Id", SESSION_KEY))
-        claim = self._replies.claim(app, request, data, *headers)
+        session = request.headers.get("X-Hermes-Session-Id", "")
+        named = request.headers.get(SESSION_KEY, "")
+        claim = self._replies.claim(app, request, data, session, named)
         del data
         run, again = partial(self._run, request, job), partial(self._again, request, job)
         return await self._replies.serve(app, claim, run, again)
