@@ -144,7 +144,7 @@ def test_no_command_hides_in_a_fence_that_nobody_runs() -> None:
 def test_the_python_in_the_readme_runs(place):
     checkout, env = place
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(code.splitlines()) <= 5
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 5
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=checkout,

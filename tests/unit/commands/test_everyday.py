@@ -250,7 +250,7 @@ async def test_without_services_a_command_says_so(tmp_path: Path) -> None:
             with pytest.raises(UsageError):
                 await at.type(line)
         assert at.one.conversation.session.effort == ""
-        assert "hermes model" in await at.read("/model")
+        assert "/model NAME" in await at.read("/model")
         assert await at.read("/debug")
 
 
