@@ -217,7 +217,10 @@ async def keep_tenant(
     *,
     task_status: anyio.abc.TaskStatus[Tenant] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Open a profile, say so, serve it. Everything it logs goes to its own files."""
+    """Open a profile, say so, serve it, and hold it until cancelled.
+
+    Everything it logs goes to its own files.
+    """
     own = home.path == lodging.owner.path
     choices = Choices(
         workspace=str(home.path / "workspace"),
@@ -242,6 +245,8 @@ async def keep_tenant(
             finally:
                 lodging.programs.detach(tenant.profile)
                 tenant.ended.set()
+            # Its files stay open until the process is done: the last lines are written to them.
+            await anyio.sleep_forever()
 
 
 async def _open_channels(

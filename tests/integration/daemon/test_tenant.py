@@ -34,4 +34,5 @@ async def test_it_leaves_at_once_when_its_door_was_still_being_opened(tmp_path: 
         # Half of what turns would be given: there are none to wait for.
         with anyio.fail_after(tenant.gateway.drain / 2):
             await tenant.ended.wait()
+        group.cancel_scope.cancel()
     assert tenant.listening.is_set()
