@@ -17,7 +17,7 @@ install: $(VENV)/.run
 dev: $(VENV)/.dev
 
 $(VENV)/.python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Hermes needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Hermes needs Python 3.11 or newer; $(PYTHON) is older, or not there. Try: make PYTHON=python3.12"; exit 1; }
 	@echo "Installing into $(VENV); this takes about half a minute."
 	$(PYTHON) -m venv $(VENV)
 	touch $@

@@ -26,7 +26,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Outside(ast.NodeTransformer):
-    """Takes out of functions what nobody outside of them can see."""
+    """Takes out of functions what nobody outside of them can see, and the words about things."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if _is_text(node) else node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._without_body(node)
@@ -35,13 +38,20 @@ class Outside(ast.NodeTransformer):
         return self._without_body(node)
 
     def _without_body(self, node: Function) -> ast.AST:
-        described = ast.get_docstring(node, clean=False) is not None
-        short = len(node.body) - described <= 1
-        if short or node.returns is None or _declares(node):
+        node.body = node.body[_is_text(node.body[0]) :]
+        if len(node.body) <= 1 or node.returns is None or _declares(node):
             return node
         yields = any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node))
         node.body = [ast.Expr(ast.Constant(yields))]
         return node
+
+
+def _is_text(node: ast.AST) -> bool:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case _:
+            return False
 
 
 def _declares(function: Function) -> bool:

@@ -33,7 +33,7 @@ from hermes.store.sqlite import SqliteStore, open_store
 
 ROOT = Path(__file__).resolve().parents[1]
 PINNED = ROOT / "requirements" / "codex.txt"
-INSTALLING = 120.0
+INSTALLING = 240.0
 """Seconds for a download of 142 MB."""
 
 

@@ -201,7 +201,7 @@ class Butler:
     def resume(self, name: str) -> None:
         self.paused.discard(name)
 
-    def restart(self) -> None:
+    async def restart(self, asker: Address | None) -> None:
         self.restarts += 1
 
     async def begin(self, scope: Scope, prompt: str) -> str:

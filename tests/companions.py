@@ -213,6 +213,8 @@ class Scripted:
             case "/ts" | "/sb" | "/redraw" | "/prompt":
                 what, words = line[1:].partition(" ")[::2]
                 return OnScreen(SCREEN[what], words)
+            case "/history":
+                return Shown("\n".join(f"command {number}" for number in range(100)))
             case _:
                 return Shown(f"Did {line}.")
 

@@ -1,6 +1,7 @@
 """What all tests share, and the table in which long proofs are summed up."""
 
 import gc
+import signal
 from collections.abc import Callable
 from functools import partial
 
@@ -21,6 +22,17 @@ settings.register_profile(
 settings.register_profile("quick", settings.get_profile("house"), max_examples=10)
 settings.register_profile("soak", settings.get_profile("house"), derandomize=False)
 settings.load_profile("house")
+
+
+def pytest_configure() -> None:
+    """What a shell starts in the background ignores these, and so would all that tests start."""
+    for number, handler in (
+        (signal.SIGHUP, signal.SIG_DFL),
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_finish() -> None:

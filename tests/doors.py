@@ -2,13 +2,22 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from hermes.config.env import Env
+from hermes.config.home import resolve_home
+from hermes.local.here import open_here
+from hermes.local.partner import Partner, Start
+from hermes.local.remote import open_remote
 from processes import PATIENCE, Hermes, wait_for_data
 
 PROGRAM = Path(__file__).parent / "integration/local/door_process.py"
+WAYS = ("here", "remote")
+
+Opener = Callable[..., AbstractContextManager[Partner]]
+"""What is given to it is about the start."""
 
 
 class DoorProcess:
@@ -51,3 +60,22 @@ def served(hermes: Hermes, *words: str, **env: str) -> Iterator[DoorProcess]:
             yield door
         finally:
             door.stop()
+
+
+@contextmanager
+def partners(way: str, hermes: Hermes) -> Iterator[Opener]:
+    """Somebody to talk to in this process, or through a door that is served meanwhile."""
+    env = Env(hermes.env)
+    home = resolve_home(env)
+
+    def here(**given: object) -> AbstractContextManager[Partner]:
+        return open_here(home, env, Start(cwd=str(hermes.work), **given))
+
+    def remote(**given: object) -> AbstractContextManager[Partner]:
+        return open_remote(home.path, env, Start(cwd=str(hermes.work), **given))
+
+    if way == "here":
+        yield here
+        return
+    with served(hermes):
+        yield remote

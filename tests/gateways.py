@@ -15,6 +15,7 @@ from hermes.commands.registry import standard_commands
 from hermes.commands.services import Services
 from hermes.gateway.desk import Urgent
 from hermes.gateway.gateway import Gateway, GatewayRules, House, no_refusal
+from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.intake import Door
 from hermes.gateway.letters import Busy, Letter, TurnedAway, Welcome
 from hermes.gateway.postscript import Postscript
@@ -29,6 +30,7 @@ from hermes.schema.scope import OWNER, Address
 from hermes.schema.sessions import Session
 from hermes.session.conversation import Conversation
 from hermes.session.keys import SessionSource, build_session_key
+from hermes.session.lease import Lease
 from hermes.session.runner import Runner
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.channel import FakeChannel
@@ -109,6 +111,7 @@ class Lobby:
         self.model: ScriptedModel
         self.planner: ScriptedPlanner
         self.channel: FakeChannel
+        self.runner: Runner
 
     async def sees(self, *texts: str, chat: str = "1") -> None:
         """Wait until exactly these can be read in the chat."""
@@ -139,6 +142,20 @@ class Lobby:
     def running(self, chat: str = "1") -> str | None:
         source = SessionSource(platform=self.channel.name, chat_id=chat)
         return self.gateway.actors.activity(build_session_key(source)).run
+
+
+class Robbed(Runner):
+    """Whoever holds a session under it has lost it to another process right after."""
+
+    @asynccontextmanager
+    async def holding(self, session: str, *, new: bool = False) -> AsyncGenerator[Lease]:
+        async with super().holding(session, new=new) as lease:
+            if not new:
+                leases = self._store.leases
+                await leases.release(session, lease.generation)
+                other = await leases.hold(session, "another", timedelta(minutes=1))
+                await leases.release(session, other)
+            yield lease
 
 
 def update(text: str, key: str, *, chat: str = "1", channel: str = "fake") -> Inbound:
@@ -180,6 +197,8 @@ async def lobby(
     leave: ApprovalRules | None = None,
     postscript: Postscript = Postscript(),  # noqa: B008 - a frozen value
     running: Callable[[Session], Sequence[datetime]] | None = None,
+    runs: type[Runner] = Runner,
+    hooks: Hooks = NoHooks(),  # noqa: B008 - it has no state
 ) -> AsyncGenerator[Lobby]:
     """A gateway that runs while the block does, and is then cut off as by a power failure."""
     clock = clock or FakeClock()
@@ -189,7 +208,7 @@ async def lobby(
         planner = ScriptedPlanner(model, {tool.spec.name: tool for tool in tools})
         approvals = ApprovalDesk(store, clock, leave) if leave else None
         planner.counsel = approvals
-        runner = Runner(store, clock, planner, half_a_cent, "default")
+        runner = runs(store, clock, planner, half_a_cent, "default")
 
         def context(conversation: Conversation) -> Context:
             services = Services(approvals=approvals)
@@ -209,9 +228,11 @@ async def lobby(
             refusal=refusal,
             postscript=postscript,
             running=running,
+            tools=lambda platform: planner.tools,
+            hooks=hooks,
         )
         one = Lobby(Gateway(house, rules or RARELY), store, clock)
-        one.model, one.planner, one.channel = model, planner, channel
+        one.model, one.planner, one.channel, one.runner = model, planner, channel, runner
         async with anyio.create_task_group() as group:
             group.start_soon(one.gateway.run)
             yield one

@@ -32,7 +32,7 @@ from hermes.session.conversation import Conversation, Origin
 from hermes.session.pins import Pins
 from hermes.session.pressing import Press
 from hermes.session.runner import Runner
-from hermes.session.scribe import Scribe, only_the_usual
+from hermes.session.scribe import Scribe
 from hermes.session.views import Views
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
@@ -122,6 +122,10 @@ class LongPlanner:
 
 def priced(model: str, provider: str, usage: Usage) -> float | None:
     return (usage.input + usage.output) * DEAR
+
+
+async def only_the_usual(usual: Model) -> Sequence[Model]:
+    return [usual]
 
 
 class LongTalk:

@@ -1,6 +1,7 @@
 """An MCP server made with the protocol's own SDK: over its pipes, or with `--http` over a port.
 
-With `OLD` set it speaks as servers did before there was `server/discover`.
+With `OLD` set it speaks as servers did before there was `server/discover`. Where its folder has
+a file `grown`, it begins with one more tool.
 """
 
 import base64
@@ -157,6 +158,8 @@ def over_http() -> None:
 
 
 if __name__ == "__main__":
+    if (FOLDER / "grown").exists():
+        server.add_tool(add, name="plus", description="Adds, too.")
     if "--http" in sys.argv:
         over_http()
     elif os.environ.get("OLD"):

@@ -5,6 +5,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,8 @@ class MockModel:
 
     def requests(self, about: str = "") -> list[dict]:
         """The bodies of the model calls so far whose text contains `about`."""
-        rows = [json.loads(line) for line in self._log.read_text().splitlines()]
+        # What comes after the last end of a line is still being written.
+        rows = [json.loads(line) for line in self._log.read_bytes().split(b"\n")[:-1]]
         calls = [row["body"] for row in rows if row["path"].endswith("/chat/completions")]
         return [json.loads(body) for body in calls if about in body]
 
@@ -155,6 +157,16 @@ class Running:
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=PATIENCE)
         return Ran(self.process.returncode, (self.heard + out).decode(), err.decode())
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port that the system gives to nobody by chance; who is told of it may listen there."""
+    with socket.socket() as held:
+        # Ours does not listen, so it is in the way of no server, which all take a port so.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def wait_for_data(fd: int) -> bytes:

@@ -16,7 +16,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'hermes' has no attribute {name!r}")
     import sys  # noqa: PLC0415 - as light as the rest
-    from importlib import import_module  # noqa: PLC0415
+    from importlib import import_module  # noqa: PLC0415 - as above
 
     if sys.version_info < (3, 11):  # noqa: UP036 - said before anything that an old one cannot read
         found = ".".join(map(str, sys.version_info[:2]))

@@ -1,26 +1,14 @@
 // The Vercel AI SDK, by its provider for whatever speaks as OpenAI does, against our server.
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateObject, generateText, stepCountIs, streamText, tool } from "ai";
-import { z } from "zod";
+import { generateObject, generateText, streamText } from "ai";
 import { ADDRESS, KEY, PICTURE, run } from "./cases.mjs";
+import { maxRetries, schema, withTools } from "./vercel_cases.mjs";
 
 const provider = (apiKey) =>
   createOpenAICompatible({ name: "hermes", baseURL: `${ADDRESS}/v1`, apiKey, includeUsage: true });
 const model = provider(KEY)("hermes-agent");
 const stranger = provider("wrong-key-0123456789")("hermes-agent");
-const maxRetries = 0;
-
-function weather(asked) {
-  return tool({
-    description: "The weather of a city.",
-    inputSchema: z.object({ city: z.string() }),
-    execute: async ({ city }) => {
-      asked.push(city);
-      return "rain";
-    },
-  });
-}
 
 run({
   async plain() {
@@ -40,31 +28,7 @@ run({
     return { text: pieces.join(""), pieces: pieces.length, reason: await stream.finishReason, usage: await stream.usage };
   },
 
-  async tools() {
-    const asked = [];
-    const done = await generateText({
-      model,
-      maxRetries,
-      prompt: "What is the weather in Oslo?",
-      tools: { weather: weather(asked) },
-      stopWhen: stepCountIs(3),
-    });
-    return { text: done.text, asked, steps: done.steps.length };
-  },
-
-  async stream_tools() {
-    const asked = [];
-    const stream = streamText({
-      model,
-      maxRetries,
-      prompt: "What is the weather in Oslo?",
-      tools: { weather: weather(asked) },
-      stopWhen: stepCountIs(3),
-    });
-    let text = "";
-    for await (const piece of stream.textStream) text += piece;
-    return { text, asked, steps: (await stream.steps).length };
-  },
+  ...withTools(model),
 
   async picture() {
     const content = [
@@ -85,7 +49,6 @@ run({
   },
 
   async object() {
-    const schema = z.object({ city: z.string() });
     return (await generateObject({ model, maxRetries, schema, prompt: "as json" })).object;
   },
 

@@ -1,26 +1,13 @@
 // The Vercel AI SDK, by its provider for OpenAI itself (responses, unless told otherwise), against our server.
 
 import { createOpenAI } from "@ai-sdk/openai";
-import { generateObject, generateText, stepCountIs, streamText, tool } from "ai";
-import { z } from "zod";
+import { generateObject, generateText, streamText } from "ai";
 import { ADDRESS, KEY, run } from "./cases.mjs";
+import { maxRetries, schema, withTools } from "./vercel_cases.mjs";
 
 const provider = createOpenAI({ baseURL: `${ADDRESS}/v1`, apiKey: KEY });
 const model = provider("hermes-agent");
-const maxRetries = 0;
-const schema = z.object({ city: z.string() });
 const said = (content) => ({ role: "user", content });
-
-function weather(asked) {
-  return tool({
-    description: "The weather of a city.",
-    inputSchema: schema,
-    execute: async ({ city }) => {
-      asked.push(city);
-      return "rain";
-    },
-  });
-}
 
 const told = (calls) => calls.map((one) => [one.toolName, one.providerExecuted ?? false]);
 
@@ -47,31 +34,7 @@ run({
     return { text: done.text, reason: done.finishReason };
   },
 
-  async tools() {
-    const asked = [];
-    const done = await generateText({
-      model,
-      maxRetries,
-      prompt: "What is the weather in Oslo?",
-      tools: { weather: weather(asked) },
-      stopWhen: stepCountIs(3),
-    });
-    return { text: done.text, asked, steps: done.steps.length };
-  },
-
-  async stream_tools() {
-    const asked = [];
-    const stream = streamText({
-      model,
-      maxRetries,
-      prompt: "What is the weather in Oslo?",
-      tools: { weather: weather(asked) },
-      stopWhen: stepCountIs(3),
-    });
-    let text = "";
-    for await (const piece of stream.textStream) text += piece;
-    return { text, asked, steps: (await stream.steps).length };
-  },
+  ...withTools(model),
 
   async talk() {
     const first = [said("Tidy my list.")];

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import groupby
@@ -142,7 +143,7 @@ class Calls:
         for number, call in enumerate(self._calls):
             if self._ended[number] is None:
                 effect = self._effect(number)
-                started = number in self._started and call.id not in self._leaves.waiting
+                started = number in self._started and not self._leaves.waits(call.id)
                 result = interrupted(call.id, effect, started=started)
                 self._ended[number] = Ended(call, effect, result)
         await self._tell_ended()
@@ -195,7 +196,7 @@ class Calls:
             self._strangers,
             self._emit,
             call,
-            limit,
+            _Time(limit),
             self._leaves,
             asks_again=again,
             inquires_again=again and (spec.asks or own_reader),
@@ -207,17 +208,19 @@ class _Leaves:
     """Which calls wait for somebody's leave, and which were given it."""
 
     def __init__(self) -> None:
-        self.waiting: set[str] = set()
-        """Those that have done nothing yet."""
+        self._open: Counter[str] = Counter()
         self._given: set[str] = set()
 
     @contextmanager
     def asked(self, call: str) -> Generator[None]:
         """An interruption leaves it as waiting: then nothing was done."""
-        if call not in self._given:
-            self.waiting.add(call)
+        self._open[call] += 1
         yield
-        self.waiting.discard(call)
+        self._open[call] -= 1
+
+    def waits(self, call: str) -> bool:
+        """Whether it has done nothing yet."""
+        return self._open[call] > 0 and call not in self._given
 
     def given(self, call: str) -> None:
         self._given.add(call)
@@ -238,7 +241,7 @@ class _Side(Struct, frozen=True):
     strangers: Strangers
     emit: Emit
     call: ToolCall
-    limit: anyio.CancelScope
+    time: "_Time"
     leaves: _Leaves
     asks_again: bool = False
     inquires_again: bool = False
@@ -264,7 +267,7 @@ class _Side(Struct, frozen=True):
         if other is None or name == self.call.name:
             raise ToolError(f"{name} cannot be called from {self.call.name}.")
         call = ToolCall(self.call.id, name, args)
-        with _stopped(self.limit):
+        with self.time.stopped():
             why = await held_back(self.plan, call)
         if why:
             raise ToolError(why)
@@ -277,7 +280,7 @@ class _Side(Struct, frozen=True):
         self.strangers.heard |= output.foreign
         text = "".join(part.text for part in output.parts if isinstance(part, Text))
         self.strangers.got(call, text)
-        with _stopped(self.limit):
+        with self.time.stopped():
             await tell_made(
                 self.plan, call, Result("", call.id, output.parts, failed=output.failed)
             )
@@ -288,7 +291,7 @@ class _Side(Struct, frozen=True):
         counsel = self.plan.counsel
         if counsel is None:
             return await nobody_to_ask(wish)
-        with self.leaves.asked(self.call.id), _stopped(self.limit):
+        with self.leaves.asked(self.call.id), self.time.stopped():
             ruling = await counsel.rule(self._asking(again=self.asks_again), wish, self.emit)
         if ruling.allowed:
             self.leaves.given(self.call.id)
@@ -300,7 +303,7 @@ class _Side(Struct, frozen=True):
             return await nobody_answers(text, choices)
         scope = self._asking(again=self.inquires_again)
         waits = self.leaves.asked(self.call.id) if self.inquires_again else nullcontext()
-        with waits, _stopped(self.limit):
+        with waits, self.time.stopped():
             return await counsel.inquire(scope, text, choices, self.emit)
 
     def _asking(self, *, again: bool) -> Scope:
@@ -318,15 +321,27 @@ class _Side(Struct, frozen=True):
         return [*self.plan.history, *self.strangers.said]
 
 
-@contextmanager
-def _stopped(limit: anyio.CancelScope) -> Generator[None]:
-    """A tool's time does not run while a person thinks; the question has a limit of its own."""
-    left = limit.deadline - anyio.current_time()
-    limit.deadline = math.inf
-    try:
-        yield
-    finally:
-        limit.deadline = anyio.current_time() + left
+class _Time:
+    """What one call has; it does not run while a person thinks, who has a limit of their own."""
+
+    def __init__(self, limit: anyio.CancelScope) -> None:
+        self._limit = limit
+        self._left = 0.0
+        self._stops = 0
+
+    @contextmanager
+    def stopped(self) -> Generator[None]:
+        """Several may be asked at once: it runs on when the last of them has answered."""
+        if not self._stops:
+            self._left = self._limit.deadline - anyio.current_time()
+            self._limit.deadline = math.inf
+        self._stops += 1
+        try:
+            yield
+        finally:
+            self._stops -= 1
+            if not self._stops:
+                self._limit.deadline = anyio.current_time() + self._left
 
 
 def bounded(output: Output) -> Output:

@@ -18,6 +18,7 @@ class PromptFacts(Struct, frozen=True, kw_only=True):
     """What the prompt says about this session. `soul` replaces the built-in identity.
 
     `skills`, `project` and `memory` are whole sections, which begin as the words above say.
+    `commands` says where commands run, if it is another machine than the one of the files.
     """
 
     soul: str
@@ -28,6 +29,7 @@ class PromptFacts(Struct, frozen=True, kw_only=True):
     model: str
     provider: str
     profile: str = "default"
+    commands: str = ""
     extra: str = ""
     skills: str = ""
     project: str = ""
@@ -61,6 +63,11 @@ def _surroundings(facts: PromptFacts) -> str:
         f"- The person's home: {facts.home}",
         f"- Working folder: {facts.workspace} (relative paths start here)",
     ]
+    if facts.commands:
+        lines.append(
+            f"- {facts.commands}. The file tools are for this machine; look at files and change"
+            " them over there with the terminal."
+        )
     if facts.profile != "default":
         lines.append(f"- Your profile: {facts.profile}")
     return "\n".join(lines)

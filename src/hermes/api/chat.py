@@ -242,6 +242,7 @@ class _Turn:
             calling=self.job.offer.calling,
             run=self.run,
             closing=self._closing,
+            scope=self.once.scope,
             alone=alone(self.prompt, self.job.aside, self.job.offer.calling)
             if self.job.aside
             else None,

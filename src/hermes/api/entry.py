@@ -1,10 +1,11 @@
 """The one way in: every route that starts a turn does it here, counted and non-delivering."""
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Self, TypeAlias
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.agent.plan import Steer, no_steering
 from hermes.api.errors import ApiError
@@ -40,6 +41,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     runs. `instructions` are for this turn only; `bare` leaves our own tools out.
     `followed`: what comes after the turn can be followed on the events of its session;
     `attended`: somebody can be asked while it goes on. `alone`: no turn, but this to the model.
+    `scope` is of a turn that goes on when its client leaves: it is stopped by it.
     """
 
     session: Session
@@ -57,6 +59,17 @@ class Ask(Struct, frozen=True, kw_only=True):
     followed: bool = False
     attended: bool = False
     alone: Request | None = None
+    scope: anyio.CancelScope | None = None
+
+
+class Going(Struct, frozen=True):
+    """A turn that can be stopped from outside."""
+
+    app: App
+    ask: Ask
+    began: datetime
+    scope: anyio.CancelScope
+    ended: anyio.Event
 
 
 class Slot:
@@ -96,6 +109,8 @@ class Entry:
         self._idle = anyio.Event()
         self._idle.set()
         self.calls_back: CallsBack = nobody_is_called
+        self.going: dict[str, Going] = {}
+        """By the name of their run."""
 
     @property
     def active(self) -> int:
@@ -112,6 +127,11 @@ class Entry:
     async def idle(self) -> None:
         """Until no turn goes on."""
         await self._idle.wait()
+
+    def going_in(self, app: App, run: str) -> Going | None:
+        """The turn of this name, if it is this profile's and can be stopped."""
+        found = self.going.get(run)
+        return found if found is not None and found.app is app else None
 
     def take(self) -> Slot:
         """Raises `ApiError` when there is no room, before anything was written."""
@@ -149,9 +169,32 @@ class Entry:
             if ask.alone is not None:
                 return await answer_alone(app, ask.session, ask.alone, ask.run, counted)
             later = ask.followed or await self.calls_back(app, ask.session.id)
-            return await app.runner.run(_turn(ask, counted, later=later))
+            turn = _turn(ask, counted, later=later)
+            if ask.scope is None:
+                return await app.runner.run(turn)
+            return await self._stoppable(app, ask, ask.scope, turn)
         finally:
             taken.release()
+
+    async def _stoppable(self, app: App, ask: Ask, scope: anyio.CancelScope, turn: Turn) -> Outcome:
+        began = False
+
+        async def listen(event: Event) -> None:
+            nonlocal began
+            began = True
+            await turn.listen(event)
+
+        going = Going(app, ask, app.clock.now(), scope, anyio.Event())
+        self.going[ask.run] = going
+        try:
+            with scope:
+                return await app.runner.run(structs.replace(turn, listen=listen))
+        finally:
+            del self.going[ask.run]
+            going.ended.set()
+        if not began:
+            raise ApiError(410, "turn_stopped", "This turn was stopped before it had begun.")
+        return Outcome.CANCELLED
 
 
 def _turn(ask: Ask, listen: Emit, *, later: bool) -> Turn:

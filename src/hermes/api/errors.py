@@ -1,5 +1,6 @@
 """One shape for every refusal: `{"error": {"message", "type", "param", "code"}}`."""
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Struct
 from hermes.schema.errors import (
     ConfigError,
     HermesError,
+    LeaseLost,
     ModelError,
     NotFound,
     Overloaded,
@@ -77,6 +79,7 @@ class ApiError(Exception):
 
 FINAL = {"x-should-retry": "false"}
 _PASSING = frozenset({RateLimited.code, Overloaded.code, Unreachable.code})
+_JOBS = re.compile(r"(/p/[^/]+)?/api/jobs(/|$)")
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -93,11 +96,14 @@ def missing(what: str, code: str = "not_found") -> ApiError:
     return ApiError(404, code, what)
 
 
-def from_http(error: web.HTTPException) -> ApiError:
+def from_http(error: web.HTTPException, path: str) -> ApiError:
     """What the router says about an address or a method, in our shape."""
     if allowed := error.headers.get("Allow"):
         told = f"Only {allowed} is understood here."
         return ApiError(405, "method_not_allowed", told, headers={"Allow": allowed})
+    if error.status == 404 and _JOBS.match(path):
+        told = "There is no scheduled work here yet; features.jobs_api of /v1/capabilities says so."
+        return missing(told, "jobs_not_available")
     if error.status == 404:
         return missing("There is nothing at this address.")
     return ApiError(error.status, "http_error", error.reason or "The request was refused.")
@@ -108,7 +114,7 @@ def from_hermes(error: HermesError) -> ApiError:
     status, wait = _status(error), 0
     if isinstance(error, RateLimited):
         wait = max(1, round(error.wait or 1))
-    if isinstance(error, SessionBusy):
+    if isinstance(error, SessionBusy | LeaseLost):
         wait = 1
     final = FINAL if isinstance(error, ConfigError) else {}
     return ApiError(status, error.code, error.sentence, wait=wait, headers=final)
@@ -118,6 +124,7 @@ _STATUSES: tuple[tuple[type[HermesError], int], ...] = (
     (UsageError, 400),
     (NotFound, 404),
     (SessionBusy, 409),
+    (LeaseLost, 409),
     (RateLimited, 429),
     (ModelError, 502),
     (ConfigError, 503),

@@ -73,6 +73,7 @@ FEATURES = {
     "client_tools": True,
     "side_calls": True,
     "idempotency_keys": True,
+    "run_list": True,
     "image_input": True,
     "image_url_input": True,
     "file_input": True,

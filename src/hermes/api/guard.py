@@ -37,7 +37,7 @@ HEADERS = (
 )  # fmt: skip
 SHOWN = (
     "X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Completed, X-Hermes-Partial, "
-    "X-Hermes-Error, X-Hermes-Run-Id, X-Hermes-Replayed, Retry-After"
+    "X-Hermes-Error, X-Hermes-Run-Id, X-Hermes-Replayed, X-Should-Retry, Retry-After"
 )
 KEPT = "600"
 TOLD = 20
@@ -99,7 +99,7 @@ class Guard:
         except ApiError as error:
             response = error.response()
         except web.HTTPException as error:
-            response = from_http(error).response()
+            response = from_http(error, request.path).response()
         except HermesError as error:
             response = from_hermes(error).response()
         except Exception:

@@ -1,6 +1,6 @@
 """The names under which the agent and its model routes are asked for."""
 
-from hermes.api.errors import missing
+from hermes.api.errors import ApiError
 from hermes.api.settings import ApiSettings, ModelRoute
 from hermes.app.build import App
 from hermes.config.home import DEFAULT
@@ -28,4 +28,4 @@ def route_for(settings: ApiSettings, app: App, name: str | None) -> ModelRoute |
         return None
     shown = one_line(name, 100)
     told = f"There is no model {shown!r} here. {did_you_mean(name, known)}".strip()
-    raise missing(f"{told} See /v1/models.", "model_not_found")
+    raise ApiError(404, "model_not_found", f"{told} See /v1/models.", param="model")

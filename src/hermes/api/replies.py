@@ -101,6 +101,8 @@ class Once:
         self._session = session
         self._unwritten = unwritten
         self.acted = False
+        self.scope = None if claim is None else anyio.CancelScope()
+        """To stop the turn by: nobody else does when its client has gone."""
 
     @property
     def has_key(self) -> bool:
@@ -120,7 +122,9 @@ class Once:
     async def __aexit__(self, *_: object) -> None:
         if (claim := self._claim) is None:
             return
-        left = claim.undone(self._session, self._clock.now(), acted=self.acted)
+        # What somebody stopped must not begin again because somebody else still asks for it.
+        over = self.acted or (self.scope is not None and self.scope.cancel_called)
+        left = claim.undone(self._session, self._clock.now(), acted=over)
         with anyio.CancelScope(shield=True):
             try:
                 await self._store.commit(left)
@@ -129,7 +133,7 @@ class Once:
                 return
             except StoreError as error:
                 log.warning("an Idempotency-Key could not be given back: %s", error)
-                if not self.acted:
+                if not over:
                     self._unwritten.add(claim.topic)
 
     def closing(self, finished: object) -> Sequence[Write]:
@@ -159,7 +163,7 @@ class Replies:
     def claim(self, app: App, request: web.Request, body: bytes, *marks: str) -> Claim | None:
         """None without a key. With the body, `marks` are what makes the request what it is."""
         key = request.headers.get(HEADER)
-        if not key:
+        if key is None:
             return None
         if len(key) > 256 or not key.isprintable() or not key.strip():
             told = "An idempotency key has 1 to 256 printable characters."
@@ -271,7 +275,8 @@ def in_progress() -> ApiError:
 def interrupted(session: str) -> ApiError:
     """Final: no client tries it again by itself, as it would after a 409 or a 5xx."""
     told = (
-        "The request with this key was begun, and has no answer: its turn failed or was cut off. "
+        "The request with this key was begun, and has no answer: "
+        "its turn failed, was stopped or was cut off. "
         f"What was done until then stays done and is in session {session}. "
         "To ask again, take a new key."
     )

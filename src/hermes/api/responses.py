@@ -89,7 +89,7 @@ def routes(desk: Desk) -> list[Route]:
             path=f"{one}/cancel",
             handler=door.cancel,
             answer=ResponseObject,
-            summary="Refused: a response ends with its connection.",
+            summary="Stop a response that has an Idempotency-Key; another ends with its client.",
         ),
     ]
 
@@ -137,6 +137,11 @@ class _Door:
         return answer(await input_items(self._desk.app(request), request, kept))
 
     async def cancel(self, request: web.Request) -> web.StreamResponse:
+        app, name = self._desk.app(request), request.match_info["response_id"]
+        if going := self._desk.entry.going_in(app, name):
+            going.scope.cancel()
+            await going.ended.wait()
+            return await self.get(request)
         kept = await self._kept(request)
         told = f"Response {kept.id} has ended. What can be stopped from outside is a run."
         raise invalid(told, code="response_not_active")
@@ -262,6 +267,7 @@ class _Turn:
             bare=self.job.offer.bare,
             calling=self.job.offer.calling,
             closing=self._closing,
+            scope=self.once.scope,
         )
 
     def hear(self, event: Event) -> Iterator[bytes]:

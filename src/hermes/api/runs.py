@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, structs
 
 from hermes.api.callbacks import checked
 from hermes.api.desk import Desk, Route, answer, decode
-from hermes.api.entry import Ask
+from hermes.api.entry import Ask, Going
 from hermes.api.errors import ApiError, invalid, missing
 from hermes.api.naming import model_names, route_for
 from hermes.api.parameters import FOLLOWED, NEW_TURN, TURN
@@ -66,6 +66,13 @@ class RunBegun(Struct, frozen=True, kw_only=True):
     run_id: str
     session_id: str
     status: str = "started"
+
+
+class RunList(Struct, frozen=True):
+    """What goes on now. A `hermes.turn` was asked for under a key: it can be stopped, no more."""
+
+    data: list[RunState]
+    object: str = "list"
 
 
 class RunStopped(Struct, frozen=True, kw_only=True):
@@ -140,6 +147,13 @@ def routes(desk: Desk) -> list[Route]:
         ),
         Route(
             method="GET",
+            path="/v1/runs",
+            handler=door.list,
+            answer=RunList,
+            summary="The runs that go on, and the turns that have an Idempotency-Key.",
+        ),
+        Route(
+            method="GET",
             path="/v1/runs/{run_id}",
             handler=door.state,
             answer=RunState,
@@ -159,7 +173,7 @@ def routes(desk: Desk) -> list[Route]:
             handler=door.stop,
             answer=RunStopped,
             answers=not_now,
-            summary="Stop a run at once.",
+            summary="Stop a run, or a turn that has an Idempotency-Key, at once.",
         ),
         Route(
             method="POST",
@@ -230,7 +244,15 @@ class _Door:
         headers = {"X-Hermes-Run-Id": opened.run, "X-Hermes-Session-Id": opened.session}
         return answer(told, 202, headers | ({SESSION_KEY: named} if named else {}))
 
+    async def list(self, request: web.Request) -> web.StreamResponse:
+        app = self._desk.app(request)
+        runs = [state_of(record) for record in await self._runs.going_on(app)]
+        turns = [self._turn(one) for one in self._desk.entry.going.values() if one.app is app]
+        return answer(RunList(sorted([*runs, *turns], key=lambda one: one.created_at)))
+
     async def state(self, request: web.Request) -> web.StreamResponse:
+        if going := self._going(request):
+            return answer(self._turn(going))
         _, record = await self._found(request)
         return answer(state_of(record))
 
@@ -246,6 +268,9 @@ class _Door:
         return await stream_events(self._desk, request, frames())
 
     async def stop(self, request: web.Request) -> web.StreamResponse:
+        if going := self._going(request):
+            going.scope.cancel()
+            return answer(RunStopped(run_id=going.ask.run, status=RunStatus.STOPPING))
         _, record = await self._found(request)
         return answer(RunStopped(run_id=record.run, status=self._runs.stop(record)))
 
@@ -286,6 +311,23 @@ class _Door:
     def _demand_live(self, record: RunRecord, code: str) -> None:
         if not self._runs.is_live(record):
             raise ApiError(409, code, f"Run {record.run} asks nothing: it does not go on here.")
+
+    def _going(self, request: web.Request) -> Going | None:
+        return self._desk.entry.going_in(self._desk.app(request), request.match_info["run_id"])
+
+    def _turn(self, going: Going) -> RunState:
+        began, stopping = going.began.timestamp(), going.scope.cancel_called
+        return RunState(
+            object="hermes.turn",
+            run_id=going.ask.run,
+            status=RunStatus.STOPPING if stopping else RunStatus.RUNNING,
+            created_at=began,
+            updated_at=began,
+            session_id=going.ask.session.id,
+            model=model_names(self._desk.settings, going.app)[0],
+            last_event=None,
+            last_event_id=0,
+        )
 
     async def _found(self, request: web.Request) -> tuple[App, RunRecord]:
         app = self._desk.app(request)

@@ -52,7 +52,7 @@ class LiveRun:
         self.refusal: Exception | None = None
         self.callback: Callback | None = None
         self.office: Office | None = None
-        self._store, self._clock = store, clock
+        self.store, self._clock = store, clock
 
     @property
     def status(self) -> RunStatus:
@@ -73,7 +73,7 @@ class LiveRun:
         """Before it is told that the run has begun."""
         session = self.record.session
         if self.callback is not None:
-            await self._store.commit(registered(session, self.callback, self._clock.now()))
+            await self.store.commit(registered(session, self.callback, self._clock.now()))
             if self.office is not None:
                 await self.office.changed(session, on=True)
 
@@ -183,6 +183,12 @@ class Runs:
             await end_run(app.store, app.clock, record)
             return await app.store.journal.get(run, OWNER)
         return record
+
+    async def going_on(self, app: App) -> list[RunRecord]:
+        """Those of this profile that have not ended."""
+        here = [run for run, live in self._live.items() if live.store is app.store and live.begun]
+        found = [await self.state(app, run) for run in here]
+        return [record for record in found if not record.status.ended]
 
     async def follow(
         self, app: App, record: RunRecord, after: int

@@ -340,6 +340,7 @@ async def _going_on(app: App, previous: KeptResponse) -> Place:
 
 async def _append(app: App, session: str, past: list[Message]) -> None:
     """What was said elsewhere meanwhile becomes part of the session."""
-    async with app.runner.holding(session):
+    async with app.runner.holding(session) as lease:
         now = app.clock.now()
-        await app.store.commit(*(Append(session, "", message, now) for message in past))
+        said = [Append(session, "", message, now) for message in past]
+        await app.store.commit(*said, fence=lease.fence)

@@ -31,10 +31,12 @@ from hermes.api.sessions_wire import (
 from hermes.api.talks import header_name
 from hermes.app.build import App
 from hermes.kit.ids import new_id
-from hermes.ports.store import Append, ChangeSession, OpenSession, Write
+from hermes.ports.store import ChangeSession, Fence, OpenSession, Write
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.scope import OWNER, Scope
-from hermes.schema.sessions import Digest, Session, SessionChange, SessionFilter
+from hermes.schema.sessions import Digest, Session, SessionChange, SessionFilter, going_on
+from hermes.session.conversation import copied
+from hermes.session.lease import Lease
 
 MOST_LISTED = 200
 MOST_MESSAGES = 2_000
@@ -226,8 +228,8 @@ class _Door:
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         app, session = await self._found(request)
-        async with app.runner.holding(session.id):
-            await app.store.seen_by(OWNER).delete([session.id])
+        async with app.runner.holding(session.id) as lease:
+            await app.store.seen_by(OWNER).delete([session.id], lease.fence)
         await app.store.commit(registered(session.id, None, app.clock.now()))
         await self._called_back(app, session.id, None)
         return answer(SessionDeleted(id=session.id))
@@ -248,8 +250,8 @@ class _Door:
         data = await self._desk.bytes_of(request)
         title = _title((decode(data, _FORK) if data.strip() else Fork()).title)
         app, session = await self._found(request)
-        async with app.runner.holding(session.id):
-            copy = await _copied(app, session, title)
+        async with app.runner.holding(session.id) as lease:
+            copy = await _forked(app, session, title, lease)
         return answer(session_object(copy), 201)
 
     def _callback(self, app: App, url: str | None, secret: str | None) -> Callback | None:
@@ -270,22 +272,14 @@ async def _shown(app: App, session: Session) -> SessionObject:
     return structs.replace(session_object(session), callback_url=callback and callback.url)
 
 
-async def _copied(app: App, session: Session, title: str) -> Session:
-    rows = await app.store.seen_by(OWNER).messages(session.id)
-    kept = ("model", "provider", "system", "cwd", "effort", "personality")
-    copy = structs.replace(
-        fresh_session(app),
-        **{name: getattr(session, name) for name in kept},
-        parent=session.id,
-        title=title,
-    )
-    writes: list[Write] = [OpenSession(copy)]
-    writes += [Append(copy.id, row.run, row.message, row.at) for row in rows]
+async def _forked(app: App, session: Session, title: str, lease: Lease) -> Session:
+    copy = structs.replace(going_on(fresh_session(app), session), title=title)
+    writes = await copied(app.store, app.runner, lease, copy)
     if not session.key:
         # The open session of a chat stays open: its people go on in it.
         ended = SessionChange(ended_at=app.clock.now(), end_reason="branched")
         writes.append(ChangeSession(session.id, ended))
-    await _commit(app, "", title, *writes)
+    await _commit(app, "", title, *writes, fence=lease.fence)
     return copy
 
 
@@ -342,11 +336,13 @@ async def _refuse_taken(app: App, identity: str, title: str) -> None:
         raise _title_taken(title)
 
 
-async def _commit(app: App, identity: str, title: str, *writes: Write) -> None:
+async def _commit(
+    app: App, identity: str, title: str, *writes: Write, fence: Fence | None = None
+) -> None:
     """Refuses an id and a title that are taken, also when they were free a moment ago."""
     await _refuse_taken(app, identity, title)
     try:
-        await app.store.commit(*writes)
+        await app.store.commit(*writes, fence=fence)
     except StoreError:
         await _refuse_taken(app, identity, title)
         raise

@@ -75,7 +75,7 @@ class SessionChat:
             ask = await _ask(app, request, body)
             once = self._replies.once(app, claim, ask.session.id)
             telling = Telling(self._label(app, ask), once, app.clock)
-            ask = structs.replace(ask, closing=telling.closing)
+            ask = structs.replace(ask, closing=telling.closing, scope=once.scope)
             entry = self._desk.entry
             async with once:
                 if streams:

@@ -13,7 +13,6 @@ from hermes.api.chat_wire import ChatRequest
 from hermes.api.errors import invalid
 from hermes.api.prompts import Prompt
 from hermes.app.build import App
-from hermes.app.proxying import proxy_url
 from hermes.ports.model import Calling, Request
 from hermes.ports.sink import Emit
 from hermes.ports.store import Meter, OpenSession
@@ -59,8 +58,8 @@ def _has_the_shape(body: ChatRequest) -> bool:
 
 
 def has_own_model(app: App) -> bool:
-    """Whether there is a model here to be asked: turns may be lent elsewhere as a whole."""
-    return not app.codex.on and proxy_url(app.config, app.env) is None
+    """Whether a model is asked here: turns may be run by a mind of its own, as a whole."""
+    return not app.codex.on
 
 
 def alone(prompt: Prompt, body: ChatRequest, calling: Calling) -> Request:

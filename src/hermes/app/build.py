@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from hermes.agent.guard import GuardLimits
 from hermes.app.chats import ChatSettings
@@ -190,6 +190,26 @@ class _Parts(Struct, frozen=True, kw_only=True):
     origin: Origin
 
 
+class _Ground(Struct, frozen=True, kw_only=True):
+    """What all parts of a profile stand on."""
+
+    home: Home
+    env: Env
+    loaded: Loaded
+    choices: Choices
+    redactor: Redactor
+    logs: Logs | None
+    clock: Clock
+    store: SqliteStore
+    blobs: FileBlobs
+    door: Door
+    later: Homecoming
+
+    @property
+    def config(self) -> Config:
+        return self.loaded.config
+
+
 class _Hands:
     """Subagents need the runner, whose tools need them: they are asked for when one is called."""
 
@@ -207,139 +227,131 @@ async def open_app(
 
     Raises `ConfigError` when the home or its settings are wrong.
     """
+    async with AsyncExitStack() as stack:
+        opened = stack.enter_async_context
+        on = await _ground(home, env, choices, stack)
+        env, config, store, clock = on.env, on.config, on.store, on.clock
+        desk = ModelDesk(home, env, model_settings(config), on.blobs, clock, _flags(choices))
+        await opened(open_models(desk, env, on.door, room))
+        processes = await opened(open_registry(_process_parts(on)))
+        learning = Learning(home, env, config, store, clock)
+        hands, outgoing = _Hands(), Outgoing(home, env, store, clock)
+        bench = Workbench(
+            home, env, config, on.redactor, on.blobs, on.door, clock, processes,
+            store=store, delegates=hands.delegates, learning=learning, poster=outgoing,
+        )  # fmt: skip
+        toolbox = bench.toolbox(choices.toolsets, choices.without)
+        chats = ChatSettings(config)
+        approvals = approval_desk(config, env, store, clock, desk, outgoing)
+        turns = _turn_settings(on, learning)
+        planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
+        planner.asks(approvals, bench.watch())
+        servers = await opened(open_servers(_server_parts(on, toolbox), planner))
+        near = Near(blobs=on.blobs, clock=clock, store=store, later=on.later, counsel=approvals)
+        afterwards = afterwards_of(config, env, near)
+        codex = await opened(open_codex(_codex_near(on, planner, approvals)))
+        chosen = codex.planner(planner, proxied(planner, config, env, near, afterwards))
+        means = Means(store, clock, price, desk, on.redactor.redact)
+        shortened = compressing_of(config, means)
+        runner = Runner(store, clock, chosen, price, home.profile, shortened)
+        await opened(aclosing(runner))
+        runner.minds(approvals)
+        await opened(open_titles(config, means, runner))
+        looking = _looking(on, planner, desk, learning, runner)
+        reviews = await opened(open_looking_back(looking, runner))
+        delegated = delegation_parts(config, store, runner, clock, on.later)
+        hands.delegations = await opened(open_delegations(delegated))
+        parts = _Parts(
+            blobs=on.blobs, clock=clock, models=desk, toolbox=toolbox, planner=planner,
+            chats=chats, env=env, logs=on.logs, redactor=on.redactor, runner=runner,
+            later=on.later, afterwards=afterwards, codex=codex, servers=servers,
+            approvals=approvals, processes=processes, delegations=hands.delegations,
+            learning=learning, reviews=reviews, outgoing=outgoing,
+            origin=Origin(source=choices.source, cwd=choices.workspace),
+        )  # fmt: skip
+        yield App(home, on.loaded, store, parts)
+
+
+async def _ground(home: Home, env: Env, choices: Choices, stack: AsyncExitStack) -> _Ground:
     ensure_home(home)
     env = env_of(home.dotenv, env)
     loaded = load_config(home, env)
     redactor = Redactor(_secrets(home, loaded, env, choices))
     clock = SystemClock()
-    async with AsyncExitStack() as stack:
-        logs = _logs(home, loaded.config, redactor, choices)
-        stack.callback(logs.close if logs else _nothing)
-        store = await stack.enter_async_context(open_store(home.state_db, clock))
-        blobs = FileBlobs(home.cache / "blobs")
-        wanted = _flags(choices)
-        door = stack.enter_context(Door())
-        desk = ModelDesk(home, env, model_settings(loaded.config), blobs, clock, wanted)
-        await stack.enter_async_context(open_models(desk, env, door, room))
-        later = Homecoming(store)
-        processes = await stack.enter_async_context(
-            open_registry(
-                ProcessParts(
-                    store=store,
-                    clock=clock,
-                    later=later,
-                    present=later.present,
-                    redact=redactor.redact,
-                    logs=home.cache / "output" / "processes",
-                )
-            )
-        )
-        learning = Learning(home, env, loaded.config, store, clock)
-        hands = _Hands()
-        outgoing = Outgoing(home, env, store, clock)
-        bench = Workbench(
-            home, env, loaded.config, redactor, blobs, door, clock, processes,
-            store=store, delegates=hands.delegates, learning=learning, poster=outgoing,
-        )  # fmt: skip
-        toolbox = bench.toolbox(choices.toolsets, choices.without)
-        chats = ChatSettings(loaded.config)
-        approvals = approval_desk(loaded.config, env, store, clock, desk, outgoing)
-        turns = structs.replace(
-            _turn_settings(home, loaded.config, env, choices, learning, clock),
-            purse=Purse(store, clock, _caps(loaded.config)),
-        )
-        planner = StandardPlanner(desk, toolbox, chats, turns, home.soul, clock)
-        planner.asks(approvals, bench.watch())
-        servers = await stack.enter_async_context(
-            open_servers(
-                ServerParts(
-                    home=home,
-                    env=env,
-                    loaded=loaded,
-                    toolbox=toolbox,
-                    blobs=blobs,
-                    clock=clock,
-                    redactor=redactor,
-                    workspace=choices.workspace,
-                    early=choices.looks_back and loaded.config.main_model.openai_runtime != CODEX,
-                ),
-                planner,
-            )
-        )
-        near = Near(blobs=blobs, clock=clock, store=store, later=later, counsel=approvals)
-        afterwards = afterwards_of(loaded.config, env, near)
-        codex = await stack.enter_async_context(
-            open_codex(
-                CodexNear(
-                    home=home,
-                    config=loaded.config,
-                    env=env,
-                    flags=wanted,
-                    door=door,
-                    store=store,
-                    clock=clock,
-                    blobs=blobs,
-                    counsel=approvals,
-                    watch=planner.watch,
-                    proxied=proxy_url(loaded.config, env) is not None,
-                )
-            )
-        )
-        chosen = codex.planner(planner, proxied(planner, loaded.config, env, near, afterwards))
-        means = Means(store, clock, price, desk, redactor.redact)
-        runner = await stack.enter_async_context(
-            aclosing(
-                Runner(
-                    store, clock, chosen, price, home.profile, compressing_of(loaded.config, means)
-                )
-            )
-        )
-        runner.minds(approvals)
-        await stack.enter_async_context(open_titles(loaded.config, means, runner))
-        reviews = await stack.enter_async_context(
-            open_looking_back(
-                Looking(
-                    config=loaded.config,
-                    store=store,
-                    clock=clock,
-                    planner=planner,
-                    price=price,
-                    models=desk,
-                    learning=learning,
-                    compressing=runner.compressing,
-                    profile=home.profile,
-                    on=choices.looks_back and proxy_url(loaded.config, env) is None,
-                ),
-                runner,
-            )
-        )
-        hands.delegations = await stack.enter_async_context(
-            open_delegations(delegation_parts(loaded.config, store, runner, clock, later))
-        )
-        parts = _Parts(
-            blobs=blobs,
-            clock=clock,
-            models=desk,
-            toolbox=toolbox,
-            planner=planner,
-            chats=chats,
-            env=env,
-            logs=logs,
-            redactor=redactor,
-            runner=runner,
-            later=later,
-            afterwards=afterwards,
-            codex=codex,
-            servers=servers,
-            approvals=approvals,
-            processes=processes,
-            delegations=hands.delegations,
-            learning=learning,
-            reviews=reviews,
-            outgoing=outgoing,
-            origin=Origin(source=choices.source, cwd=choices.workspace),
-        )
-        yield App(home, loaded, store, parts)
+    logs = _logs(home, loaded.config, redactor, choices)
+    stack.callback(logs.close if logs else _nothing)
+    store = await stack.enter_async_context(open_store(home.state_db, clock))
+    return _Ground(
+        home=home,
+        env=env,
+        loaded=loaded,
+        choices=choices,
+        redactor=redactor,
+        logs=logs,
+        clock=clock,
+        store=store,
+        blobs=FileBlobs(home.cache / "blobs"),
+        door=stack.enter_context(Door()),
+        later=Homecoming(store),
+    )
+
+
+def _process_parts(on: _Ground) -> ProcessParts:
+    return ProcessParts(
+        store=on.store,
+        clock=on.clock,
+        later=on.later,
+        present=on.later.present,
+        redact=on.redactor.redact,
+        logs=on.home.cache / "output" / "processes",
+    )
+
+
+def _server_parts(on: _Ground, toolbox: Toolbox) -> ServerParts:
+    return ServerParts(
+        home=on.home,
+        env=on.env,
+        loaded=on.loaded,
+        toolbox=toolbox,
+        blobs=on.blobs,
+        clock=on.clock,
+        redactor=on.redactor,
+        workspace=on.choices.workspace,
+        early=on.choices.looks_back and on.config.main_model.openai_runtime != CODEX,
+    )
+
+
+def _codex_near(on: _Ground, planner: StandardPlanner, approvals: ApprovalDesk) -> CodexNear:
+    return CodexNear(
+        home=on.home,
+        config=on.config,
+        env=on.env,
+        flags=_flags(on.choices),
+        door=on.door,
+        store=on.store,
+        clock=on.clock,
+        blobs=on.blobs,
+        counsel=approvals,
+        watch=planner.watch,
+        proxied=proxy_url(on.config, on.env) is not None,
+    )
+
+
+def _looking(
+    on: _Ground, planner: StandardPlanner, desk: ModelDesk, learning: Learning, runner: Runner
+) -> Looking:
+    return Looking(
+        config=on.config,
+        store=on.store,
+        clock=on.clock,
+        planner=planner,
+        price=price,
+        models=desk,
+        learning=learning,
+        compressing=runner.compressing,
+        profile=on.home.profile,
+        on=on.choices.looks_back and proxy_url(on.config, on.env) is None,
+    )
 
 
 def _flags(choices: Choices) -> Flags:
@@ -366,9 +378,8 @@ def _nothing() -> None:
     """There are no logs to close."""
 
 
-def _turn_settings(
-    home: Home, config: Config, env: Env, choices: Choices, learning: Learning, clock: Clock
-) -> TurnSettings:
+def _turn_settings(on: _Ground, learning: Learning) -> TurnSettings:
+    config, choices = on.config, on.choices
     rails = config.tool_loop_guardrails
     return TurnSettings(
         steps=choices.max_steps or config.agent.max_turns,
@@ -384,8 +395,8 @@ def _turn_settings(
         ),
         effort=config.agent.reasoning_effort or None,
         personality=partial(personality_words, config),
-        briefing=Briefing(home, config, learning, clock),
-        user_home=user_home(env),
+        briefing=Briefing(on.home, config, learning, on.clock),
+        user_home=user_home(on.env),
         extra_prompt="\n\n".join(
             filter(
                 None,
@@ -401,7 +412,8 @@ def _turn_settings(
             for name, effort in config.agent.reasoning_overrides.items()
             if isinstance(effort, str)
         },
-        prefill=_prefill(home, config),
+        prefill=_prefill(on.home, config),
+        purse=Purse(on.store, on.clock, _caps(config)),
     )
 
 

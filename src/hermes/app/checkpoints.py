@@ -1,15 +1,12 @@
 """The checkpoints of a profile, as its settings want them."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.sandbox import Sandbox
-from hermes.tools.places import Places
+from hermes.tools.places import Fence, Places
 
 _MB = 1 << 20
 
@@ -20,7 +17,7 @@ def checkpoints_of(
     config: Config,
     sandbox: Sandbox,
     clock: Clock,
-    protected: Sequence[Path],
+    protected: Fence,
 ) -> Checkpoints | None:
     """None where they are turned off. `sandbox` runs git on this machine."""
     wanted = config.checkpoints

@@ -1,6 +1,6 @@
 """What slash commands ask of an open profile: its settings, its tools, and facts about itself."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import apsw
@@ -17,7 +17,7 @@ from hermes.app.personalities import personalities
 from hermes.app.pictures import load_pictures
 from hermes.app.toolbox import Toolbox
 from hermes.app.window import ThisWindow
-from hermes.commands.services import Platforms, PlatformState, Running, Services
+from hermes.commands.services import Platforms, PlatformState, Restart, Running, Services
 from hermes.commands.surface import Busy
 from hermes.config.home import Home
 from hermes.config.load import load_config
@@ -39,7 +39,7 @@ from hermes.schema.tools import ToolSpec
 
 
 def command_services(
-    app: App, *, platforms: Platforms | None = None, restart: Callable[[], None] | None = None
+    app: App, *, platforms: Platforms | None = None, restart: Restart | None = None
 ) -> Services:
     """For every command of one profile; a terminal has neither platforms nor a restart."""
     return Services(

@@ -37,7 +37,7 @@ class _File(Struct):
 
 
 class Directory:
-    """`meet` is cheap; `run` writes what is new, now and then."""
+    """`meet` is cheap; `run` writes what is new, now and then, and at its end."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -66,14 +66,22 @@ class Directory:
             met = self._chats.get(platform, {})
             known = (_named(one.id, one.name, one.type) for one in chats if one.type != CALL)
             self._chats[platform] = {chat.id: chat for chat in known} | met
-        while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
-            try:
-                await run_sync(self._write, self._whole())
-            except (OSError, ValueError) as error:
-                log.warning("%s cannot be written: %s", self._path, error)
-            await self._clock.sleep(PACE)
+        try:
+            while True:
+                await self._changed.wait()
+                await self._save()
+                await self._clock.sleep(PACE)
+        finally:
+            if self._changed.is_set():
+                with anyio.CancelScope(shield=True):
+                    await self._save()
+
+    async def _save(self) -> None:
+        self._changed = anyio.Event()
+        try:
+            await run_sync(self._write, self._whole())
+        except (OSError, ValueError) as error:
+            log.warning("%s cannot be written: %s", self._path, error)
 
     def _read(self) -> Mapping[str, list[Chat]]:
         try:

@@ -26,6 +26,7 @@ from hermes.gateway.pacer import Pacer
 from hermes.gateway.pairing import Pairing
 from hermes.gateway.postscript import Postscript
 from hermes.gateway.quotas import Quotas
+from hermes.gateway.returning import await_return
 from hermes.gateway.shortcuts import shortcuts_from
 from hermes.gateway.targets import Unreached, homes_from, parse_targets, resolve
 from hermes.kit.retry import Backoff
@@ -72,9 +73,17 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
     built: list[Gateway] = []
     elsewhere = far_models(app.config, app.env)
 
+    async def begin_again(asker: Address | None) -> None:
+        if asker is not None:
+            await await_return(app.store, asker)
+        if parts.restart is not None:
+            parts.restart()
+
+    restart = None if parts.restart is None else begin_again
+
     def context(conversation: Conversation) -> Context:
         platforms = SupervisedPlatforms(built[0].supervisor)
-        services = command_services(app, platforms=platforms, restart=parts.restart)
+        services = command_services(app, platforms=platforms, restart=restart)
         if elsewhere is None:
             return Context(conversation, app.models, app, services=services)
         services = structs.replace(services, offers=elsewhere)
@@ -85,6 +94,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         store=app.store,
         clock=app.clock,
         runner=app.runner,
+        profile=app.home.profile,
         channels=parts.channels,
         lent=parts.lent,
         pacers=parts.pacers,
@@ -100,6 +110,7 @@ def build_gateway(app: App, parts: ChatParts) -> Gateway:
         places=_places(app, parts.channels),
         met=parts.directory.meet,
         running=partial(begun_for, app),
+        tools=app.toolbox.on,
         postscript=_postscript(app),
         mirror=Mirror(app.store, app.clock, parts.door.space, app.runner.holding),
     )
@@ -148,9 +159,11 @@ def chat_folder(home: Home, config: Config, env: Mapping[str, str]) -> str:
     """Where the agent works for people who have no folder of their own: theirs is a chat.
 
     Unless somebody named another one it is a folder of the profile, not the user's own home:
-    what a chat may change is never where a shell or a key is looked for.
+    what a chat may change is never where a shell or a key is looked for. Where commands run on
+    another machine, `terminal.cwd` is a folder of that one.
     """
-    given = env.get("MESSAGING_CWD", "").strip() or config.terminal.cwd
+    here = "" if config.terminal.backend == "ssh" else config.terminal.cwd
+    given = env.get("MESSAGING_CWD", "").strip() or here
     path = Path(given).expanduser()
     return str(path if path.is_absolute() else home.path / "workspace")
 

@@ -32,12 +32,13 @@ class HandedOver:
         told = f"The session{name} of the terminal goes on here. Write to go on with it."
         reply = post_reply(new_id("send"), Reply(address=address, text=told, at=now))
         place = moved_to(session.id, key, address, now)
-        async with app.runner.holding(session.id):
+        async with app.runner.holding(session.id) as lease:
             while (old := await app.store.seen_by(OWNER).by_key(key)) and old.id != session.id:
                 # Whoever is in the middle of something there is not cut off.
-                async with app.runner.holding(old.id):
-                    await app.store.commit(ChangeSession(old.id, over))
-            await app.store.commit(ChangeSession(session.id, here), place, reply)
+                async with app.runner.holding(old.id) as theirs:
+                    await app.store.commit(ChangeSession(old.id, over), fence=theirs.fence)
+            moved = ChangeSession(session.id, here)
+            await app.store.commit(moved, place, reply, fence=lease.fence)
         app.outgoing.announce(address)
         return f"{platform}, chat {address.chat}"
 

@@ -11,6 +11,9 @@ from hermes.ports.store import Parcel, Post, Store, Write
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import Role, Scope
 
+MOST_NEWS = 10_000
+"""Sessions that somebody may still look at; in others the next turn finds what was brought."""
+
 
 class News(User, frozen=True, tag="user"):
     """A message that a turn is begun for, with the rights of who had begun what it tells of."""
@@ -29,7 +32,7 @@ class Homecoming:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.chats = ChatLater()
-        self._news: set[str] = set()
+        self._news: dict[str, None] = {}
         self._elsewhere: Callable[[Scope], None] = _nobody
 
     def rings_elsewhere(self, ring: Callable[[Scope], None]) -> None:
@@ -51,7 +54,9 @@ class Homecoming:
         if is_chat(scope):
             self.chats.ring(scope)
         else:
-            self._news.add(scope.session)
+            self._news[scope.session] = None
+            while len(self._news) > MOST_NEWS:
+                del self._news[next(iter(self._news))]
             self._elsewhere(scope)
 
     async def has_news(self, session: str) -> bool:
@@ -60,7 +65,7 @@ class Homecoming:
             return False
         if session in await self._store.lanes.topics(INBOX):
             return True
-        self._news.discard(session)
+        self._news.pop(session, None)
         return False
 
 

@@ -179,19 +179,17 @@ class Servers:
 
     def _looked_at(self) -> tuple[list["Server"], dict[str, str]]:
         """The servers that can be tried, and why the others cannot."""
-        from hermes.app.server_settings import server_of  # noqa: PLC0415 - most homes have none
+        from hermes.app.server_settings import Ground, server_of  # noqa: PLC0415 - most homes have none
 
         usable: list[Server] = []
         troubles: dict[str, str] = {}
-        env, workspace, may_offer = (
-            self._parts.env,
-            self._parts.workspace,
-            self._parts.toolbox.may_offer,
-        )
+        parts = self._parts
+        may_offer = parts.toolbox.may_offer
+        ground = Ground(parts.env, parts.home.path, parts.workspace)
         wanted = {name: one for name, one in self._given.items() if one.enabled and may_offer(name)}
         for name, given in wanted.items():
             try:
-                server = server_of(name, given, env, workspace, wanted)
+                server = server_of(name, given, ground, wanted)
             except ConfigError as error:
                 troubles[name] = error.sentence
             else:

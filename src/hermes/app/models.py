@@ -40,6 +40,9 @@ def with_weights(settings: ModelSettings, home: Home) -> ModelSettings:
 
 NO_MODEL = "no model yet"
 
+OUTWORN = 3600.0
+"""Seconds after which nothing goes on any more that was begun with an old token."""
+
 
 class ModelDesk:
     """Builds each model once. `given` is what the process was started with.
@@ -65,7 +68,7 @@ class ModelDesk:
         self._clock = clock
         self._given = given
         self._built: dict[Flags, Resilient] = {}
-        self._outworn: list[Resilient] = []
+        self._outworn: list[tuple[float, Resilient]] = []
         self._lost: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(home.auth, clock)
 
@@ -194,20 +197,28 @@ class ModelDesk:
         return f"{target.provider}/{target.model}, found on this machine"
 
     async def aclose(self) -> None:
-        for model in (*self._built.values(), *self._outworn):
+        for model in (*self._built.values(), *(model for _, model in self._outworn)):
             await model.aclose()
 
     async def _model(self, flags: Flags) -> Resilient:
         if self._pool.is_ending:
-            # Turns that run with the old tokens may still need their connections.
-            self._outworn += self._built.values()
-            self._built = {}
+            await self._wear_out()
         if flags not in self._built:
             resolved = await self.resolve(flags)
             self._built[flags] = build_model(
                 resolved, self._blobs, self._clock, self._pool.memory, self._engine
             )
         return self._built[flags]
+
+    async def _wear_out(self) -> None:
+        """Turns that run with the old tokens may still need their connections, for a while."""
+        now = self._clock.monotonic()
+        worn = [*self._outworn, *((now, model) for model in self._built.values())]
+        self._built = {}
+        self._outworn = [(since, model) for since, model in worn if now - since <= OUTWORN]
+        for since, model in worn:
+            if now - since > OUTWORN:
+                await model.aclose()
 
     async def resolve(self, flags: Flags) -> Resolved:
         env = self._env.get

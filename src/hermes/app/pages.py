@@ -7,7 +7,7 @@ A name is looked up once: it cannot mean a server elsewhere first and this machi
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from ipaddress import IPv4Address, ip_address
 from socket import AF_INET, AddressFamily
 from typing import TypeAlias
@@ -51,7 +51,8 @@ class Pages:
     """`lookup` says what a name means, if not this machine.
 
     `anywhere`: a page may lead into this machine or its network as well, except to where the
-    makers of a cloud tell a machine its secrets.
+    makers of a cloud tell a machine its secrets. Sites that are `shunned`, and all below them,
+    are not opened.
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class Pages:
         *,
         inside: bool,
         anywhere: bool = False,
+        shunned: Collection[str] = (),
         limits: Limits | None = None,
         lookup: AbstractResolver | None = None,
     ) -> None:
         self._inside = inside
         self._anywhere = anywhere
+        self._shunned = shunned
         self._limits = limits or Limits()
         self._lookup = lookup
 
@@ -85,6 +88,8 @@ class Pages:
             parts = parsed(url)
             if parts is None:
                 raise ToolError("it is no address of a web page")
+            if site := _site_in(parts.hostname or "", self._shunned):
+                raise ToolError(f"security.website_blocklist has {site}")
             typed = typed or _place(parts)
             may = _is_near if self._anywhere else is_public
             if self._inside and _place(parts) == typed:
@@ -129,6 +134,13 @@ class Pages:
         html = response.content_type in _HTML
         # A thread cannot be stopped, but what it does here ends: it goes over the page once.
         return _Found(text=await asyncio.to_thread(_text, bytes(data), response.charset, html))
+
+
+def _site_in(host: str, sites: Collection[str]) -> str:
+    """The one of them that the host is, or is below."""
+    labels = host.lower().rstrip(".").split(".")
+    ends = (".".join(labels[place:]) for place in range(len(labels)))
+    return next((end for end in ends if end in sites), "")
 
 
 class _Found(Struct, frozen=True, kw_only=True):

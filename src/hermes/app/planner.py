@@ -189,12 +189,17 @@ class StandardPlanner:
                 model=model.name,
                 provider=model.provider,
                 profile=scope.profile,
+                commands=self._commands(scope, tools),
                 extra=self.told_here(session, scope),
                 skills=brief.skills,
                 project=brief.project,
                 memory=brief.memory,
             )
         )
+
+    def _commands(self, scope: Scope, tools: Mapping[str, Tool]) -> str:
+        platform = platform_of(scope.address.channel) if scope.address else scope.source
+        return self._toolbox.sandboxes.far_place(platform) if "terminal" in tools else ""
 
     def _short_prompt(self, words: str, session: Session, scope: Scope) -> str:
         """For a model that takes minutes over what others read in a moment.

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from hermes.agent.plan import Entrusted, Plan
 from hermes.app.planner import StandardPlanner
+from hermes.approvals.policy import BY_KEY
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.blobs import Blobs
@@ -135,7 +136,10 @@ def far_models(config: Config, env: Mapping[str, str]) -> FarModels | None:
 
 
 class _ProxyPlanner:
-    """Only what comes from a chat goes away: who sits at this machine talks to this one."""
+    """Only what comes from a chat goes away: who sits at this machine talks to this one.
+
+    So do programs that come in over the API, also where they can be told something later.
+    """
 
     def __init__(self, here: StandardPlanner, runtime: Runtime) -> None:
         self._here = here
@@ -144,7 +148,7 @@ class _ProxyPlanner:
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
     ) -> Plan | Entrusted:
-        if scope.address is None:
+        if scope.address is None or scope.address.channel == BY_KEY:
             return await self._here.plan(session, scope, history)
         return Entrusted(
             scope=scope,

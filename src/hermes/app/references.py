@@ -7,14 +7,16 @@ tools keep to, so what no tool may open is not attached either.
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hermes.app.toolbox import protected_files
-from hermes.config.home import user_home
+from hermes.app.sandboxes import fence_of
+from hermes.config.home import Home, user_home
+from hermes.config.sections.comfort import WebsiteBlocklist
 from hermes.kit.files import read_ordinary
 from hermes.kit.text import fenced, head_and_tail, plural
 from hermes.ports.sandbox import Job, Sandbox
@@ -55,7 +57,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     """From where things are read. `git` is its path, None where there is none.
 
     `inside`: whoever refers may also name addresses in this machine's own network; `anywhere`:
-    a page elsewhere may lead there as well.
+    a page elsewhere may lead there as well. `shunned` tells the sites that are not opened.
     """
 
     places: Places
@@ -65,6 +67,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str]
     inside: bool = False
     anywhere: bool = False
+    shunned: Callable[[], Collection[str]] = frozenset
 
 
 def references_in(text: str) -> list[Reference]:
@@ -129,7 +132,9 @@ class References:
     async def _page(self, url: str) -> str:
         from hermes.app.pages import Pages  # noqa: PLC0415 - it loads an HTTP client
 
-        pages = Pages(inside=self._from.inside, anywhere=self._from.anywhere)
+        pages = Pages(
+            inside=self._from.inside, anywhere=self._from.anywhere, shunned=self._from.shunned()
+        )
         return await pages.read(url)
 
     def _file(self, what: str, scope: Scope) -> str:
@@ -163,7 +168,7 @@ class References:
 
     def _allowed(self, what: str, scope: Scope) -> Path:
         places = self._from.places
-        return places.guard(places.find(scope, what), places.closed(private=True))
+        return places.guard(places.find(scope, what), places.closed_to(scope, private=True))
 
     async def _commits(self, what: str, scope: Scope) -> str:
         count = int(what) if what.isascii() and what.isdigit() else 0
@@ -191,18 +196,42 @@ class References:
         return said or "(no changes)"
 
 
+def shunned_sites(rules: WebsiteBlocklist, home: Home) -> frozenset[str]:
+    """Their names, from the settings and from lists with a name in each line.
+
+    Raises `ToolError` for a list that cannot be read: nobody knows what it forbids.
+    """
+    if not rules.enabled:
+        return frozenset()
+    lines = [*rules.domains]
+    for name in rules.shared_files:
+        path = home.root / Path(name).expanduser()
+        try:
+            lines += read_ordinary(path, _LARGEST).decode("utf-8", "replace").splitlines()
+        except (HermesError, OSError) as error:
+            raise ToolError(f"a list of security.website_blocklist is missing: {path}") from error
+    return frozenset(filter(None, map(_site, lines)))
+
+
+def _site(line: str) -> str:
+    """Also of a whole address, or of `*.example.org`, which means the same."""
+    name = line.partition("#")[0].strip().lower()
+    return name.rpartition("://")[2].partition("/")[0].removeprefix("*.").strip(".")
+
+
 def references_of(app: "App") -> References:
     """For whoever sits at this profile's own machine."""
     path, home = app.env.get("PATH", ""), user_home(app.env)
     private = [*map(Path, private_to(home, root=os.geteuid() == 0))]
     return References(
         Sources(
-            places=Places(home, protected_files(app.home), private=private),
+            places=Places(home, fence_of(app.home), private=private),
             sandbox=app.toolbox.sandboxes.near,
             git=shutil.which("git", path=path),
             path=path,
             redact=app.redactor.redact_values,
             inside=True,
             anywhere=app.config.security.allow_private_urls,
+            shunned=partial(shunned_sites, app.config.security.website_blocklist, app.home),
         )
     )

@@ -8,13 +8,14 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from hermes.config.env import Env
-from hermes.config.home import Home, named_profiles, user_home
+from hermes.config.home import Home, user_home
 from hermes.config.sections.work import Terminal
 from hermes.kit.clock import Clock
 from hermes.ports.sandbox import Finished, Job, Process, Sandbox
@@ -22,6 +23,7 @@ from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
 from hermes.schema.errors import SandboxError
 from hermes.schema.scope import OWNER
+from hermes.tools.places import Fence, own_part
 
 if TYPE_CHECKING:
     from hermes.sandbox.choice import Walls
@@ -34,9 +36,9 @@ WALLS = ("bubblewrap", "landlock")
 BACKENDS = ("auto", *WALLS, "local", "docker", "ssh")
 UNKNOWN_HERE = frozenset({"modal", "daytona", "singularity", "vercel_sandbox"})
 
-OPEN_OF_HOME = ("bin", "home", "plans", "skills", "skins")
-"""All that a command sees of the home: no settings, secrets, databases, sessions, logs, sockets,
-nor what others sent or were told, which is in the cache."""
+OPEN_OF_HOME = ("bin", "home", "plans", "skill-bundles", "skills", "skins")
+"""All that commands and tools see of the home: no settings, secrets, databases, sessions, logs,
+sockets, nor what others sent or were told, which is in the cache."""
 WORKSPACE = "workspace"
 """Seen as well, and changed by whoever works there."""
 
@@ -45,10 +47,11 @@ CLOSED = (
     "cron", "hooks", "memories", "plugins", "pairing", "platforms", "active_profile",
     "shell-hooks-allowlist.json", "mcp-acting.json",
     "mcp-tokens", "backups", "*.bak", "logs", "sessions", "checkpoints", "whatsapp",
-    "webhook_subscriptions.json", "callback.key", "local-model", "cache/fetched",
+    "webhook_subscriptions.json", "callback.key", "local-model", "cache",
 )  # fmt: skip
-"""What no tool and no command may read or change in a home: whoever writes here decides where keys
-are sent, which program runs as the model, or whose words count as somebody else's."""
+"""What no tool and no command may read or change in a home, also where a workspace is put into it:
+whoever writes here decides where keys are sent, which program runs as the model, or whose words
+count as somebody else's."""
 STEERING = ("skills", "skill-bundles")
 """What tells the agent what to do: written with leave only."""
 
@@ -120,6 +123,15 @@ class Sandboxes:
         sandbox = self._sandbox(name)
         online = sandbox.wall and network_on(self._parts.terminal, platform)
         return self._line(name, sandbox) + (", and have the network" if online else "")
+
+    def far_place(self, platform: str) -> str:
+        """For the model: on which machine commands run, where it is not the one of the files."""
+        terminal = self._parts.terminal
+        folder = far_folder(terminal, platform)
+        if not folder:
+            return ""
+        who = f"{terminal.ssh_user}@" if terminal.ssh_user else ""
+        return f"Commands run on {who}{terminal.ssh_host} over ssh, and begin in {folder} there"
 
     def _names(self) -> list[str]:
         terminal = self._parts.terminal
@@ -295,6 +307,18 @@ def wall_report(parts: SandboxParts) -> list[str]:
     return Sandboxes(parts).report()
 
 
+def far_folder(terminal: Terminal, platform: str) -> str:
+    """Where commands from there begin on another machine; empty if they see the files of this."""
+    if backend_on(terminal, platform) != "ssh":
+        return ""
+    return terminal.cwd if terminal.cwd.startswith(("/", "~")) else "~"
+
+
+def is_elsewhere(terminal: Terminal, platform: str) -> bool:
+    """Whether commands from there find other programs than this machine's."""
+    return backend_on(terminal, platform) in {"docker", "ssh"}
+
+
 def backend_on(terminal: Terminal, platform: str) -> str:
     return terminal.backend_by_platform.get(platform, terminal.backend)
 
@@ -325,8 +349,7 @@ def view_of(parts: SandboxParts) -> "View":
 
     home, person = parts.home, user_home(parts.env)
     root = os.geteuid() == 0
-    hidden = [str(home.root), *map(str, closed_to_commands(home))]
-    hidden += hidden_from(person, root=root)
+    hidden = [str(home.root), *hidden_from(person, root=root)]
     if agent := parts.env.get("SSH_AUTH_SOCK"):
         hidden.append(agent)
     ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
@@ -334,30 +357,53 @@ def view_of(parts: SandboxParts) -> "View":
     return View(
         tmp=str(_private(home)),
         hidden=tuple(hidden),
+        inside=tuple(map(str, _closed_in_homes(_real(home)))),
         shown=tuple(shown),
         guarded=(*GUARDED, *starts_of(person), *map(str, steering_folders(home))),
         lent=(str(home.path / WORKSPACE),),
-        to_readers=(str(_private(home)), str(home.cache / "output")),
+        own=lambda principal: [*map(str, _own_in_cache(home, principal))],
         person=str(person),
     )
 
 
-def protected_files(home: Home) -> list[Path]:
-    """Secrets, databases and what steers the agent, of this profile and of all the others."""
-    if home.path == home.root:
-        return [*_closed_in(home.root), home.profiles]
-    others = [home.profiles / name for name in named_profiles(home.root) if name != home.profile]
-    return [*_closed_in(home.root), *_closed_in(home.path), *others]
+def fence_of(home: Home) -> Fence:
+    """The same for tools that open files themselves: all profiles, except what is open to who asks.
+
+    By names and not by what is there, since a profile may be made at any time.
+    """
+    closed = [home.root, *_closed_in_homes(home), *_closed_in(home.path)]
+    return Fence(closed, partial(_opened, _real(home)))
 
 
-def closed_to_commands(home: Home) -> list[Path]:
-    """The same one by one: a workspace may lie in the folder of any profile."""
-    folders = [home.root, *(home.profiles / name for name in named_profiles(home.root))]
-    return [path for folder in folders for path in _closed_in(folder)]
+def _opened(home: Home, principal: str) -> list[Path]:
+    ours = (home.path / name for name in (*OPEN_OF_HOME, WORKSPACE))
+    return [*ours, *_own_in_cache(home, principal)]
+
+
+def _own_in_cache(home: Home, principal: str) -> list[Path]:
+    """What may be read of what was printed, put into `/tmp`, or sent: everybody's own.
+
+    What was sent is kept once, whoever sent it, so only the owner reads it there.
+    """
+    from hermes.sandbox.view import tmp_for  # noqa: PLC0415 - who reads files has loaded it
+
+    output = home.cache / "output"
+    own = [own_part(output, principal), own_part(output / "processes", principal)]
+    sent = [home.cache / "blobs"] if principal == OWNER else []
+    return [*own, Path(tmp_for(str(_private(home)), principal)), *sent]
+
+
+def _real(home: Home) -> Home:
+    return Home(home.root.resolve(), home.path.resolve(), home.profile)
 
 
 def steering_folders(home: Home) -> list[Path]:
     return [home.path / name for name in STEERING]
+
+
+def _closed_in_homes(home: Home) -> list[Path]:
+    """A workspace may lie in the folder of any profile, also of one that is made later."""
+    return [*_closed_in(home.root), *_closed_in(home.profiles / "*")]
 
 
 def _closed_in(folder: Path) -> list[Path]:
@@ -398,7 +444,6 @@ def ssh_sandbox(door: Door, terminal: Terminal, env: Env) -> Sandbox:
         user=terminal.ssh_user,
         port=terminal.ssh_port,
         key=terminal.ssh_key,
-        folder=terminal.cwd if terminal.cwd.startswith(("/", "~")) else "",
     )
     return FarSandbox(door, Ssh(host, _client_env(env)))
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgspec import Struct
+
 from hermes.app.toolbox import NO_MCP
 from hermes.config.env import Env
 from hermes.config.home import user_home
@@ -16,9 +18,15 @@ from hermes.tools.toolsets import known_toolsets
 TRANSPORTS = ("", "stdio", "http", "streamable_http", "streamable-http", "sse")
 
 
-def server_of(
-    name: str, given: McpServer, env: Env, workspace: str, among: Iterable[str] = ()
-) -> Server:
+class Ground(Struct, frozen=True):
+    """Where servers are started: `home` is the folder of the profile."""
+
+    env: Env
+    home: Path
+    workspace: str
+
+
+def server_of(name: str, given: McpServer, ground: Ground, among: Iterable[str] = ()) -> Server:
     """Raises `ConfigError` that says what is wrong with it, and what to do.
 
     `among` are the names of all servers: of two that a model cannot tell apart the first counts.
@@ -37,7 +45,7 @@ def server_of(
         raise _wrong(name, "timeout and connect_timeout are seconds, more than 0")
     return Server(
         name=name,
-        way=_way(name, given, env, workspace),
+        way=_way(name, given, ground),
         timeout=given.timeout,
         connect=given.connect_timeout,
         idle=given.idle_timeout_seconds,
@@ -50,20 +58,20 @@ def server_of(
     )
 
 
-def _way(name: str, given: McpServer, env: Env, workspace: str) -> Way:
+def _way(name: str, given: McpServer, ground: Ground) -> Way:
     if bool(given.command) == bool(given.url):
         raise _wrong(name, "it has a command to start, or a url to call: one of the two")
     if given.transport not in TRANSPORTS:
         raise _wrong(name, f"there is no transport {given.transport!r}, only http and sse")
     _check_variables(name, given)
     if given.command:
-        home = user_home(env)
+        home = user_home(ground.env)
         command, *_ = words = _from_home((given.command, *given.args), home)
         if not command.strip() or any("\0" in word for word in words):
             raise _wrong(name, "its command cannot be run")
-        folder = Path(workspace, *_from_home([given.cwd], home)) if given.cwd else Path(workspace)
-        variables = {**bare_env(env), **given.env}
-        return Program(argv=tuple(words), cwd=str(folder), env=variables, walled=given.sandbox)
+        variables = {**bare_env(ground.env), **given.env}
+        folder = _folder(given, ground, home)
+        return Program(argv=tuple(words), cwd=folder, env=variables, walled=given.sandbox)
     if parsed(given.url) is None:
         raise _wrong(name, "its url is no address over http or https without a password in it")
     if given.auth:
@@ -71,6 +79,13 @@ def _way(name: str, given: McpServer, env: Env, workspace: str) -> Way:
     if any("\n" in one or not one.isascii() for pair in given.headers.items() for one in pair):
         raise _wrong(name, "its headers have letters that no header has")
     return Site(url=given.url, headers=given.headers, events=given.transport == "sse")
+
+
+def _folder(given: McpServer, ground: Ground, home: Path) -> str:
+    """Without a wall only on demand where the agent writes: programs load what lies beside them."""
+    if given.cwd:
+        return str(Path(ground.workspace, *_from_home([given.cwd], home)))
+    return ground.workspace if given.sandbox else str(ground.home)
 
 
 def _check_variables(name: str, given: McpServer) -> None:

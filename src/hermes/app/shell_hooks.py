@@ -126,13 +126,16 @@ class ShellHooks:
         return told
 
     async def ask(self, hook: ShellHook, about: About) -> Answer:
-        """Have it run; whether it may be, is the caller's business."""
+        """Have it run; whether it may be, is the caller's business.
+
+        Not where the agent writes: programs load what lies in the folder they start in.
+        """
         scope = about.scope
         try:
             done = await self._means.sandbox.run(
                 Job(
                     argv=tuple(words_of(hook.command)),
-                    cwd=self._folder(scope),
+                    cwd=str(self._means.home),
                     env=self._means.env(scope),
                     timeout=hook.timeout,
                     stdin=_told(about),
@@ -164,10 +167,6 @@ class ShellHooks:
     def _for(self, about: About) -> list[ShellHook]:
         hooks = self._hooks.get(about.event, ())
         return [one for one in hooks if about.tool is None or matches(one.matcher, about.tool)]
-
-    def _folder(self, scope: Scope) -> str:
-        there = Path(scope.workspace)
-        return str(there if there.is_dir() else self._means.home)
 
     def unaccepted(self, event: str, hook: ShellHook) -> str:
         """Why it may not be run; empty when it may."""

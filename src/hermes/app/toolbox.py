@@ -18,8 +18,10 @@ from hermes.app.sandboxes import (
     Sandboxes,
     SandboxParts,
     backend_on,
+    far_folder,
+    fence_of,
+    is_elsewhere,
     network_on,
-    protected_files,
     refusal,
     steering_folders,
 )
@@ -98,7 +100,7 @@ class Workbench(Struct, frozen=True):
             self.config,
             sandboxes.near,
             self.clock,
-            protected_files(self.home),
+            fence_of(self.home),
         )
         build = partial(self._tools, sandboxes, checkpoints)
         return Toolbox(build, self.config, asked, sandboxes, checkpoints)
@@ -111,18 +113,23 @@ class Workbench(Struct, frozen=True):
             deps = self._deps(sandboxes.on(platform), sandboxes.near, checkpoints)
             network = network_on(self.config.terminal, platform)
             own_tmp = partial(sandboxes.tmp_on, platform)
-            return first_tools(replace(deps, own_tmp=own_tmp, network=network))
+            return first_tools(
+                replace(
+                    deps,
+                    own_tmp=own_tmp,
+                    network=network,
+                    elsewhere=is_elsewhere(self.config.terminal, platform),
+                    far=far_folder(self.config.terminal, platform),
+                )
+            )
         shell = tools_of(["terminal"])
         tools = first_tools(self._deps(sandboxes.near, sandboxes.near, checkpoints))
         return {name: tool for name, tool in tools.items() if name not in shell}
 
     def _deps(self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None) -> ToolDeps:
-        from hermes.sandbox.view import private_to  # noqa: PLC0415 - who has no tools needs none
+        from hermes.sandbox.view import private_to, starts_of  # noqa: PLC0415 - who has no tools needs none
 
         path = self.env.get("PATH", "")
-        # Whoever wrote here would decide whose words are followed.
-        caches = dict.fromkeys((self.home.cache, self.home.root / "cache"))
-        marks = [one / name for one in caches for name in ("fetched", "vouched")]
         return ToolDeps(
             sandbox=sandbox,
             near=near,
@@ -135,7 +142,7 @@ class Workbench(Struct, frozen=True):
             spill_folder=self.home.cache / "output",
             shell=find_shell(path, self.config.terminal.shell_init_files),
             rg=find_rg(path),
-            protected=[*protected_files(self.home), *marks],
+            protected=fence_of(self.home),
             command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
             processes=self.processes,
             python=self._python,
@@ -150,6 +157,7 @@ class Workbench(Struct, frozen=True):
             node=shutil.which("node", path=path),
             private=[*map(Path, private_to(user_home(self.env), root=os.geteuid() == 0))],
             steering=steering_folders(self.home),
+            starts=[*map(Path, starts_of(user_home(self.env)))],
             fetched=self.home.cache / "fetched",
             vouched=self.home.cache / "vouched",
             our_folders=[self.home.cache / "sandbox", self.home.path / "plans"],

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, QuestionRow
-from hermes.kit.plain import visible, visible_line
+from hermes.kit.plain import unmasked, visible, visible_line
 from hermes.ports.counsel import Ruling, Wish
 from hermes.schema.questions import HERE, Asking, Choice, Question
 from hermes.schema.scope import OWNER, Scope, platform_of
@@ -116,8 +116,10 @@ def origin_of(scope: Scope) -> str:
 
 
 def subject_of(wish: Wish) -> str:
-    """All that would be done, with what cannot be seen written out."""
-    return visible("\n".join(filter(None, [wish.target, wish.action, wish.detail])))
+    """All that would be done, with what cannot be seen, or passes for another, written out."""
+    words = not (wish.shell or wish.code)
+    done = [unmasked(one, addresses=words) for one in (wish.target, wish.action)]
+    return visible("\n".join(filter(None, [*done, wish.detail])))
 
 
 def reason_of(wish: Wish) -> str:
@@ -148,7 +150,7 @@ def asks_for(wish: Wish, why: str) -> str:
 
 def _folder(folder: str) -> str:
     """A name that reads like a sentence stands in quotes."""
-    line = visible_line(folder, MOST_SHOWN)
+    line = visible_line(unmasked(folder), MOST_SHOWN)
     if line == folder and re.fullmatch(r"[\w./@+~:,=-]+", folder):
         return folder
     quoted = line.replace('"', "'")

@@ -22,15 +22,19 @@ def one_line(entry: Entry) -> str:
 
 
 def in_full(change: Change) -> str:
-    lines = [f"{short(change.id)}  {change.kind} {change.name}: {change.summary}"]
-    lines.append(f"  by {change.by}, {change.at.astimezone():%Y-%m-%d %H:%M}")
-    if change.why:
-        lines.append(f"  because: {change.why}")
-    if origin := described(change.origin):
-        lines.append(f"  from: {origin}")
+    lines = [*_told_of(change, "by")]
     for edit in change.edits:
         lines.extend(diff(edit))
     return "\n".join(lines)
+
+
+def _told_of(one: Change | Proposal, made: str) -> Iterator[str]:
+    yield f"{short(one.id)}  {one.kind} {one.name}: {one.summary}"
+    yield f"  {made} {one.by}, {one.at.astimezone():%Y-%m-%d %H:%M}"
+    if one.why:
+        yield f"  because: {one.why}"
+    if origin := described(one.origin):
+        yield f"  from: {origin}"
 
 
 def described(origin: Origin) -> str:
@@ -68,12 +72,7 @@ def waiting_line(proposal: Proposal) -> str:
 
 def proposed_in_full(proposal: Proposal) -> str:
     """All that would be done."""
-    lines = [f"{short(proposal.id)}  {proposal.kind} {proposal.name}: {proposal.summary}"]
-    lines.append(f"  proposed by {proposal.by}, {proposal.at.astimezone():%Y-%m-%d %H:%M}")
-    if proposal.why:
-        lines.append(f"  because: {proposal.why}")
-    if origin := described(proposal.origin):
-        lines.append(f"  from: {origin}")
+    lines = [*_told_of(proposal, "proposed by")]
     wanted = msgspec.json.decode(proposal.request, type=dict[str, object])
     for field in ("operations", "request"):
         lines.extend(_listed(wanted.get(field)))

@@ -104,7 +104,8 @@ class Ledger:
 
         paths = {edit.path for edit in done.edits}
         entries = await self.log(limit=1000)
-        place = next(n for n, entry in enumerate(entries) if entry.change.id == done.id)
+        ids = [entry.change.id for entry in entries]
+        place = ids.index(done.id) if done.id in ids else len(ids)
         later = [
             short(entry.change.id)
             for entry in reversed(entries[place + 1 :])

@@ -7,6 +7,7 @@ from pathlib import Path
 from hermes.cli.context import CliContext
 from hermes.cli.editor import edit_file
 from hermes.cli.export.plain import harmless
+from hermes.cli.typed import typed_line
 from hermes.config.dotenv import read_text
 from hermes.config.edit import replace_whole_config
 from hermes.config.home import Home, ensure_home
@@ -60,7 +61,7 @@ def _again(context: CliContext, error: ConfigError) -> bool:
         return False
     context.stderr.write(harmless(f"{error}\n  {error.hint}\nEdit again? [Y/n] "))
     context.stderr.flush()
-    answer = context.stdin.readline()
+    answer = typed_line(context.stdin)
     return bool(answer) and answer.strip().lower() in {"", "y", "yes"}
 
 

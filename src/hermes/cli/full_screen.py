@@ -34,6 +34,8 @@ _FOUND = 30
 _MARKS = re.compile(">>>|<<<")
 _KEPT = 400
 """Lines of what was said that are left in the terminal afterwards."""
+FIRST = "New here? Ask “What is in this folder?”, or press F1 for the keys."
+"""For whoever has never said anything in this home."""
 
 
 Find: TypeAlias = Callable[[], AbstractContextManager[local.Partner]]
@@ -103,6 +105,7 @@ class AtTerminal:
         self._opening = Lock()
         self._found: local.Partner | None = None
         self._commands: Mapping[str, str] = {}
+        self._first = () if context.home().state_db.exists() else (FIRST,)
 
     def open(self) -> None:
         with self._opening:
@@ -129,7 +132,7 @@ class AtTerminal:
         return tui.Hello(
             model=greeting.model,
             folder=greeting.folder,
-            notes=greeting.notes,
+            notes=(*greeting.notes, *self._first),
             warnings=greeting.warnings,
             commands=self._commands,
             trouble=flat(trouble.message) if trouble else "",

@@ -100,10 +100,12 @@ class LineEditor:
                     raise
                 lines.clear()
                 continue
+            # First of all: from here on no news take it away.
+            lines.append(line)
             self.keep(line)
             if not line.endswith(_GO_ON):
-                return "\n".join([*lines, line])
-            lines.append(line.removesuffix(_GO_ON))
+                return "\n".join(lines)
+            lines[-1] = line.removesuffix(_GO_ON)
 
     def keep(self, line: str) -> None:
         """Into the history and its file; the same line twice in a row is one."""

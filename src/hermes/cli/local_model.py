@@ -13,6 +13,7 @@ from hermes.cli.setup_asking import Person
 from hermes.cli.style import Style
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.kit.plain import fit
 from hermes.models.embedded.catalogue import Weights, catalogue
 from hermes.models.embedded.fetching import Progress, in_megabytes
 from hermes.models.embedded.installing import ENGINE_SIZE, check_all_room
@@ -21,6 +22,7 @@ from hermes.models.embedded.target import chosen_weights
 from hermes.schema.errors import UsageError
 
 WIDTH = 30
+_LEAST = 10
 _STEP = 10
 """Per cent between two lines where no bar can be drawn."""
 _MARGIN = 12
@@ -88,7 +90,7 @@ def offer_local_model(context: CliContext, home: Home, env: Env, person: Person,
     if person.asks and not person.agrees("Fetch it now?", usual=True):
         raise NotWanted("Nothing was fetched, and nothing was changed.", hint="hermes setup")
     try:
-        anyio.run(fetched, weights, place, env, bar(context.stderr, drawn=style.moves))
+        anyio.run(fetched, weights, place, env, bar(context.stderr, style))
     except KeyboardInterrupt:
         chosen = f" --model {name}" if name else ""
         again = as_typed(f"hermes setup --local{chosen}", context.profile)
@@ -120,15 +122,16 @@ def about(weights: Weights, place: Place) -> list[str]:
     return lines
 
 
-def bar(out: TextIO, *, drawn: bool) -> Callable[[Progress], None]:
+def bar(out: TextIO, style: Style) -> Callable[[Progress], None]:
     """A bar that is drawn anew, or now and then a line where nobody would see that."""
-    return _Bar(out, drawn=drawn).show
+    return _Bar(out, style).show
 
 
 class _Bar:
-    def __init__(self, out: TextIO, *, drawn: bool) -> None:
+    def __init__(self, out: TextIO, style: Style) -> None:
         self._out = out
-        self._drawn = drawn
+        self._style = style
+        self._drawn = style.moves
         self._last: tuple[str, str, int] = ("", "", -1)
 
     def show(self, progress: Progress) -> None:
@@ -145,10 +148,17 @@ class _Bar:
         if not self._drawn:
             self._out.write(f"{words}: {step}%\n")
         else:
-            filled = WIDTH * part // 100
             self._out.write("\n" if ended else "")
-            self._out.write(f"\r\x1b[K[{'#' * filled}{'.' * (WIDTH - filled)}] {part:3}% {words}")
+            self._out.write(f"\r\x1b[K{self._line(part, words)}")
             if progress.stage in {"checking", "engine"} and part == 100:
                 self._out.write("\n")
                 self._last = ("", "", -1)
         self._out.flush()
+
+    def _line(self, part: int, words: str) -> str:
+        """Never wider than the terminal, which could not take back what went on below."""
+        room = self._style.columns - 1
+        told = f" {part:3}% {words}"
+        width = min(WIDTH, max(room - len(told) - 2, _LEAST))
+        filled = width * part // 100
+        return fit(f"[{'#' * filled}{'.' * (width - filled)}]{told}", room)

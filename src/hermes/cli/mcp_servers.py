@@ -11,13 +11,14 @@ from msgspec import Struct
 
 from hermes.app.mcp import Trial, tried
 from hermes.app.sandboxes import Sandboxes, SandboxParts
-from hermes.app.server_settings import server_of
+from hermes.app.server_settings import Ground, server_of
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.next_step import as_typed
 from hermes.cli.verbs.sessions.paper import Paper
 from hermes.config.dotenv import env_of
 from hermes.config.edit import set_setting, unset_setting
+from hermes.config.expand import expand
 from hermes.config.load import Loaded, load_config
 from hermes.config.masking import secrets_in
 from hermes.config.paths import format_path
@@ -47,6 +48,7 @@ class Desk:
         self.context = context
         self.home = context.home()
         self.env = env_of(self.home.dotenv, context.env)
+        self.ground = Ground(self.env, self.home.path, str(Path.cwd()))
         self.loaded: Loaded = load_config(self.home, self.env)
         self.servers = self.loaded.config.mcp_servers
 
@@ -98,7 +100,7 @@ def _list(desk: Desk, *, as_json: bool) -> int:
 
 def _shown(desk: Desk, name: str, given: McpServer) -> Shown:
     try:
-        server = server_of(name, given, desk.env, str(Path.cwd()), desk.servers)
+        server = server_of(name, given, desk.ground, desk.servers)
     except ConfigError as error:
         return Shown(name=name, state="wrong", trouble=str(error))
     off = not given.enabled or name in desk.loaded.config.agent.disabled_toolsets
@@ -155,10 +157,15 @@ def _is_from_here(command: str, words: Iterable[str]) -> bool:
 
 def _check(desk: Desk, name: str, given: dict[str, object]) -> None:
     """A variable that is not set yet may be set later; everything else must be right."""
-    later = {key: value for key, value in given.items() if key not in {"headers", "env"}}
+    unset: dict[str, str] = {}
+    now = {key: value for key, value in given.items() if key not in {"headers", "env"}}
+    if str(now.get("url", "")).startswith("${"):
+        now["url"] = "http://later"
+    now = expand(now, desk.env, lambda _, variable: unset.update({variable: "later"}), (name,))
+    now = expand(now, unset, lambda _, variable: None)
     try:
         among = [*desk.servers, name]
-        server_of(name, msgspec.convert(later, McpServer), desk.env, str(Path.cwd()), among)
+        server_of(name, msgspec.convert(now, McpServer), desk.ground, among)
     except ConfigError as error:
         raise UsageError(str(error), hint="See: hermes mcp add --help") from error
 
@@ -188,7 +195,7 @@ def _tell_running(desk: Desk) -> None:
 
 
 def _test(desk: Desk, name: str, *, as_json: bool) -> int:
-    server = server_of(name, desk.known(name), desk.env, str(Path.cwd()))
+    server = server_of(name, desk.known(name), desk.ground)
     # What went wrong is told below, once.
     for one in OURS:
         logging.getLogger(one).addHandler(logging.NullHandler())

@@ -148,7 +148,7 @@ def _place(desk: _Desk) -> Chosen:
     if not args.yes:
         raise UsageError(
             "There is nobody to ask which model to use.",
-            hint=f"Say it, or take what is found with --yes: {_HOW}",
+            hint=f"Take what is found (--yes), a small model that runs here (--local), or: {_HOW}",
         )
     return _found(desk)
 
@@ -252,7 +252,7 @@ def _tried(desk: _Desk, place: Chosen) -> tuple[Chosen, Mapping[str, int | None]
         except Unauthorized as error:
             if not desk.person.asks or attempt == _TRIES:
                 raise Unauthorized(
-                    f"{error} Nothing was changed.",
+                    f"{str(error).rstrip('.')}. Nothing was changed.",
                     hint="Copy the key again, then: hermes setup",
                 ) from error
             desk.person.says(str(error))

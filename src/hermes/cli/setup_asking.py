@@ -6,6 +6,7 @@ from getpass import getpass
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.style import Style
+from hermes.cli.typed import typed_line
 from hermes.schema.errors import UsageError
 
 SHOWN = 30
@@ -57,7 +58,7 @@ class Person:
         while True:
             self._out.write(f"{what}{f' [{flat(usual)}]' if usual else ''}: ")
             self._out.flush()
-            typed = self._stdin.readline()
+            typed = typed_line(self._stdin)
             if not typed:
                 raise _nothing()
             if said := typed.strip() or usual:
@@ -68,7 +69,7 @@ class Person:
         ways = "[Y/n]" if usual else "[y/N]"
         self._out.write(self._style.wrapped(f"{flat(question)} {ways}") + " ")
         self._out.flush()
-        typed = self._stdin.readline()
+        typed = typed_line(self._stdin)
         said = typed.strip().lower()
         return said in {"y", "yes"} or (usual and bool(typed) and not said)
 

@@ -28,10 +28,14 @@ def start_of(args: Namespace) -> Start:
 
 
 def gateway_lives(home: Home) -> bool:
-    """Whether a process is the gateway of this home, also one that starts or ends just now."""
+    """Whether a process is the gateway of this home, or is to be: one that is restarted, too."""
     from hermes.daemon.lock import who_holds
+    from hermes.daemon.state import read_state
 
-    return who_holds(home) is not None
+    if who_holds(home) is not None:
+        return True
+    state = read_state(home.gateway_state)
+    return state is not None and state.restart_requested
 
 
 def picture_paths(names: list[str]) -> tuple[bytes, ...]:

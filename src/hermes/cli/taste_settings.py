@@ -21,6 +21,8 @@ def taste_of(config: Config) -> Taste:
     display = config.display
     return Taste(
         reasoning=display.show_reasoning,
+        open=display.reasoning_full,
+        raw=display.final_response_markdown == "raw",
         diffs=display.inline_diffs,
         cost=display.show_cost,
         times=display.timestamps,

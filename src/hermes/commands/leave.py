@@ -74,7 +74,7 @@ async def _approvals(context: Context, words: str) -> Reply:
     desk = _desk(context)
     match words.split():
         case [] | ["list"]:
-            return Told(await _listed(desk))
+            return Told(await _listed(desk, context.conversation.session.id))
         case ["revoke", name]:
             grant = await desk.revoke(name)
             return Told(f"No longer allowed: {one_line(grant.shown, 200)}")
@@ -84,12 +84,12 @@ async def _approvals(context: Context, words: str) -> Reply:
             )
 
 
-async def _listed(desk: ApprovalDesk) -> str:
-    grants = await desk.grants()
+async def _listed(desk: ApprovalDesk, session: str) -> str:
+    lengths = {"": "always", session: "this session"}
     lines = [
-        f"{one.id[-_SHOWN:]}  {'this session' if one.session else 'always'}  "
+        f"{one.id[-_SHOWN:]}  {lengths.get(one.session, 'another session')}  "
         f"{one.tool} ({one.reaching}): {one_line(one.shown, 120)}"
-        for one in grants
+        for one in await desk.grants()
     ]
     lines += [f"settings  command_allowlist: {line}" for line in desk.rules.allow]
     if not lines:

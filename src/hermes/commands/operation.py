@@ -30,7 +30,7 @@ async def _restart(context: Context, words: str) -> Reply:
         raise UsageError(
             "No gateway can be restarted from here.", hint="`hermes gateway restart` does that."
         )
-    context.services.restart()
+    await context.services.restart(context.seat.address)
     return Told("Restarting. Turns that run may end first, and nothing that waits is lost.")
 
 

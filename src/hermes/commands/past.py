@@ -11,13 +11,17 @@ from hermes.schema.sessions import Digest, Session, SessionFilter
 from hermes.session.recap import ROWS, SIZE, recap
 
 _LISTED = 10
+_SEARCHED = 1000
+_NAMED = 4
 _IN_CHAT = 10
 """Exchanges that `/history` shows in a chat, where a long text is many messages."""
 
 
 async def _resume(context: Context, words: str) -> Reply:
     if not words:
-        return Told(await _listed(context, "/resume with a number, id or title goes on with one."))
+        return Told(
+            await _listed(context, "/resume with a number, id or words of it goes on with one.")
+        )
     session = await _named(context, words)
     if session.id == context.conversation.session.id:
         raise UsageError("This is that session.")
@@ -64,8 +68,30 @@ async def _named(context: Context, words: str) -> Session:
     try:
         return await context.archive.find(words)
     except NotFound as error:
-        hint = "/sessions lists them." if str(error).startswith("There is no") else error.hint
-        raise NotFound(str(error), hint=hint) from error
+        if not str(error).startswith("There is no"):
+            raise
+        if found := await _about(context, words):
+            return found
+        raise NotFound(str(error), hint="/sessions lists them.") from error
+
+
+async def _about(context: Context, words: str) -> Session | None:
+    """Another one with these words in its title, or in how it began as the list shows it."""
+    wanted = words.strip("“”\"' ").rstrip("…").casefold()
+    if not wanted:
+        return None
+    some = await context.archive.list(SessionFilter(min_messages=1), limit=_SEARCHED)
+    fits = [one for one in some if wanted in f"{one.session.title}\n{one.preview}".casefold()]
+    here = context.conversation.session.id
+    found = [one for one in fits if one.session.id != here] or fits
+    if len(found) < 2:
+        return found[0].session if found else None
+    names = [f"{one_line(_subject(one), 40)} ({one.session.id})" for one in found[:_NAMED]]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    raise NotFound(
+        f"{len(found)} sessions are about {words!r}: {', '.join(names)}{more}.",
+        hint="/resume with an id goes on with one.",
+    )
 
 
 async def _others(context: Context) -> list[Digest]:
@@ -86,10 +112,14 @@ async def _listed(context: Context, hint: str) -> str:
 
 def _line(place: int, digest: Digest, now: datetime) -> str:
     session = digest.session
-    about = f"“{session.title}”" if session.title else digest.preview or "(no words)"
     when = _day(digest.last_at, now)
     count = plural(digest.messages, "message")
-    return f"  {place:>2}  {one_line(about, 60)}  ({session.id}, {count}, {when})"
+    return f"  {place:>2}  {one_line(_subject(digest), 60)}  ({session.id}, {count}, {when})"
+
+
+def _subject(digest: Digest) -> str:
+    title = digest.session.title
+    return f"“{title}”" if title else digest.preview or "(no words)"
 
 
 def _day(at: datetime, now: datetime) -> str:
@@ -119,7 +149,7 @@ def _lines(told: Sequence[tuple[str, str]], width: int) -> list[str]:
 COMMANDS = (
     Command(
         name="resume",
-        usage="[number, id or title]",
+        usage="[number, id or words of it]",
         summary="List the last sessions, or go back to one.",
         run=_resume,
     ),

@@ -1,7 +1,7 @@
 """What commands ask of the house around the talk; each service may be missing on a surface."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -310,8 +310,14 @@ class Servers(Protocol):
         ...
 
 
+Restart: TypeAlias = Callable[[Address | None], Awaitable[None]]
+
+
 class Services(Struct, frozen=True, kw_only=True):
-    """`restart` asks the program in the background to begin again, and returns at once."""
+    """`restart` asks the program in the background to begin again, and does not wait for it.
+
+    Whoever asks for it is told at that address when it is over.
+    """
 
     settings: Settings | None = None
     house: House | None = None
@@ -319,7 +325,7 @@ class Services(Struct, frozen=True, kw_only=True):
     toolbox: Toolbox | None = None
     pictures: Pictures | None = None
     platforms: Platforms | None = None
-    restart: Callable[[], None] | None = None
+    restart: Restart | None = None
     approvals: ApprovalDesk | None = None
     checkpoints: Checkpoints | None = None
     background: Background | None = None

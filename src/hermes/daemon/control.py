@@ -18,6 +18,7 @@ from hermes.gateway.ending import DRAIN, waited_for
 from hermes.kit.clock import Clock
 from hermes.kit.errors import HermesError
 from hermes.kit.files import write_atomic
+from hermes.kit.holder import exists
 
 PATIENCE = waited_for(DRAIN)
 """Seconds that a gateway is waited for whose settings nobody has read."""
@@ -50,7 +51,7 @@ class Process:
             ready, _, _ = select.select([self._handle], [], [], seconds)
             return bool(ready)
         until = time.monotonic() + seconds
-        while _exists(self.pid):
+        while exists(self.pid):
             if time.monotonic() >= until:
                 return False
             time.sleep(_LOOK)
@@ -150,13 +151,3 @@ def _tidy(home: Home, record: Record) -> None:
         )
         data = msgspec.json.format(msgspec.json.encode(killed), indent=2) + b"\n"
         write_atomic(home.gateway_state, data, mode=0o600)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

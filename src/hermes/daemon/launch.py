@@ -42,8 +42,11 @@ class Launched(Struct, frozen=True):
 
 
 def gateway_command(home: Home, *more: str) -> list[str]:
-    """The words that run the gateway of a home in the foreground."""
-    words = [sys.executable, "-m", "hermes", "--profile", home.profile, "gateway", "run"]
+    """The words that run the gateway of a home in the foreground.
+
+    `-P`: a file in the folder it starts in is never taken for one of its modules.
+    """
+    words = [sys.executable, "-P", "-m", "hermes", "--profile", home.profile, "gateway", "run"]
     return [*words, *more]
 
 

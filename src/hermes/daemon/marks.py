@@ -11,6 +11,9 @@ from hermes.daemon.options import Ending
 from hermes.daemon.record import Record
 from hermes.kit.files import read_ordinary, write_atomic
 
+STOP = "stop"
+"""The reason of an end after which nobody is to come; after any other, somebody does."""
+
 
 class PlannedStop(Struct, frozen=True, kw_only=True):
     """Left by whoever is about to end a gateway on purpose; meant for one process only."""
@@ -18,7 +21,7 @@ class PlannedStop(Struct, frozen=True, kw_only=True):
     pid: int
     start_time: int | float | str | None = None
     requested_at: datetime
-    reason: str = "stop"
+    reason: str = STOP
 
 
 class _Farewell(Struct, frozen=True, kw_only=True):
@@ -35,7 +38,7 @@ def farewell_file(home: Home) -> Path:
     return home.path / ".clean_shutdown"
 
 
-def announce_stop(home: Home, record: Record, now: datetime, reason: str = "stop") -> None:
+def announce_stop(home: Home, record: Record, now: datetime, reason: str = STOP) -> None:
     """To be called before the signal is sent, so that the gateway knows it was meant."""
     stop = PlannedStop(
         pid=record.pid, start_time=record.start_time, requested_at=now, reason=reason

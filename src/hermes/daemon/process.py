@@ -1,7 +1,8 @@
 """`hermes gateway run`: one process that serves a profile, or all of them, until it is to end."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 import anyio
 
@@ -12,13 +13,17 @@ from hermes.config.home import Home, home_of
 from hermes.config.load import load_config
 from hermes.config.profiles import profiles_to_serve
 from hermes.config.schema import Config
+from hermes.daemon.lock import who_holds
 from hermes.daemon.notify import Notifier
 from hermes.daemon.options import Ending, RunOptions
+from hermes.daemon.record import own_record
 from hermes.daemon.service import Service, Tell
+from hermes.daemon.state import Phase, Snapshot
+from hermes.daemon.state_file import StateFile
 from hermes.daemon.tenure import Tenure, hold
 from hermes.kit.clock import SystemClock
 from hermes.ports.channel import Manifest
-from hermes.schema.errors import HermesError
+from hermes.schema.errors import ConfigError, HermesError
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +42,9 @@ def run_gateway(
     """
     notifier = Notifier(env, options.ready_fd)
     try:
-        config = load_config(home, env_of(home.dotenv, env)).config
-        homes = homes_to_serve(home, config)
+        with _noted_failure(home):
+            config = load_config(home, env_of(home.dotenv, env)).config
+            homes = homes_to_serve(home, config)
         with hold(home, homes, options, SystemClock()) as tenure:
             service = Service(tenure, env, notifier, manifests or {}, tell)
             try:
@@ -48,6 +54,20 @@ def run_gateway(
             return tenure.end(ending, service.signal, service.failure)
     finally:
         notifier.close()
+
+
+@contextmanager
+def _noted_failure(home: Home) -> Generator[None]:
+    """Whoever asks why no gateway runs is told of this start, not of the end of the one before."""
+    try:
+        yield
+    except ConfigError as error:
+        if who_holds(home) is None:
+            clock = SystemClock()
+            state = StateFile(home, own_record(home, clock.now()), clock)
+            failed = Phase.STARTUP_FAILED
+            state.write(Snapshot(gateway_state=failed, exit_reason=error.sentence))
+        raise
 
 
 def _cause_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:

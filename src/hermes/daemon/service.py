@@ -24,6 +24,7 @@ from hermes.daemon.state import Phase, PlatformState, Snapshot
 from hermes.daemon.tenant import Lodging, Tenant, keep_tenant
 from hermes.daemon.tenure import Tenure
 from hermes.gateway.ending import waited_for
+from hermes.gateway.failures import for_profile
 from hermes.kit.clock import SystemClock
 from hermes.kit.collecting import settle
 from hermes.kit.errors import HermesError
@@ -128,8 +129,9 @@ class Service:
             except HermesError as error:
                 if home == lodging.owner:
                     raise
-                log.warning("the profile %s is not served: %s", home.profile, error.sentence)
-                self._absent[home.profile] = error.sentence
+                reason = for_profile(error.sentence, home.profile)
+                log.warning("the profile %s is not served: %s", home.profile, reason)
+                self._absent[home.profile] = reason
                 continue
             self._tenants[home.profile] = tenant
             # What nobody's work logs goes to the owner's files, whoever's secret it may hold.

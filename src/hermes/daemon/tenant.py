@@ -19,9 +19,9 @@ from hermes.config.home import Home
 from hermes.config.sections.chats import ProfileRoute
 from hermes.daemon.programs import Programs
 from hermes.gateway.gateway import Gateway, Hear, Lent
-from hermes.gateway.hooks import Hooks
-from hermes.gateway.letters import Reply, post_reply
+from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.pacer import Pacer
+from hermes.gateway.returning import say_back
 from hermes.gateway.targets import homes_from
 from hermes.kit.errors import ConfigError
 from hermes.kit.retry import Backoff
@@ -29,12 +29,12 @@ from hermes.local.door import LocalDoor
 from hermes.local.guest import Services
 from hermes.local.marks import marks_of
 from hermes.ports.channel import Channel, Manifest
+from hermes.schema.errors import StoreError
 from hermes.telemetry.logs import LogShare, at_work_for
 
 log = logging.getLogger(__name__)
 
 AGAIN = Backoff(base=1.0, cap=60.0)
-BACK = "Hermes is back."
 GOOD = 600.0
 """Seconds after which a gateway that breaks is not breaking over and over."""
 
@@ -148,19 +148,15 @@ class Tenant:
                 await borrower.gateway.delivered.wait()
 
     async def _say_back(self) -> None:
-        """Somebody asked for the restart and may be waiting for its end."""
-        config = self.app.config
-        wanted = {
-            name: one for name, one in config.platforms.items() if one.gateway_restart_notification
-        }
-        now = self.app.clock.now()
-        homes = homes_from(self.app.env, wanted).values()
-        posts = [
-            post_reply(f"back:{now.timestamp()}:{place}", Reply(address=home, text=BACK, at=now))
-            for place, home in enumerate(homes)
-            if home.channel in self.channels
-        ]
-        await self.app.store.commit(*posts)
+        """To who asked for a restart, also when it went wrong, and to the home channels."""
+        platforms = self.app.config.platforms
+        quiet = {n for n, one in platforms.items() if not one.gateway_restart_notification}
+        homes = homes_from(self.app.env, platforms).values() if self._lodging.restarted else ()
+        ours = [home for home in homes if home.channel in self.channels]
+        try:
+            await say_back(self.app.store, self.app.clock, ours, quiet)
+        except StoreError as error:
+            log.warning("nobody could be told that the gateway is back: %s", error)
         self.look_again()
 
     def look_again(self) -> None:
@@ -201,8 +197,7 @@ class Tenant:
             group.start_soon(self._directory.run)
             if self.app.afterwards is not None:
                 group.start_soon(self.app.afterwards.run)
-            if self._lodging.restarted:
-                await self._say_back()
+            await self._say_back()
             await self.gateway.run(self._hear)
             # Those at the local door and of the API were told to end together with the chats.
             with anyio.CancelScope(deadline=self._closed_at + self.gateway.drain):
@@ -238,7 +233,8 @@ async def keep_tenant(
             hooks = await stack.enter_async_context(profile_hooks(home, app.clock))
             for warning in hooks.warnings:
                 log.warning("%s", warning)
-            tenant = Tenant(app, channels, troubles, hooks, lodging)
+            heard = hooks if hooks.names else NoHooks()
+            tenant = Tenant(app, channels, troubles, heard, lodging)
             task_status.started(tenant)
             try:
                 await tenant.work_on()

@@ -12,7 +12,7 @@ from hermes.config.home import Home
 from hermes.config.sections.chats import Gateway
 from hermes.daemon.control import Manner, end_gateway
 from hermes.daemon.lock import Locks, take_locks, who_holds
-from hermes.daemon.marks import planned_stop, say_farewell, take_farewell, withdraw_stop
+from hermes.daemon.marks import STOP, planned_stop, say_farewell, take_farewell, withdraw_stop
 from hermes.daemon.options import Ending, RunOptions, exit_code
 from hermes.daemon.record import Record, own_record
 from hermes.daemon.signals import held_back
@@ -37,6 +37,7 @@ class Tenure:
         self._clock = clock
         self._options = options
         self._left: Ending | None = None
+        self._followed = False
         self.before = take_farewell(home)
         withdraw_stop(home)
 
@@ -51,12 +52,15 @@ class Tenure:
         if signal == SIGUSR1:
             return Ending.RESTART
         stop = planned_stop(self.home, self.record)
+        self._followed = stop is not None and stop.reason != STOP
         log.info("signal %d, %s", signal, f"planned: {stop.reason}" if stop else "not planned")
         return Ending.STOPPED if stop else Ending.SIGNAL
 
     def end(self, ending: Ending, signal: int = 0, reason: str = "") -> int:
         """The last word, once all work is done. Returns the exit code."""
-        self.state.write(_last(self.state.snapshot, ending, reason or _reason(ending, signal)))
+        last = _last(self.state.snapshot, ending, reason or _reason(ending, signal))
+        again = self._followed or ending is Ending.RESTART
+        self.state.write(structs.replace(last, restart_requested=again))
         if ending not in {Ending.FAILED, Ending.CRASHED}:
             say_farewell(self.home, self.record, ending, self._clock.now())
         self._left = ending
@@ -142,7 +146,6 @@ def _last(now: Snapshot, ending: Ending, reason: str) -> Snapshot:
         now,
         gateway_state=phase,
         exit_reason=reason,
-        restart_requested=ending is Ending.RESTART,
         active_agents=0,
     )
 

@@ -31,9 +31,6 @@ LINES = 8
 STRIKES = 3
 """After so many refused edits in a row the bubble is left alone; the answer still comes."""
 
-ASKING = frozenset({"clarify"})
-"""Tools that are seen by what they post themselves."""
-
 BETWEEN = 200
 """Characters of what the model says between two steps."""
 
@@ -86,6 +83,7 @@ class Bubble:
         self._posted: Callable[[str], Awaitable[None]] = _nobody_cares
         self._left: Callable[[str, str], None] = _nobody_puts_it_right
         self._owed: Callable[[], bool] = _nothing_is_owed
+        self._asks: Callable[[str], bool] = _nothing_asks
         self._shows = shows
         self._pacer = pacer or Pacer(clock, channel.caps)
         self._edits: Edits | None = channel if isinstance(channel, Edits) else None
@@ -119,6 +117,10 @@ class Bubble:
         """
         self._owed = owed
 
+    def passes_over(self, asks: Callable[[str], bool]) -> None:
+        """Says of a tool that it only asks a person: such a one is seen by what it posts itself."""
+        self._asks = asks
+
     def hear(self, event: Event) -> None:
         """Late words of a run that has ended change nothing."""
         if self._frozen.is_set():
@@ -128,7 +130,7 @@ class Bubble:
                 # Whoever reads on from there looks for the answer below it.
                 self._stays = self._stays or self._sending or self._receipt is not None
                 return
-            case ToolStarted(call=call) if self._shows.tools and call.name not in ASKING:
+            case ToolStarted(call=call) if self._shows.tools and not self._asks(call.name):
                 self._lines.append(
                     f"· {call.name} "
                     + one_line(bytes(call.args).decode(errors="replace"), self._shows.preview)
@@ -294,4 +296,8 @@ def _nobody_puts_it_right(post: str, words: str) -> None:
 
 
 def _nothing_is_owed() -> bool:
+    return False
+
+
+def _nothing_asks(tool: str) -> bool:
     return False

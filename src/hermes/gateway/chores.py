@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from hermes.commands.surface import Busy
+from hermes.gateway.failures import BROKEN
 from hermes.gateway.letters import COMMANDS, Letter, Reply, letter_parcel, post_reply, read_letter
-from hermes.gateway.runs import BROKEN
 from hermes.kit.clock import Clock
 from hermes.kit.deadline import TooLong, sleep_unless, within
 from hermes.kit.failpoints import passing

@@ -224,7 +224,7 @@ class Desk:
     async def enter(self, order: Order, session: Session) -> Moved:
         """The chat goes on in that session, and the one that was open there is over."""
         key = order.welcome.key
-        async with self._runner.holding(session.id):
+        async with self._runner.holding(session.id) as lease:
             stopped = await self._actors.stop(key)
             # What the prompt says about the place is another one's, so it is written anew.
             system = UNSET if session.key == key else ""
@@ -233,9 +233,10 @@ class Desk:
             current = await self._sessions.find(key)
             others = [] if current is None else [ChangeSession(current.id, over)]
             place = moved(session.id, order.letter, key, self._clock.now())
-            await self._store.commit(*others, ChangeSession(session.id, here), place)
+            change = ChangeSession(session.id, here)
+            await self._store.commit(*others, change, place, fence=lease.fence)
             while (left := await self._sessions.find(key)) and left.id != session.id:
-                await self._store.commit(ChangeSession(left.id, over))
+                await self._store.commit(ChangeSession(left.id, over), fence=lease.fence)
         return Moved(session, stopped.waiting)
 
     def manner(self) -> Busy:

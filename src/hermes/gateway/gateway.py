@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from hermes.approvals.desk import ApprovalDesk
 from hermes.commands.command import Context
 from hermes.commands.registry import Registry
+from hermes.config.home import DEFAULT
 from hermes.gateway.actors import ActorLimits, Actors
 from hermes.gateway.answers import Answers
 from hermes.gateway.bubble import Bubble, Pace, Shows
@@ -25,7 +26,7 @@ from hermes.gateway.intake import Door, Intake
 from hermes.gateway.leftovers import Leftovers, Place
 from hermes.gateway.letters import Letter, as_spoken, platform_of, topic_of
 from hermes.gateway.mirror import Mirror
-from hermes.gateway.occasions import tell_startup
+from hermes.gateway.occasions import Onlooking, tell_startup
 from hermes.gateway.pacer import Pacer
 from hermes.gateway.postscript import Postscript
 from hermes.gateway.question_posts import QuestionPosts
@@ -41,6 +42,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.deadline import TooLong, sleep_unless, within
 from hermes.ports.channel import Channel, Edits, Inbound, Reacts, Types
 from hermes.ports.store import Store
+from hermes.ports.tool import Tool
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
@@ -113,13 +115,18 @@ def nowhere_else(targets: str) -> tuple[Address, ...]:
     return ()
 
 
+def no_tools(platform: str) -> Mapping[str, Tool]:
+    return {}
+
+
 class House(Struct, frozen=True, kw_only=True):
     """What a gateway is built from; `context` gives a slash command its surroundings.
 
     `refusal` says why a turn may not begin, `places` what the names of targets mean, `met`
     hears of everybody who was let in, and `mirror` of what was brought elsewhere. `linger` waits
     for those who still speak through these channels. Without `approvals` nobody is asked.
-    `running` says when the processes began that still run for a session.
+    `running` says when the processes began that still run for a session, `tools` which tools are
+    offered on a platform.
     """
 
     store: Store
@@ -129,6 +136,7 @@ class House(Struct, frozen=True, kw_only=True):
     door: Door
     registry: Registry
     context: Callable[[Conversation], Context]
+    profile: str = DEFAULT
     cwd: str = ""
     urgent: Mapping[str, Urgent] = {}
     lent: Mapping[str, Lent] = {}
@@ -143,6 +151,7 @@ class House(Struct, frozen=True, kw_only=True):
     shortcuts: Shortcuts = Shortcuts()
     postscript: Postscript = Postscript()
     running: Callable[[Session], Sequence[datetime]] | None = None
+    tools: Callable[[str], Mapping[str, Tool]] = no_tools
 
 
 class Gateway:
@@ -164,6 +173,8 @@ class Gateway:
         self.desk = Desk(store, clock, runner, self.actors, sessions, self._questions)
         self.desk.knows(house.registry, house.context, house.urgent)
         self.desk.heeds(house.hooks)
+        if not isinstance(house.hooks, NoHooks):
+            runner.is_overheard_by(Onlooking(house.hooks, self._channels))
         self._approvals = house.approvals
         self.intake = Intake(store, clock, house.door, self.actors, self.desk, self.dead)
         self.desk.ends_too(self.intake.chores)
@@ -305,6 +316,7 @@ class Gateway:
                 later=self._can_later,
                 trouble=self._troubles.tell,
                 below=self._house.postscript.below,
+                profile=self._house.profile,
             )
         )
         self.intake.minds(self._troubles.minding)
@@ -325,7 +337,9 @@ class Gateway:
         channel = self._channels.get(address.channel)
         if not self._rules.progress or not isinstance(channel, Edits | Types):
             return None
-        shows = self._rules.shows.get(platform_of(address.channel), self._rules.usual)
+        platform = platform_of(address.channel)
+        shows = self._rules.shows.get(platform, self._rules.usual)
+        tools = self._house.tools(platform)
         pacer = self.pacers[address.channel]
         place, clock, pace = as_spoken(address), self._house.clock, self._rules.pace
         bubble = Bubble(channel, place, clock, pace, shows, pacer)
@@ -333,6 +347,7 @@ class Gateway:
             partial(self._leftovers.remember, run, address),
             partial(self._leftovers.leave, run, address),
         )
+        bubble.passes_over(lambda name: name in tools and tools[name].spec.asks)
         bubble.comes_after(partial(self.deliveries[address.channel].owes, topic_of(address)))
         return bubble
 

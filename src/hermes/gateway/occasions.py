@@ -1,6 +1,6 @@
 """What hooks are told: the events of the gateway, with who, where and what was said."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct, structs
 
@@ -8,6 +8,9 @@ from hermes.gateway.hooks import COMMAND, Hooks
 from hermes.gateway.letters import Letter, platform_of
 from hermes.schema.events import Answered, Asked, Event, RunEnded, RunStarted, Said
 from hermes.schema.messages import Assistant, text_of
+from hermes.schema.scope import Scope
+from hermes.session.accepting import Turn
+from hermes.subagents.words import SUBAGENT
 
 MESSAGE = 500
 RESPONSE = 4000
@@ -44,6 +47,17 @@ def occasion_of(letter: Letter, key: str, session: str = "") -> Occasion:
     )
 
 
+def occasion_elsewhere(turn: Turn, scope: Scope) -> Occasion:
+    """Of a turn that came through no channel: from a terminal, or through the API."""
+    asked = turn.asked or (turn.taken[-1] if turn.taken else None)
+    return Occasion(
+        platform=scope.source,
+        user_id=scope.asker.user,
+        session_id=scope.session,
+        message=text_of(asked)[:MESSAGE] if asked else "",
+    )
+
+
 def command_event(name: str) -> str:
     return COMMAND + name
 
@@ -65,6 +79,26 @@ def tell_session_end(hooks: Hooks, occasion: Occasion, reason: str) -> None:
 def tell_session_reset(hooks: Hooks, occasion: Occasion, reason: str) -> None:
     """`occasion` names the session that takes the place of the one before it."""
     hooks.emit("session:reset", occasion.context(reason=reason))
+
+
+class Onlooking:
+    """Tells hooks of turns that no channel brought; those of `channels` are told by their actors.
+
+    What a subagent does is part of the turn that it works for.
+    """
+
+    def __init__(self, hooks: Hooks, channels: Collection[str]) -> None:
+        self._hooks = hooks
+        self._channels = channels
+
+    def __call__(self, turn: Turn, scope: Scope) -> Callable[[Event], None] | None:
+        brought = scope.address is not None and scope.address.channel in self._channels
+        if brought or scope.source == SUBAGENT:
+            return None
+        occasion = occasion_elsewhere(turn, scope)
+        if turn.new:
+            tell_session_start(self._hooks, occasion)
+        return RunTeller(self._hooks, occasion).hear
 
 
 class RunTeller:

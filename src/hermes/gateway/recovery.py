@@ -61,10 +61,10 @@ class Recovery:
         resumed = begun.resumed_since(self._parts.clock.now() - WINDOW)
         passing("actor.found_begun")
         if begun.answered:
-            async with self._parts.runner.holding(session.id):
+            async with self._parts.runner.holding(session.id) as lease:
                 text = final_text([row.message for row in begun.after])
                 key = f"{begun.batch[0].key}:recovered"
-                await self._telling.settle(begun.batch, key, text, recovered=True)
+                await self._telling.settle(begun.batch, key, text, recovered=lease.fence)
             return True
         if self._suspect or resumed >= self._parts.rules.resumes:
             self._suspect = False

@@ -11,17 +11,18 @@ from msgspec import Struct, field, structs
 from hermes.agent.answers import Verdict, final_text, judge
 from hermes.agent.prompts import prompt_text
 from hermes.gateway.bubble import Bubble
+from hermes.gateway.failures import STEPS, told_of
 from hermes.gateway.letters import Busy, Letter, Reply, post_reply
 from hermes.kit.retry import Backoff
 from hermes.ports.store import Write
 from hermes.schema.events import Answered, Asked, Event, Outcome, RunEnded
 from hermes.schema.messages import Assistant, Message, Stop, Trust, User, text_of
+from hermes.schema.scope import Role
 from hermes.schema.sessions import Stored
 
 IDLE = (
     "Nothing happened in this turn for too long, so it was ended. Ask again, or say how to go on."
 )
-BROKEN = "Something broke inside Hermes; the log has it."
 
 
 class ActorRules(Struct, frozen=True, kw_only=True):
@@ -175,14 +176,17 @@ def posts(key: str, reply: Reply, batch: Sequence[Held]) -> list[Write]:
     return [post_reply(key, structs.replace(reply, address=first)), *copies]
 
 
-def last_words(ended: RunEnded, said: Sequence[Message], cause: Cause | None) -> str:
+def last_words(
+    ended: RunEnded, said: Sequence[Message], cause: Cause | None, role: Role = Role.OWNER
+) -> str:
     match ended.outcome:
         case Outcome.DONE:
             return final_text(said)
         case Outcome.EXHAUSTED:
-            return f"{final_text(said)}\n\n{ended.reason}".strip()
+            limit = ended.reason if role is Role.OWNER else STEPS
+            return f"{final_text(said)}\n\n{limit}".strip()
         case Outcome.FAILED:
-            return ended.reason or BROKEN
+            return told_of(ended.code, ended.reason, role)
         case Outcome.CANCELLED:
             return last_word_for(cause)
 

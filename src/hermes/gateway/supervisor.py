@@ -126,7 +126,6 @@ class Supervisor:
 
     async def _listen(self, name: str, deliver: Deliver) -> tuple[Condition, str]:
         """Returns how and why it ended, for it should not have."""
-        self._heard[name] = self._clock.now()
         deaf = False
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
@@ -165,8 +164,10 @@ class Supervisor:
         return max(known, default=None)
 
     def _age(self, name: str) -> float:
-        last = self._last(name)
-        return 0.0 if last is None else (self._clock.now() - last).total_seconds()
+        """Seconds without a sign of life; one that was begun just now has some time for it."""
+        begun = self._states[name].since
+        last = max(begun, self._last(name) or begun)
+        return (self._clock.now() - last).total_seconds()
 
     def _set(self, name: str, condition: Condition, failures: int, reason: str = "") -> None:
         self._states[name] = ChannelState(
@@ -178,9 +179,8 @@ class Supervisor:
         state, channel = self._states[name], self._channels[name]
         if state.condition is not Condition.LISTENING or not isinstance(channel, Lives):
             return False
-        proof = channel.heard_at()
-        spoke = self._heard.get(name, state.since) > state.since
-        return not spoke and (proof is None or proof < state.since)
+        last = self._last(name)
+        return last is None or last < state.since
 
     def _state(self, name: str) -> ChannelState:
         state = self._states[name]

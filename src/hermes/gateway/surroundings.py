@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
+from hermes.config.home import DEFAULT
 from hermes.gateway.bubble import Bubble
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.letters import Letter
@@ -25,7 +26,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     `posted` is told that an address has something to be delivered, `bubble` shows progress
     there, `refusal` says why a turn may not begin, and `ended` hears how one came out. `later`
     says whether a place can be told something after the turn, `trouble` tells it that nothing
-    can be stored. `below` is what stands below the answer of a turn.
+    can be stored. `below` is what stands below the answer of a turn. All that is of one `profile`.
     """
 
     posted: Callable[[Address], None]
@@ -36,6 +37,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     later: Callable[[Address], bool] = lambda address: True
     trouble: Callable[[Address, StoreError], None] = lambda address, error: None
     below: Callable[[Sequence[Message]], str] = lambda said: ""
+    profile: str = DEFAULT
 
 
 class Parts(Struct, frozen=True, kw_only=True):

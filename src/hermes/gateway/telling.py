@@ -9,14 +9,15 @@ from msgspec import structs
 from hermes.agent.turn import PUT_OFF
 from hermes.approvals.wording import as_post
 from hermes.gateway.bubble import SILENT
+from hermes.gateway.failures import for_profile, told_of
 from hermes.gateway.leftovers import leftover_key, owing
 from hermes.gateway.letters import Letter, Reply, post_reply
-from hermes.gateway.runs import BROKEN, Cause, Held, Running, last_word_for, last_words, posts
+from hermes.gateway.runs import Cause, Held, Running, last_word_for, last_words, posts
 from hermes.gateway.silence import silence_of
 from hermes.gateway.surroundings import Parts
 from hermes.kit.failpoints import passing
 from hermes.kit.ids import new_id
-from hermes.ports.store import Done, Write
+from hermes.ports.store import Done, Fence, Write
 from hermes.schema.errors import HermesError, StoreError
 from hermes.schema.events import Answered, Asked, Outcome, RunEnded
 from hermes.schema.messages import Message
@@ -37,15 +38,19 @@ class Telling:
         self._clock = parts.clock
         self._posted = parts.surroundings.posted
         self._below = parts.surroundings.below
+        self._profile = parts.surroundings.profile
 
     def announce(self, letter: Letter) -> None:
         for address in letter.answers:
             self._posted(address)
 
     async def settle(
-        self, batch: Sequence[Held], key: str, text: str, *, recovered: bool = False
+        self, batch: Sequence[Held], key: str, text: str, *, recovered: Fence | None = None
     ) -> None:
-        """Post the answer to a batch that nothing more is done about."""
+        """Post the answer to a batch that nothing more is done about.
+
+        One that an earlier process made is `recovered`, by who holds its session now.
+        """
         done = [Done(held.key) for held in batch]
         await self.post(batch, key, text, *done, recovered=recovered)
 
@@ -55,12 +60,12 @@ class Telling:
         key: str,
         text: str,
         *writes: Write,
-        recovered: bool = False,
+        recovered: Fence | None = None,
     ) -> None:
         letter = batch[-1].letter
-        reply = structs.replace(self._reply(letter, text), recovered=recovered)
+        reply = structs.replace(self._reply(letter, text), recovered=recovered is not None)
         more = posts(key, reply, batch) if silence_of(text) is None else []
-        await self._store.commit(*writes, *more)
+        await self._store.commit(*writes, *more, fence=recovered)
         self.announce(letter)
 
     async def question(self, letter: Letter, event: Asked | Answered) -> None:
@@ -98,7 +103,11 @@ class Telling:
         spoken = {message.id for message in said}
         heard = [held for held in run.heard if held.letter.user.id in spoken]
         writes: list[Write] = [Done(held.key) for held in (*run.batch, *heard)]
-        text = run.last_words = last_words(ended, said, run.cause)
+        role = run.batch[-1].letter.role
+        text = run.last_words = last_words(ended, said, run.cause, role)
+        if ended.outcome is Outcome.FAILED:
+            log.warning("run %s failed: %s", run.id, ended.reason)
+            text = run.last_words = for_profile(text, self._profile)
         if silence_of(text) is None:
             below = self._below(said) if ended.outcome is Outcome.DONE else ""
             writes += self._end(run, f"{text}\n\n{below}" if below else text, bubble)
@@ -115,7 +124,9 @@ class Telling:
             raise failure
         if failure is not None:
             log.error("run %s of session %s broke", run.id, self._key, exc_info=failure)
-            text = failure.sentence if isinstance(failure, HermesError) else BROKEN
+            known = failure if isinstance(failure, HermesError) else HermesError("")
+            told = told_of(known.code, known.sentence, run.batch[-1].letter.role)
+            text = for_profile(told, self._profile)
         elif run.cause in {Cause.STOPPED, Cause.IDLE} and not run.ended:
             text = last_word_for(run.cause)
         else:

@@ -51,13 +51,14 @@ def _start(pid: int) -> str:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return "here" if not Path("/proc").exists() and _exists(pid) else "gone"
+        return "here" if not Path("/proc").exists() and exists(pid) else "gone"
     state, *fields = stat.rpartition(")")[2].split()
     # A zombie only waits for somebody to read its exit code.
     return "gone" if state in {"Z", "X"} else fields[18]
 
 
-def _exists(pid: int) -> bool:
+def exists(pid: int) -> bool:
+    """Also as somebody else's, and as one that has ended and was not waited for."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 from hermes.kit.text import one_line
 
@@ -28,6 +29,8 @@ _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 """Letters and marks that look like nothing."""
+_STACK = 4
+"""Marks above one letter that some language needs; more only cover the lines around them."""
 _GAP = re.compile(r" {40,}|\t{8,}|\n(?:[ \t]*\n){4,}")
 
 
@@ -37,15 +40,75 @@ def visible(text: str) -> str:
     For what a person decides about: done twice, it gives the same.
     """
     if not _SEEN.fullmatch(text):
-        pairs = zip(" " + text, text, strict=False)
-        text = "".join(one if _is_seen(one, before) else _named(one) for before, one in pairs)
+        text = "".join(_written_out(text))
     return _GAP.sub(_gap, text)
+
+
+_WORD = re.compile(
+    "(?:[^\\W_]|[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f])+"
+)
+_ADDRESS = re.compile(r"\S+")
+_IN_ADDRESSES = re.compile(r"[./:@].")
+_UNLIKE = frozenset({
+    "ARABIC", "BENGALI", "BOPOMOFO", "CJK", "DEVANAGARI", "ETHIOPIC", "GUJARATI", "GURMUKHI",
+    "HALFWIDTH", "HANGUL", "HEBREW", "HIRAGANA", "IDEOGRAPHIC", "KANNADA", "KATAKANA",
+    "KATAKANA-HIRAGANA", "KHMER", "LAO", "MALAYALAM", "MICRO", "MYANMAR", "SINHALA", "TAMIL",
+    "TELUGU", "THAI", "TIBETAN",
+})  # fmt: skip
+"""Scripts whose letters nobody takes for those of another; many stand beside Latin in a word."""
+
+
+def unmasked(text: str, *, addresses: bool = False) -> str:
+    """As `visible`; also letters that pass for those of another script are written out.
+
+    Those are the fewer ones in a word that mixes scripts. For commands, paths and hosts, where a
+    letter that looks the same means another thing; of `addresses`, for these alone in a text.
+    """
+    text = visible(text)
+    if text.isascii():
+        return text
+    if addresses:
+        return _ADDRESS.sub(_unmixed_address, text)
+    return _WORD.sub(_unmixed, text)
+
+
+def _unmixed_address(found: re.Match[str]) -> str:
+    return _WORD.sub(_unmixed, found[0]) if _IN_ADDRESSES.search(found[0]) else found[0]
+
+
+def _unmixed(found: re.Match[str]) -> str:
+    word = found[0]
+    if word.isascii():
+        return word
+    scripts = [_script(one) for one in word]
+    there = {one for one in scripts if one}
+    if len(there) < 2:
+        return word
+    most = max(sorted(there), key=lambda one: (scripts.count(one), one == "LATIN"))
+    pairs = zip(word, scripts, strict=True)
+    return "".join(one if script in {"", most} else _named(one) for one, script in pairs)
+
+
+def _script(one: str) -> str:
+    """The first word of a letter's name says it; nothing for what is in none that matters."""
+    if unicodedata.category(one)[0] != "L":
+        return ""
+    name = unicodedata.name(one, "").partition(" ")[0]
+    return "" if name in _UNLIKE else name
 
 
 def visible_line(text: str, width: int) -> str:
     """The same as one line of at most `width` letters, which can begin or end no block."""
     line = visible(" ".join(text.split())).replace("`", "'")
     return line if len(line) <= width else line[: width - 1] + _ELLIPSIS
+
+
+def _written_out(text: str) -> Iterator[str]:
+    before, stacked = " ", 0
+    for one in text:
+        stacked = stacked + 1 if unicodedata.category(one) in {"Mn", "Me"} else 0
+        yield one if stacked <= _STACK and _is_seen(one, before) else _named(one)
+        before = one
 
 
 def _is_seen(one: str, before: str) -> bool:

@@ -92,7 +92,7 @@ def _parse(block: bytes) -> SseEvent | None:
     return SseEvent(b"\n".join(data), event, identity) if data else None
 
 
-def frame(data: bytes, *, event: str = "", id: str = "") -> bytes:  # noqa: A002
+def frame(data: bytes, *, event: str = "", id: str = "") -> bytes:  # noqa: A002 - its name there
     """One event as it goes over the wire."""
     head = (f"event: {event}\n" if event else "") + (f"id: {id}\n" if id else "")
     body = b"data: " + data.replace(b"\n", b"\ndata: ")

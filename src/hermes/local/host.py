@@ -173,7 +173,7 @@ class Host:
         """Raises `Interrupted` when somebody did not want to wait for it."""
         with self._defects_kept(), self._stoppable():
             # Whoever asks a single question does not wait for commands to be loaded.
-            from hermes.local.errands import run_command  # noqa: PLC0415
+            from hermes.local.commanding import run_command  # noqa: PLC0415
 
             reply = await run_command(self._seat, line)
             if self._start.screen:
@@ -241,7 +241,7 @@ class Host:
         return (*general, *app.toolbox.warnings(self._start.source))
 
     def _commands(self) -> tuple[str, ...]:
-        from hermes.local.errands import command_names  # noqa: PLC0415 - as in `command`
+        from hermes.local.commanding import command_names  # noqa: PLC0415 - as in `command`
 
         return command_names(self._seat)
 

@@ -333,13 +333,29 @@ class Link:
             self._changed.set()
 
     async def _hear_changes(self, client: Client) -> None:
-        """Newer servers tell only who listens."""
-        try:
-            async with client.listen(tools_list_changed=True) as events:
-                async for _ in events:
-                    self._changed.set()
-        except (MCPError, SubscriptionLost) as error:
-            log.info("MCP server %s: its changes are not heard: %s", self.server.name, error)
+        """Newer servers tell only who listens.
+
+        One that was begun anew knows nobody who does, and may have other tools than before.
+        """
+        patience, pause = self._parts.patience, Backoff(base=1.0, cap=self._parts.patience.calmest)
+        attempt = 0
+        while True:
+            began = anyio.current_time()
+            try:
+                async with client.listen(tools_list_changed=True) as events:
+                    if attempt:
+                        self._changed.set()
+                    async for _ in events:
+                        self._changed.set()
+            except SubscriptionLost as error:
+                log.info("MCP server %s: %s", self.server.name, error)
+            except MCPError as error:
+                log.info("MCP server %s: its changes are not heard: %s", self.server.name, error)
+                if attempt or _is_loss(error):
+                    self._let_go()
+                return
+            attempt = 1 if anyio.current_time() - began >= patience.steady else attempt + 1
+            await anyio.sleep(pause.delay(attempt))
 
     async def _keep_list(self, client: Client) -> None:
         """Who says all the time that it has changed is asked less and less."""

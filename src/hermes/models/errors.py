@@ -212,7 +212,7 @@ def _sentence(kind: type[ModelError], status: int | None, said: Said, origin: Or
 
 def key_hint(origin: Origin) -> str:
     if not origin.key_env:
-        return "Check the api_key of this provider in config.yaml."
+        return "Give the right key: hermes setup; or correct its api_key: hermes config edit"
     name = origin.key_env
     verb = "Check" if origin.key else "Set"
     return f"{verb} {name}: hermes config set {name} <key>"

@@ -101,7 +101,6 @@ class Inbound(Struct, frozen=True):
 class Outgoing(Struct, frozen=True):
     parts: tuple[Text | Media, ...]
     reply_to: str | None = None
-    buttons: tuple[tuple[str, str], ...] = ()
 
 
 class Receipt(Struct, frozen=True):
@@ -115,7 +114,6 @@ class Caps(Struct, frozen=True):
     """`rate` and `chat_rate` are posts a second, in all and to one chat; 0 is without limit."""
 
     max_text: int
-    markup: str = "plain"
     direct: bool = True
     groups: bool = False
     later: bool = True
@@ -198,5 +196,4 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     name: str
     factory: str
-    requires: tuple[str, ...] = ()
     enabled_by: tuple[str, ...] = ()

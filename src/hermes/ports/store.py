@@ -170,10 +170,9 @@ class Admitted(Struct, frozen=True):
     appended: bool = False
 
 
-Write: TypeAlias = (
+Single: TypeAlias = (
     OpenSession
     | ChangeSession
-    | Append
     | Hide
     | Begin
     | Settle
@@ -186,6 +185,9 @@ Write: TypeAlias = (
     | KeepResponse
     | PutMatter
 )
+"""What is carried out one by one; messages that follow each other are appended together."""
+
+Write: TypeAlias = Append | Single
 
 
 class Archive(Protocol):
@@ -247,8 +249,11 @@ class Archive(Protocol):
         """Per model, of one session or of all; of those that were active since then."""
         ...
 
-    async def delete(self, sessions: Sequence[str]) -> int:
-        """With all that is theirs: also parcels addressed to them, and leases held on them."""
+    async def delete(self, sessions: Sequence[str], fence: Fence | None = None) -> int:
+        """With all that is theirs: also parcels addressed to them, and leases held on them.
+
+        Raises `LeaseLost` beyond the fence.
+        """
         ...
 
 

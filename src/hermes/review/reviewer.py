@@ -29,7 +29,7 @@ from hermes.schema.errors import ToolError
 from hermes.schema.events import Event
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Address, Scope
-from hermes.schema.sessions import Session, SessionChange
+from hermes.schema.sessions import Session, SessionChange, going_on
 from hermes.schema.tools import ToolSpec
 from hermes.session.lease import Lease
 from hermes.session.nudges import Due
@@ -41,7 +41,6 @@ STEPS = 16
 DIGEST = 24
 """Messages that another model than the session's own is shown."""
 _LONGEST = 4_000
-_COPIED = ("principal", "model", "provider", "system", "cwd", "effort", "personality")
 
 
 class Occasion(Struct, frozen=True, kw_only=True):
@@ -105,14 +104,10 @@ class Reviewer:
 
     def _session(self, before: Session) -> Session:
         now = self._parts.clock.now()
-        return Session(
-            id=new_session_id(now),
-            started_at=now,
-            source=REVIEW,
-            parent=before.id,
-            title="",
-            **{name: getattr(before, name) for name in _COPIED},
+        fresh = Session(
+            id=new_session_id(now), started_at=now, source=REVIEW, principal=before.principal
         )
+        return going_on(fresh, before)
 
     def _scope(self, session: Session, occasion: Occasion) -> Scope:
         """As the turn had it, so that the same tools are offered."""

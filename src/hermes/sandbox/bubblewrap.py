@@ -28,12 +28,14 @@ from hermes.sandbox.view import (
     View,
     in_order,
     is_folder,
+    is_hidden,
     make_private,
     rules,
     view_for,
     within,
 )
-from hermes.sandbox.walled import must_be_folder, program
+from hermes.sandbox.walled import hidden_folder, must_be_folder, program
+from hermes.schema.errors import SandboxError
 
 NAMESPACES = (
     "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
@@ -43,6 +45,8 @@ MACHINE = ("--dev", "/dev", "--proc", "/proc")
 KERNEL = ("bus", "fs", "irq", "mtrr", "scsi", "sys", "sysrq-trigger")
 """Switches of the machine in `/proc`: they are root's, and bubblewrap leaves them open to root."""
 _FAMILIES = (UNIX, INET, INET6, NETLINK)
+MOST_COVERED = 1_000
+"""Files that are hidden one by one; bubblewrap takes 9,000 words."""
 _SIGNALS = range(129, 193)
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 the sandbox has its own
 _MADE = ("/dev", "/proc", *_TEMPORARY)
@@ -70,8 +74,12 @@ class Bubblewrap:
         calls = self._calls()
         files = (calls,) if calls else ()
         found = rules(view, job.reach)
+        tmp = view.tmp if job.reach.writable else ""
+        cwd = _begins(start, tmp, found)
+        standing = os.path.realpath(cwd) if cwd == start.cwd else ""
         held = _Held(FIRST_HELD + len(files))
-        mounts = [*_mounts(view.tmp if job.reach.writable else "", found, start.cwd, held)]
+        mounts = [*_mounts(tmp, found, standing, held)]
+        held.refuse_too_many(start)
         words = [
             self._program,
             *(("--seccomp", str(FIRST_HELD)) if files else ()),
@@ -79,8 +87,8 @@ class Bubblewrap:
             *NAMESPACES,
             *(() if job.reach.network else ("--unshare-net",)),
             *mounts,
-            "--chdir", start.cwd,
-            "--", *self._command(start),
+            "--chdir", cwd,
+            "--", *self._command(structs.replace(start, cwd=cwd)),
         ]  # fmt: skip
         env = {**start.env, "TMPDIR": _TEMPORARY[0]} if "TMPDIR" in start.env else start.env
         return structs.replace(
@@ -129,6 +137,20 @@ def find_bubblewrap(path: str) -> str | None:
     return shutil.which("bwrap", path=path)
 
 
+def _begins(start: Start, tmp: str, found: list[Rule]) -> str:
+    """Where the command begins; what it sees as `/tmp` has no other name there.
+
+    Raises `SandboxError` for a folder that it may not see.
+    """
+    real = os.path.realpath(start.cwd)
+    own = os.path.realpath(tmp) if tmp else ""
+    if own and within(real, own):
+        return _TEMPORARY[0] + real[len(own) :]
+    if is_hidden(real, found):
+        raise hidden_folder(start)
+    return start.cwd
+
+
 class _Held:
     """Places that are mounted by an open file: nobody can put a link there meanwhile."""
 
@@ -151,12 +173,21 @@ class _Held:
         self.covered.append(path)
         return "--ro-bind", "/dev/null", path
 
+    def refuse_too_many(self, start: Start) -> None:
+        """Whatever is left uncovered could be read, or would act for the command."""
+        if len(self.covered) > MOST_COVERED:
+            raise SandboxError(
+                f"{start.called}: more than {MOST_COVERED:,} sockets and files are to be hidden",
+                hint="End what listens on so many sockets: /proc/net/unix names them.",
+            )
 
-def _mounts(tmp: str, found: list[Rule], cwd: str, held: _Held) -> Iterator[str]:
+
+def _mounts(tmp: str, found: list[Rule], standing: str, held: _Held) -> Iterator[str]:
     """Parents come before what lies in them; a folder is closed once everything in it is there.
 
-    Who may change nothing needs no `/tmp` of its own, so `tmp` is empty: our own readers see
-    the machine's.
+    `standing` is the real folder in which the command begins, unless that is made for it. Who
+    may change nothing needs no `/tmp` of its own, so `tmp` is empty: our own readers see the
+    machine's.
     """
     writable = bool(found) and found[0] == Rule("/", Sight.CHANGE)
     yield from ("--bind" if writable else "--ro-bind", "/", "/", *MACHINE)
@@ -167,12 +198,12 @@ def _mounts(tmp: str, found: list[Rule], cwd: str, held: _Held) -> Iterator[str]
     for place in private:
         if is_folder(place) and not Path(place).is_symlink():
             yield from ("--bind", tmp, place)
-    standing = os.path.realpath(cwd)
     if any(within(standing, place) for place in private) and standing not in private:
         yield from held.mount("--ro-bind-fd", standing)
     closed: list[str] = []
+    seen = [other.path for other in found if other.sight is not Sight.HIDDEN]
     for rule in _anchored(found[1:] if writable else found):
-        if not _covered(rule, found, (*private, standing)):
+        if not _covered(rule, private, [*seen, standing] if standing else seen):
             yield from _mount(rule, closed, held)
     for path in closed:
         yield from ("--remount-ro", path)
@@ -181,14 +212,23 @@ def _mounts(tmp: str, found: list[Rule], cwd: str, held: _Held) -> Iterator[str]
 def _anchored(found: list[Rule]) -> list[Rule]:
     """With the folders on the way to what must not be changed: a mount cannot be moved away."""
     anchors: set[str] = set()
+    above: list[Rule] = []
     for rule in found:
-        above = [other for other in found if other != rule and within(rule.path, other.path)]
+        while above and not within(rule.path, above[-1].path):
+            above.pop()
         if rule.sight is not Sight.CHANGE and above and above[-1].sight is Sight.CHANGE:
-            steps = (str(step) for step in Path(rule.path).parents)
-            anchors |= {step for step in steps if within(step, above[-1].path)}
+            step = _above(rule.path)
+            while step not in anchors and within(step, above[-1].path):
+                anchors.add(step)
+                step = _above(step)
+        above.append(rule)
     anchors -= {"/", *_MADE, *(rule.path for rule in found)}
     anchors = {path for path in anchors if not _is_made(path, found)}
     return in_order([*found, *(Rule(folder, Sight.CHANGE) for folder in anchors)])
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
 
 
 def _is_made(path: str, found: list[Rule]) -> bool:
@@ -198,12 +238,11 @@ def _is_made(path: str, found: list[Rule]) -> bool:
     return bool(inside) and not any(within(path, rule) for rule in rules_there)
 
 
-def _covered(rule: Rule, found: list[Rule], places: tuple[str, ...]) -> bool:
+def _covered(rule: Rule, private: tuple[str, ...], seen: list[str]) -> bool:
     """Whether a private folder hides it already; what was put back into that folder shows it."""
-    if rule.sight is not Sight.HIDDEN or not any(within(rule.path, place) for place in places[:-1]):
+    if rule.sight is not Sight.HIDDEN or not any(within(rule.path, place) for place in private):
         return False
-    seen = [other.path for other in found if other.sight is not Sight.HIDDEN]
-    return not any(within(rule.path, place) for place in (*seen, places[-1]))
+    return not any(within(rule.path, place) for place in seen)
 
 
 def _mount(rule: Rule, closed: list[str], held: _Held) -> tuple[str, ...]:

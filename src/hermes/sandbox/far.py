@@ -246,7 +246,7 @@ def far_script(job: Job, folder: str, mark: str, grace: float, *, pty: bool) -> 
     steps = " ".join(str(step) for step in range(max(1, round(grace / _STEP))))
     lines = [
         f"mark={mark}",
-        f"folder={shlex.quote(folder)}",
+        f"folder={_over_there(folder)}",
         f"program={shlex.quote(program)}",
         f"terminal={'yes' if pty else ''}",
         f"grace={shlex.quote(steps)}",
@@ -254,6 +254,13 @@ def far_script(job: Job, folder: str, mark: str, grace: float, *, pty: bool) -> 
         Path(__file__).with_name("far_end.sh").read_text(),
     ]
     return "\n".join(lines).encode(errors="surrogateescape")
+
+
+def _over_there(folder: str) -> str:
+    """As the far shell reads it: the home is that of its own machine."""
+    if folder == "~" or folder.startswith("~/"):
+        return f'"$HOME"{shlex.quote(folder[1:])}'
+    return shlex.quote(folder)
 
 
 def _travels(name: str) -> bool:

@@ -19,8 +19,17 @@ from hermes.ports.sandbox import Exit, Job
 from hermes.sandbox import landlock_launcher
 from hermes.sandbox.door import Start
 from hermes.sandbox.filter import INET, INET6, NETLINK, syscall_filter
-from hermes.sandbox.view import Rule, Sight, View, make_private, rules, view_for, within
-from hermes.sandbox.walled import must_be_folder, program
+from hermes.sandbox.view import (
+    Rule,
+    Sight,
+    View,
+    is_hidden,
+    make_private,
+    rules,
+    view_for,
+    within,
+)
+from hermes.sandbox.walled import hidden_folder, must_be_folder, program
 from hermes.schema.errors import SandboxError
 
 _LAUNCHER = landlock_launcher.__file__
@@ -47,10 +56,14 @@ class Landlock:
             raise SandboxError(f"landlock is not known on {platform.machine()} machines")
         tmp = (own.tmp,) if job.reach.writable else ()
         reach = structs.replace(job.reach, writable=(*job.reach.writable, *tmp))
-        view = structs.replace(own, guarded=())
+        # What is needed of it, the launcher allows: neither other terminals nor raw disks.
+        view = structs.replace(own, guarded=(), hidden=(*own.hidden, "/dev"))
+        found = rules(view, reach)
+        if is_hidden(os.path.realpath(start.cwd), found):
+            raise hidden_folder(start)
         words = [self._python, "-I", "-S", _LAUNCHER, calls.hex()]
         words.append("network" if job.reach.network else "none")
-        for rule in grants(rules(view, reach)):
+        for rule in grants(found):
             words += ["-w" if rule.sight is Sight.CHANGE else "-r", rule.path]
         words += ["--", start.cwd, program(start), *start.argv[1:]]
         env = {**start.env, "TMPDIR": own.tmp}

@@ -38,10 +38,8 @@ OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = 23, 24, 38, 22
 SECCOMP_MODE_FILTER = 2
 CAPABILITIES_V3 = 0x20080522
-DEVICES = (
-    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
-    "/dev/ptmx", "/dev/pts",
-)  # fmt: skip
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+"""No `/dev/ptmx`: to open what it makes, a command would need all terminals of its user."""
 NOT_EXECUTED = 126
 NOT_FOUND = 127
 
@@ -103,11 +101,19 @@ def wall_in(libc: ctypes.CDLL, grants: Sequence[str], *, network: bool) -> None:
     allow(libc, ruleset, "/", READ_DIR)
     for flag, path in zip(grants[::2], grants[1::2], strict=True):
         allow(libc, ruleset, path, rights.files if flag == "-w" else reading)
-    for path in DEVICES:
+    for path in (*DEVICES, *own_terminal()):
         allow(libc, ruleset, path, rights.files & (READ_FILE | WRITE_FILE | IOCTL | TRUNCATE))
     checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     checked(libc.syscall(RESTRICT_SELF, ruleset, 0))
     os.close(ruleset)
+
+
+def own_terminal() -> list[str]:
+    """By its name, too: programs reopen where they were started."""
+    try:
+        return [os.ttyname(0)]
+    except OSError:
+        return []
 
 
 def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:

@@ -75,18 +75,18 @@ class Armed:
         self._folders = [os.path.realpath(folder) for folder in folders]
         self._kept = kept
         self._known = repositories(self._folders)
-        self._before = dict(_arms(self._known))
+        self._before = dict(_arms(self._known, self._folders))
 
     def since(self) -> list[str]:
         """Set aside what a command has planted, and say so, a sentence for each."""
         known = set(self._known)
         fresh = [path for path in repositories(self._folders) if path not in known]
         said: list[str] = []
-        for path, mark in _arms([*self._known, *fresh]):
+        for path, mark in _arms([*self._known, *fresh], self._folders):
             git, _, name = path.rpartition("/")
             if self._before.get(path) == mark:
                 continue
-            if git not in known or name == "commondir":
+            if git not in known or name in {"commondir", ".git"}:
                 if _set_aside(git, name):
                     said.append(f"{path} was renamed to {name}.{ASIDE}: git would execute it")
             elif not self._kept or self._before.get(path, b"").startswith(_LINK):
@@ -94,10 +94,12 @@ class Armed:
         return said
 
 
-def _arms(gits: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+def _arms(gits: Iterable[str], tops: list[str]) -> Iterator[tuple[str, bytes]]:
     """Each file or folder that makes git execute something, with its content."""
     for git in gits:
         if not _is_folder(git):
+            if away := _leads_away(git, tops):
+                yield git, away
             continue
         for name in ("commondir", "config", "config.worktree"):
             text = _content(f"{git}/{name}")
@@ -105,6 +107,13 @@ def _arms(gits: Iterable[str]) -> Iterator[tuple[str, bytes]]:
                 yield f"{git}/{name}", text
         if live := _live_hooks(f"{git}/hooks"):
             yield f"{git}/hooks", live
+
+
+def _leads_away(git: str, tops: list[str]) -> bytes:
+    """The content of what is not the repository itself, if that lies where nobody looks."""
+    inner, content = _led_to(git), _content(git) or b""
+    looked_at = not inner or any(_within(inner, top) for top in tops)
+    return content if content.startswith(_LINK) or not looked_at else b""
 
 
 def _is_armed(name: str, text: bytes) -> bool:
@@ -147,7 +156,7 @@ def _walk(tops: list[str]) -> Iterator[str]:
         names = _listed(folder)
         if ".git" in names:
             yield f"{folder}/.git"
-        bare = names.get("objects") and names.get("refs") and "HEAD" in names
+        bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names.keys())
         if bare:
             yield folder
         if depth < DEPTH:
@@ -186,9 +195,10 @@ def _parts(git: str) -> Iterator[str]:
 def _led_to(path: str) -> str:
     """Where a `.git` that is a file leads; nothing for a folder."""
     text = _text(path)
-    if text is None or not text.startswith(b"gitdir:"):
+    if text is None or not text.startswith(b"gitdir: "):
         return ""
-    target = os.fsdecode(text[7:].strip())
+    # To the letter as git reads it: a space more is the name of another folder.
+    target = os.fsdecode(text[8:].split(b"\0", 1)[0].rstrip(b"\r\n"))
     return os.path.realpath(os.path.join(os.path.dirname(path), target))
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 SOCKETS = "/proc/net/unix"
-LIMIT = 200
 _LISTENS = 0x10000
 _DATAGRAM = "0002"
 _HAVE_THEIR_OWN = ("/run/", "/var/run/", "/dev/", "/proc/")
@@ -19,8 +18,7 @@ def listening(table: str = SOCKETS) -> list[str]:
         lines = Path(table).read_text("utf-8", "surrogateescape").splitlines()[1:]
     except OSError:
         return []
-    found = dict.fromkeys(path for line in lines if (path := _path(line)))
-    return [*found][:LIMIT]
+    return [*dict.fromkeys(path for line in lines if (path := _path(line)))]
 
 
 def _path(line: str) -> str:

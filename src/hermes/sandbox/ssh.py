@@ -22,13 +22,10 @@ OPTIONS = (
 
 
 class SshHost(Struct, frozen=True, kw_only=True):
-    """`folder` is where commands run that name no folder of that machine; empty is its home."""
-
     host: str
     user: str = ""
     port: int = 22
     key: str = ""
-    folder: str = ""
     options: tuple[str, ...] = ()
 
 
@@ -56,4 +53,4 @@ class Ssh:
         if host.user:
             words += ["-l", host.user]
         words += [host.host, f"exec sh -c '{LISTEN}'"]
-        return Call(argv=tuple(words), env=self._env, folder=host.folder or job.cwd)
+        return Call(argv=tuple(words), env=self._env, folder=job.cwd)

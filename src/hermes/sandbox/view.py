@@ -6,10 +6,9 @@ for the deeper path counts, and of two for the same path the stricter one.
 """
 
 import fnmatch
-import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import IntEnum
@@ -20,7 +19,7 @@ from msgspec import Struct, structs
 from hermes.ports.sandbox import Reach
 from hermes.sandbox.repositories import guards, repositories
 from hermes.schema.errors import SandboxError
-from hermes.schema.scope import OWNER
+from hermes.schema.scope import mark_of
 
 SECRETS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/hub",
@@ -34,10 +33,10 @@ SECRETS = (
     ".config/microsoft-edge*", ".config/vivaldi", ".config/opera", ".thunderbird",
     ".config/Signal", ".local/share/TelegramDesktop", ".config/discord", ".config/Slack",
     "snap/firefox", "snap/chromium", ".var/app", "Library/Keychains", "Library/Cookies",
-    ".claude", ".claude.json", ".codex", ".gemini", ".config/opencode", ".local/share/opencode",
-    ".*_history", ".lesshst", ".viminfo", ".local/share/fish", ".python_history",
-    ".Xauthority", ".ICEauthority", ".config/pulse", ".dbus", ".colima", ".lima", ".orbstack",
-    ".rd", ".local/share/containers/podman", ".gnome/keyring", ".1password",
+    ".hermes", ".claude", ".claude.json", ".codex", ".gemini", ".config/opencode",
+    ".local/share/opencode", ".*_history", ".lesshst", ".viminfo", ".local/share/fish",
+    ".python_history", ".Xauthority", ".ICEauthority", ".config/pulse", ".dbus", ".colima",
+    ".lima", ".orbstack", ".rd", ".local/share/containers/podman", ".gnome/keyring", ".1password",
 )  # fmt: skip
 """Below the home of a user: keys, passwords, cookies, what was typed, and other agents."""
 
@@ -104,10 +103,13 @@ class Rule(Struct, frozen=True, order=True):
 class View(Struct, frozen=True, kw_only=True):
     """The rules of a profile. `hidden` may hold patterns; `shown` lies in something hidden.
 
+    `inside` are patterns of what stays hidden where a folder that may be changed lies in
+    something hidden.
     `guarded` is read-only wherever the reach would let it be changed; a name that does not
     begin with a slash is meant below each writable folder; without any, nothing is guarded.
     `tmp` is the folder that takes the place of `/tmp`. `lent` is shown, and may be changed by
-    those whose reach names it; `to_readers` is shown only to those who may change nothing.
+    those whose reach names it; `to_readers` is shown only to those who may change nothing, and
+    `own` says what that is for a principal.
 
     `person` is the home of the user. Should it be writable, then that means what is in it by
     now and has no hidden name: no file of a shell, no key, no program can be put there.
@@ -115,23 +117,24 @@ class View(Struct, frozen=True, kw_only=True):
 
     tmp: str
     hidden: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     guarded: tuple[str, ...] = GUARDED
     lent: tuple[str, ...] = ()
     to_readers: tuple[str, ...] = ()
+    own: Callable[[str], Sequence[str]] = lambda principal: ()
     person: str = ""
 
 
 def view_for(view: View, principal: str) -> View:
     """As a principal sees it: who is not the owner has a folder for temporary files alone."""
-    tmp = tmp_for(view.tmp, principal)
-    return view if tmp == view.tmp else structs.replace(view, tmp=tmp)
+    own = tuple(view.own(principal))
+    return structs.replace(view, tmp=tmp_for(view.tmp, principal), to_readers=own)
 
 
 def tmp_for(owners: str, principal: str) -> str:
-    if principal == OWNER:
-        return owners
-    return f"{owners}-{hashlib.sha256(principal.encode()).hexdigest()[:16]}"
+    mark = mark_of(principal)
+    return f"{owners}-{mark}" if mark else owners
 
 
 def rules(view: View, reach: Reach) -> list[Rule]:
@@ -144,7 +147,13 @@ def rules(view: View, reach: Reach) -> list[Rule]:
 
 def in_order(some: list[Rule]) -> list[Rule]:
     """Folders before what lies in them."""
-    return sorted(some, key=lambda rule: Path(rule.path).parts)
+    return sorted(some, key=lambda rule: rule.path.split("/"))
+
+
+def is_hidden(path: str, found: list[Rule]) -> bool:
+    """Whether a real path lies in something hidden; what is hidden itself is empty, but there."""
+    around = [rule for rule in found if within(path, rule.path)]
+    return bool(around) and around[-1].sight is Sight.HIDDEN and around[-1].path != path
 
 
 def secrets_of(home: Path) -> tuple[str, ...]:
@@ -220,9 +229,12 @@ def _wishes(view: View, reach: Reach) -> Iterator[tuple[str, Sight]]:
     person = os.path.realpath(view.person) if view.person else ""
     if person and any(within(person, folder) for folder in writable):
         yield from _in_home(person)
-    for pattern in view.hidden:
-        for path in _found(pattern):
-            yield path, Sight.HIDDEN
+    known: dict[str, list[str]] = {}
+    hidden = [path for pattern in view.hidden for path in _found(pattern, known)]
+    inner = [one for one in writable if any(within(one, path) for path in hidden)]
+    inside = (pattern for pattern in view.inside if _concerns(pattern, inner))
+    hidden += [path for pattern in inside for path in _found(pattern, known)]
+    yield from ((path, Sight.HIDDEN) for path in hidden)
     shown = _shown(view, writable, reader=not reach.writable)
     yield from ((path, Sight.READ) for path in shown)
     for path in _guarded(view, writable):
@@ -277,14 +289,32 @@ def _below(folders: list[str], name: str) -> list[str]:
     return [f"{folder}/{name}" for folder in folders]
 
 
-def _found(pattern: str) -> list[str]:
-    """A link is followed: what counts is where the thing itself lies."""
-    folder, _, name = pattern.rpartition("/")
-    if "*" not in name:
+def _concerns(pattern: str, folders: list[str]) -> bool:
+    """Whether anything that it means can lie in one of the folders."""
+    begin = pattern.partition("*")[0]
+    return any(begin.startswith(f"{one}/") or f"{one}/".startswith(begin) for one in folders)
+
+
+def _found(pattern: str, known: dict[str, list[str]] | None = None) -> list[str]:
+    """A link is followed: what counts is where the thing itself lies.
+
+    Any part of the path may have a `*` in it; `known` are the names in folders that were listed.
+    """
+    if "*" not in pattern:
         return [os.path.realpath(pattern)] if os.access(pattern, os.F_OK) else []
-    try:
-        names = fnmatch.filter(os.listdir(folder or "/"), name)  # noqa: PTH208 names are enough
-    except OSError:
-        return []
-    real = [os.path.realpath(f"{folder}/{name}") for name in names]
-    return [path for path in real if os.access(path, os.F_OK)]
+    known = {} if known is None else known
+    folder, _, name = pattern.rpartition("/")
+    folders = _found(folder, known) if "*" in folder else [folder]
+    paths = (path for one in folders for path in _named(one, name, known))
+    return [os.path.realpath(path) for path in paths if os.access(path, os.F_OK)]
+
+
+def _named(folder: str, name: str, known: dict[str, list[str]]) -> list[str]:
+    if "*" not in name:
+        return [f"{folder}/{name}"]
+    if folder not in known:
+        try:
+            known[folder] = os.listdir(folder or "/")  # noqa: PTH208 names are enough
+        except OSError:
+            known[folder] = []
+    return [f"{folder}/{one}" for one in fnmatch.filter(known[folder], name)]

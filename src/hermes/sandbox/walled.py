@@ -191,6 +191,13 @@ def must_be_folder(start: Start) -> None:
         raise SandboxError(f"{start.called}: it could not be started: {os.strerror(number)}")
 
 
+def hidden_folder(start: Start) -> SandboxError:
+    return SandboxError(
+        f"{start.called}: {start.cwd} is hidden from commands",
+        hint="Begin in the workspace or in /tmp.",
+    )
+
+
 def program(start: Start) -> str:
     """The file to execute. Raises `SandboxError` as the door does when there is none."""
     name = start.argv[0]

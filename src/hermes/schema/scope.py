@@ -24,6 +24,15 @@ class Address(Struct, frozen=True):
     thread: str | None = None
 
 
+def mark_of(principal: str) -> str:
+    """For the names of files that nobody else may read; empty for the owner."""
+    if principal == OWNER:
+        return ""
+    from hashlib import sha256  # noqa: PLC0415 - what only reads settings needs none
+
+    return sha256(principal.encode()).hexdigest()[:16]
+
+
 def platform_of(channel: str) -> str:
     """The platform of a channel; one that is borrowed from another profile says whose it is."""
     return channel.partition("@")[0]

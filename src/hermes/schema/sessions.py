@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from hermes.schema.messages import Message, Usage
 from hermes.schema.scope import OWNER
@@ -29,6 +29,20 @@ class Session(Struct, frozen=True, kw_only=True):
     end_reason: str = ""
     effort: str = ""
     personality: str = ""
+
+
+def going_on(fresh: Session, old: Session) -> Session:
+    """`fresh` as one that comes of `old`: with its model and prompt, in its folder and manner."""
+    return structs.replace(
+        fresh,
+        parent=old.id,
+        model=old.model,
+        provider=old.provider,
+        system=old.system,
+        cwd=old.cwd,
+        effort=old.effort,
+        personality=old.personality,
+    )
 
 
 class SessionChange(Struct, frozen=True, kw_only=True):

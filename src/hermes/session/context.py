@@ -28,7 +28,7 @@ _TURN: Final = _names(
 )  # fmt: skip
 _CRON: Final = _names("HERMES_CRON_AUTO_DELIVER_", "PLATFORM", "CHAT_ID", "THREAD_ID")
 _ALL: Final = (*_TURN, *_CRON)
-_BOUND: Final = ContextVar[Mapping[str, str] | Scope]("HERMES_SESSION", default={})  # noqa: B039
+_BOUND: Final = ContextVar[Mapping[str, str] | Scope]("HERMES_SESSION", default={})  # noqa: B039 - never changed
 """All of them in one, which is never changed in place: each turn binds them all at once.
 
 Most turns have nobody who reads them: a scope is put into words when somebody does.

@@ -27,17 +27,13 @@ from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Media, Message, Text, Trust, User
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored, Tail
+from hermes.schema.sessions import ModelUse, Session, SessionChange, Stored, Tail, going_on
 from hermes.session.accepting import Turn
 from hermes.session.endings import noted_ends
+from hermes.session.lease import Lease
 from hermes.session.recap import is_question
 from hermes.session.runner import Runner
 from hermes.session.steering import Steering
-
-_COPIED = (
-    "source", "principal", "key", "model", "provider", "system", "cwd", "effort", "personality",
-)  # fmt: skip
-"""What a branch has of the session it comes from."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -65,6 +61,18 @@ Expand: TypeAlias = Callable[[Session, Parts], Awaitable[Parts]]
 
 async def as_it_is(session: Session, parts: Parts) -> Parts:
     return parts
+
+
+async def copied(store: Store, runner: Runner, lease: Lease, copy: Session) -> list[Write]:
+    """What makes `copy` the same talk as the session that is held, with an end for every call.
+
+    Only the old session knows what became of a call that was cut off.
+    """
+    archive = store.seen_by(copy.principal)
+    said = [row.message for row in await archive.messages(lease.session)]
+    await runner.closed(lease, said)
+    rows = await archive.messages(lease.session)
+    return [OpenSession(copy), *(Append(copy.id, row.run, row.message, row.at) for row in rows)]
 
 
 class Conversation:
@@ -231,20 +239,16 @@ class Conversation:
         self._refuse_while_running()
         old = self.session
         async with self._runner.holding(old.id) as lease:
-            said = [row.message for row in await self.messages()]
-            # Only the old session knows what became of a call that was cut off.
-            await self._runner.closed(lease, said)
-            rows = await self.messages()
-            if not rows:
+            if not await self.messages():
                 raise UsageError("There is nothing to branch from.", hint="Say something first.")
             copy = structs.replace(
-                self._fresh(),
-                **{name: getattr(old, name) for name in _COPIED},
-                parent=old.id,
+                going_on(self._fresh(), old),
+                source=old.source,
+                principal=old.principal,
+                key=old.key,
                 title=title,
             )
-            writes: list[Write] = [OpenSession(copy)]
-            writes += [Append(copy.id, row.run, row.message, row.at) for row in rows]
+            writes = await copied(self._store, self._runner, lease, copy)
             if old.key:
                 ended = SessionChange(ended_at=self._clock.now(), end_reason="branched")
                 writes.append(ChangeSession(old.id, ended))

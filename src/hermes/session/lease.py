@@ -117,7 +117,7 @@ class Heart:
         # It belongs to all turns together, so none of them can have it in its group; a group of
         # the owner's would have to be open before the first turn, for a task that few need.
         work = self._beat()
-        self._task = asyncio.create_task(work, context=self._context.copy())  # noqa: TID251
+        self._task = asyncio.create_task(work, context=self._context.copy())  # noqa: TID251 - as above
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

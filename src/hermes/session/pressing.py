@@ -122,12 +122,7 @@ class Press:
                 idle = structs.replace(record, idle=record.idle + 1, before=need.tokens)
                 await self._views.keep(job.session, job.lease, found, idle)
                 return None
-            view = record.view if place_of(record.view, messages) else None
-            told = Told(
-                messages=left_out(view, messages, places),
-                previous=record.body if view is not None else "",
-                focus=wish.focus,
-            )
+            told = _told(record, messages, places, wish)
             abort = self.limits.abort and wish.automatic
             written = await self._written(job, told, record, abort=abort)
             meters = [self._meter(job, answer) for answer in written.answers]
@@ -151,14 +146,7 @@ class Press:
                 writes.append(ChangeSession(job.session.id, SessionChange(system=system)))
             await self._views.keep(job.session, job.lease, found, record, *writes)
             history.begin_again(seen)
-        done = Pressed(
-            before=before,
-            after=after,
-            messages=len(told.messages),
-            plain=written.plain,
-            usage=sum((answer.usage for answer in written.answers), Usage()),
-            cost=_sum([meter.cost for meter in meters]),
-        )
+        done = _done(told, written, meters, before, after)
         await need.tell(Notice(said(done)))
         return done
 
@@ -216,6 +204,29 @@ class Press:
             yield
         finally:
             self._at_work.discard(session)
+
+
+def _told(record: Record, messages: Sequence[Message], places: Cut, wish: Wish) -> Told:
+    """What the summary is to tell, and the one before it, if that still fits the transcript."""
+    view = record.view if place_of(record.view, messages) else None
+    return Told(
+        messages=left_out(view, messages, places),
+        previous=record.body if view is not None else "",
+        focus=wish.focus,
+    )
+
+
+def _done(
+    told: Told, written: Written, meters: Sequence[Meter], before: int, after: int
+) -> Pressed:
+    return Pressed(
+        before=before,
+        after=after,
+        messages=len(told.messages),
+        plain=written.plain,
+        usage=sum((answer.usage for answer in written.answers), Usage()),
+        cost=_sum([meter.cost for meter in meters]),
+    )
 
 
 def said(done: Pressed) -> str:

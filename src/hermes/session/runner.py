@@ -17,6 +17,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import new_holder
 from hermes.kit.ids import new_id
+from hermes.kit.text import plural
 from hermes.ports.counsel import Questions
 from hermes.ports.sink import Emit
 from hermes.ports.store import (
@@ -54,6 +55,8 @@ class Planner(Protocol):
 
 
 After = Callable[[Turn, Outcome], None]
+Onlooker = Callable[[Turn, Scope], Callable[[Event], None] | None]
+"""Who hears of a turn besides who asked, if they want to: they are called and not waited for."""
 _NOTHING_KNOWN: frozenset[str] = frozenset()
 
 
@@ -82,6 +85,7 @@ class Runner:
         self._held: set[str] = set()
         self._recall = Recall()
         self._after: list[After] = []
+        self._onlooker: Onlooker | None = None
         self._questions: Questions | None = None
 
     def minds(self, questions: Questions) -> None:
@@ -96,6 +100,9 @@ class Runner:
     def then(self, after: After) -> None:
         """Who hears of a turn once its answer is on its way; nobody waits for what they do."""
         self._after.append(after)
+
+    def is_overheard_by(self, onlooker: Onlooker) -> None:
+        self._onlooker = onlooker
 
     async def aclose(self) -> None:
         """No lease is renewed any more."""
@@ -170,17 +177,34 @@ class Runner:
                 history.add(turn.note)
         passing("runner.accepted")
         recorder = Recorder(self._store, self._clock, self._price, scope, lease)
-        emit = recorder.sink(accepted, turn.listen, turn.closing, own=isinstance(plan, Plan))
+        listen = self._overheard(turn, scope)
+        emit = recorder.sink(accepted, listen, turn.closing, own=isinstance(plan, Plan))
         asked = [*accepted.asked, *(user for user in turn.taken if user.id not in known)]
         plan = self._for_this_turn(plan, turn, lease)
         outcome = await self._beating(lease, plan, asked, emit)
         passing("runner.ended")
-        if recorder.ended is not None:
-            outcome = recorder.ended.outcome
+        if (ended := recorder.ended) is not None:
+            outcome = ended.outcome
+            log.info(
+                "turn %s: %s, %s, %d tokens in, %d out",
+                *(ended.run, ended.code or outcome.value, plural(ended.steps, "step")),
+                *(ended.usage.input, ended.usage.output),
+            )
         if outcome is Outcome.DONE and not turn.handed:
             # After trouble the transcript is read again: only the disk knows what is in it.
             self._recall.keep(session.id, lease.generation, history)
         return outcome
+
+    def _overheard(self, turn: Turn, scope: Scope) -> Emit:
+        hear = self._onlooker(turn, scope) if self._onlooker is not None else None
+        if hear is None:
+            return turn.listen
+
+        async def listen(event: Event) -> None:
+            hear(event)
+            await turn.listen(event)
+
+        return listen
 
     async def _going_on(
         self, turn: Turn, plan: Plan | Entrusted, history: History, lease: Lease

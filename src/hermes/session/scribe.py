@@ -75,7 +75,3 @@ class Scribe(Struct, frozen=True, kw_only=True):
                 if isinstance(chunk, Assistant):
                     return chunk
         raise ModelError("There was no answer.")
-
-
-async def only_the_usual(usual: Model) -> Sequence[Model]:
-    return [usual]

@@ -30,7 +30,6 @@ class Variable(Struct, frozen=True, kw_only=True):
     name: str
     prompt: str = ""
     help: str = ""
-    required_for: str = ""
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -40,12 +39,10 @@ class Head(Struct, frozen=True, kw_only=True):
     description: str
     version: str = ""
     author: str = ""
-    license: str = ""
     platforms: tuple[str, ...] = ()
     environments: tuple[str, ...] = ()
     variables: tuple[Variable, ...] = ()
     commands: tuple[str, ...] = ()
-    credential_files: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     related: tuple[str, ...] = ()
     category: str = ""
@@ -93,7 +90,7 @@ def _full_yaml(text: str, file: Path) -> dict[str, Any]:
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        events = cast("Iterable[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
+        events = cast("Iterable[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType] - it has no types
         check_limits(events, file)
         given: object = yaml.load(text, Loader=loader)  # noqa: S506 it is the safe one
     except ConfigError as error:
@@ -121,12 +118,10 @@ def _head(table: dict[str, Any], file: Path) -> Head:
         description=" ".join(description.split()),
         version=text_in(table.get("version")),
         author=text_in(table.get("author")),
-        license=text_in(table.get("license")),
         platforms=names_in(table.get("platforms")),
         environments=names_in(table.get("environments")),
         variables=_variables(table, needs),
         commands=names_in(needs.get("commands")),
-        credential_files=names_in(table.get("required_credential_files")),
         tags=names_in(ours.get("tags") or table.get("tags")),
         related=names_in(ours.get("related_skills")),
         category=text_in(ours.get("category") or table.get("category")),

@@ -20,7 +20,7 @@ from hermes.store.index import index_some
 from hermes.store.public import OldMessage, OldSession
 from hermes.store.rows import encode, micros, number_of
 from hermes.store.statements import load
-from hermes.store.writes import apply, number_of_session, preview_of, role_of
+from hermes.store.writes import add_use, apply, number_of_session, preview_of, role_of
 
 _SQL = load("adopt")
 _OLD = load("public")
@@ -99,8 +99,7 @@ def _copy(old: Connection, path: Path, clock: Clock) -> tuple[int, int]:
             new.execute(_SQL["parent"], {"id": session.id, "parent": session.parent_session_id})
         for use in public.uses(old, tables(old)):
             if not use.is_empty:
-                new.execute(_SQL["use"], use.row())
-        new.execute(_SQL["add up uses"])
+                add_use(new, use.row())
         _verify(old, new, len(sessions))
         new.execute("COMMIT")
         while index_some(new):

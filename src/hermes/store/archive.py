@@ -5,11 +5,13 @@ from datetime import datetime
 
 import msgspec
 
+from hermes.ports.store import Fence
 from hermes.schema.errors import NotFound
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Digest, Hit, ModelUse, Session, SessionFilter, Stored, Tail
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
+from hermes.store.leases import check
 from hermes.store.rows import (
     CountRow,
     DigestRow,
@@ -151,13 +153,13 @@ class SqliteArchive:
 
         return await self._engine.read(read)
 
-    async def delete(self, sessions: Sequence[str]) -> int:
+    async def delete(self, sessions: Sequence[str], fence: Fence | None = None) -> int:
         deleted = 0
         names = list(dict.fromkeys(sessions))
         for start in range(0, len(names), _DELETE_AT_ONCE):
             some = names[start : start + _DELETE_AT_ONCE]
             deleted += await self._engine.write(
-                lambda connection, some=some: self._delete(connection, some)
+                lambda connection, some=some: self._delete(connection, some, fence)
             )
         return deleted
 
@@ -189,7 +191,9 @@ class SqliteArchive:
                     hint="Say more of it: " + ", ".join(row.id for row in some[:5]) + ".",
                 )
 
-    def _delete(self, connection: Connection, sessions: Sequence[str]) -> int:
+    def _delete(self, connection: Connection, sessions: Sequence[str], fence: Fence | None) -> int:
+        if fence is not None:
+            check(connection, fence)
         deleted: list[str] = []
         for session in sessions:
             values = {"id": session, "who": self._who}

@@ -91,11 +91,15 @@ class Nearness:
         return await run_sync(wait, abandon_on_cancel=True)
 
     async def close(self) -> None:
-        with self._loading:
-            self._usable = False
-            parts = self._parts
+        # Whoever is loading it may take a while, and the loop has others to attend to.
+        parts = await run_sync(self._shut)
         if parts is not None:
             await parts[2].close()
+
+    def _shut(self) -> "tuple[Embedder, Vectors, _Builder] | None":
+        with self._loading:
+            self._usable = False
+            return self._parts
 
     def _loaded(self) -> "tuple[Embedder, Vectors, _Builder] | None":
         with self._loading:
@@ -156,11 +160,17 @@ class _Builder:
 
     def _serve(self) -> None:
         try:
-            connection = open_writer(self._path)
+            self._make()
         except StoreError as error:
             log.warning("no vectors are made: %s", error)
+        except Exception:
+            # The boundary of the thread: nobody else would hear of it.
+            log.exception("no more vectors are made of %s", self._path)
+        finally:
             self._give_up()
-            return
+
+    def _make(self) -> None:
+        connection = open_writer(self._path)
         try:
             # They can be made again, so nobody has to wait for the disk.
             connection.execute("PRAGMA synchronous = NORMAL").fetchall()

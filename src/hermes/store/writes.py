@@ -1,7 +1,7 @@
 """Carrying out one unit of writes inside the transaction that somebody else opened."""
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias, assert_never
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never
 
 import apsw
 from msgspec import UNSET, Struct
@@ -23,6 +23,7 @@ from hermes.ports.store import (
     Post,
     Release,
     Settle,
+    Single,
     Write,
 )
 from hermes.schema.attachments import own_text
@@ -39,23 +40,6 @@ from hermes.store.statements import load
 _SQL = load("writes")
 PREVIEW = 80
 
-_Single: TypeAlias = (
-    OpenSession
-    | ChangeSession
-    | Hide
-    | Begin
-    | Settle
-    | Meter
-    | Post
-    | Done
-    | Amend
-    | Release
-    | NoteRun
-    | KeepResponse
-    | PutMatter
-)
-"""What is carried out one by one; messages that follow each other are appended together."""
-
 
 def apply(connection: Connection, writes: Sequence[Write], now: int) -> None:
     appends: list[Append] = []
@@ -71,7 +55,7 @@ def apply(connection: Connection, writes: Sequence[Write], now: int) -> None:
         _append(connection, appends)
 
 
-def _apply(connection: Connection, write: _Single, now: int) -> None:
+def _apply(connection: Connection, write: Single, now: int) -> None:
     match write:
         case OpenSession(session):
             _open(connection, session)
@@ -338,8 +322,10 @@ def _begin(connection: Connection, intent: Intent) -> None:
 
 
 def _meter(connection: Connection, meter: Meter) -> None:
-    sums: dict[str, int | float | str] = {
+    values: dict[str, Value] = {
         "id": meter.session,
+        "model": meter.model,
+        "provider": meter.provider,
         "input": meter.usage.input,
         "output": meter.usage.output,
         "cache_read": meter.usage.cache_read,
@@ -349,8 +335,14 @@ def _meter(connection: Connection, meter: Meter) -> None:
         "calls": meter.calls,
         "unpriced": meter.calls if meter.cost is None else 0,
     }
-    n = number_or_none(connection.execute(_SQL["meter session"], sums))
-    if n is None:
+    if not add_use(connection, values):
         raise no_session(meter.session)
-    model = {"n": n, "model": meter.model, "provider": meter.provider}
-    connection.execute(_SQL["meter model"], sums | model)
+
+
+def add_use(connection: Connection, values: Mapping[str, Value]) -> bool:
+    """Add what a model cost to a session, in both sums. False when there is no such session."""
+    n = number_or_none(connection.execute(_SQL["meter session"], values))
+    if n is None:
+        return False
+    connection.execute(_SQL["meter model"], {**values, "n": n})
+    return True

@@ -113,7 +113,12 @@ class FileLog(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        self._file.close()
+        # Another thread may be writing: its file may not become somebody else's meanwhile.
+        self.acquire()
+        try:
+            self._file.close()
+        finally:
+            self.release()
         super().close()
 
     def _complain(self, error: OSError) -> None:

@@ -70,7 +70,7 @@ class _File(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
         self._disk.write()
-        super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType]
+        super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType] - it has no types
 
     def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
         self._disk.sync()

@@ -9,8 +9,8 @@ from hermes.testing.mock_openai.script import Fault, Reply
 from hermes.testing.mock_openai.server import Exchange
 
 
-class ChatDialect:
-    """Implements `mock_wire.Dialect`."""
+class OpenAiDialect:
+    """What both wires of OpenAI's have in common."""
 
     def models(self, names: Sequence[str]) -> bytes:
         return model_list(tuple(names))
@@ -20,6 +20,10 @@ class ChatDialect:
 
     def refusal(self, fault: Fault) -> Answer:
         return answer_for(fault)
+
+
+class ChatDialect(OpenAiDialect):
+    """Implements `mock_wire.Dialect`."""
 
     def failure(self, fault: Fault) -> bytes:
         return frame(answer_for(fault).body.encode())

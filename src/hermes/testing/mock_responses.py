@@ -1,10 +1,10 @@
 """A server that speaks OpenAI's responses API event by event, for `mock_wire`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hermes.kit.sse import frame
-from hermes.testing.mock_openai.faults import Answer, answer_for
-from hermes.testing.mock_openai.frames import JsonObject, model_list, pieces
+from hermes.testing.mock_chat import OpenAiDialect
+from hermes.testing.mock_openai.frames import JsonObject, pieces
 from hermes.testing.mock_openai.script import Fault, Reply, Spent
 from hermes.testing.mock_openai.server import Exchange
 from hermes.testing.mock_wire import encoded
@@ -14,17 +14,8 @@ ENCRYPTED = "gAAAAABmock-encrypted-thought=="
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-class ResponsesDialect:
+class ResponsesDialect(OpenAiDialect):
     """Implements `mock_wire.Dialect`."""
-
-    def models(self, names: Sequence[str]) -> bytes:
-        return model_list(tuple(names))
-
-    def is_admitted(self, exchange: Exchange, key: str) -> bool:
-        return exchange.headers.get("authorization") == f"Bearer {key}"
-
-    def refusal(self, fault: Fault) -> Answer:
-        return answer_for(fault)
 
     def failure(self, fault: Fault) -> bytes:
         error = {"code": fault.named or "server_error", "message": fault.body or "It broke."}

@@ -11,10 +11,9 @@ from aiohttp import web
 from msgspec import Struct
 
 from hermes.kit.serving import put_away
-from hermes.kit.sse import frame
 from hermes.testing.mock_openai.faults import Answer
 from hermes.testing.mock_openai.script import Fault, Reply, Script
-from hermes.testing.mock_openai.server import Exchange
+from hermes.testing.mock_openai.server import Exchange, break_off
 
 
 class Recorded(Struct):
@@ -91,28 +90,9 @@ class WireServer:
             await response.write(one)
             await anyio.sleep(reply.pace)
         if fault:
-            await self._break(request, response, fault)
+            await break_off(request, response, fault, self._dialect.failure(fault))
         await response.write_eof()
         return response
-
-    async def _break(
-        self, request: web.BaseRequest, response: web.StreamResponse, fault: Fault
-    ) -> None:
-        match fault.kind:
-            case "cut":
-                if request.transport is not None:
-                    request.transport.close()
-                raise ConnectionResetError("cut on purpose")
-            case "hang":
-                await anyio.sleep_forever()
-            case "garbage":
-                await response.write(b"\x00\xff<html>no event\n\n" + frame(b"\xff\xfe garbage"))
-            case "bad_json":
-                await response.write(frame(b'{"type":"content_block_delta","delta":{"te'))
-            case "error_event":
-                await response.write(self._dialect.failure(fault))
-            case _:
-                return
 
     def _refuse(self, fault: Fault) -> web.Response:
         answer = self._dialect.refusal(fault)

@@ -2,33 +2,17 @@
 
 `use:NAME` in a question calls the tool NAME, once for each time it is written, with the JSON object
 at the question's end if there is one; `long` makes the answer longer than a post. The answer is
-`re: ` and the question, then what the tools said. See `hermes.testing.platform.mind` for the same
-model behind a real wire.
+`re: ` and the question, then what the tools said. `hermes.testing.platform.mind` puts it behind the
+wire of a real provider.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 
-import anyio.lowlevel
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from hermes.agent.prompts import prompt_text
-from hermes.kit.ids import new_id
-from hermes.ports.model import Chunk, Request
 from hermes.schema.errors import ModelError
-from hermes.schema.events import TextDelta
-from hermes.schema.messages import (
-    Assistant,
-    Message,
-    Result,
-    Stop,
-    Text,
-    ToolCall,
-    Usage,
-    User,
-    text_of,
-)
 
 ANSWER = "re: "
 LINES = 12
@@ -77,47 +61,3 @@ def last_question(said: Iterable[Heard]) -> tuple[str, list[str]]:
         elif text := one.text.replace(note, "").strip():
             return text.rpartition("\n\n")[2], results
     raise ModelError("nothing was asked")
-
-
-def asked(messages: Sequence[Message]) -> tuple[str, list[str]]:
-    return last_question(_heard(messages))
-
-
-def _heard(messages: Sequence[Message]) -> list[Heard]:
-    return [
-        Heard(text_of(message), isinstance(message, Result))
-        for message in messages
-        if isinstance(message, Result | User)
-    ]
-
-
-class Obliging:
-    """It is at hand, without a wire."""
-
-    @property
-    def name(self) -> str:
-        return "obliging"
-
-    @property
-    def provider(self) -> str:
-        return "testing"
-
-    @property
-    def window(self) -> int:
-        return 1_000_000
-
-    @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
-        yield self._answer(request)
-
-    async def _answer(self, request: Request) -> AsyncGenerator[Chunk]:
-        await anyio.lowlevel.checkpoint()
-        usage = Usage(input=10, output=5)
-        match oblige(_heard(request.messages)):
-            case Wish(tool=tool, args=args):
-                call = ToolCall(new_id("call"), tool, Raw(args.encode()))
-                parts, stop = (call,), Stop.TOOLS
-            case text:
-                yield TextDelta(text)
-                parts, stop = (Text(text),), Stop.END
-        yield Assistant(new_id("msg"), parts, stop, usage, model=self.name, provider=self.provider)

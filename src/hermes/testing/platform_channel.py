@@ -51,14 +51,15 @@ class PlatformChannel:
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
         """A poll acknowledges all that the one before brought, for that is durable by then."""
-        cursor, acked = 0, 0
+        cursor, acked, lives = 0, 0, False
         while True:
-            # Whoever has something to acknowledge does not wait for more.
-            query = {"cursor": str(cursor), "wait": str(POLL if cursor == acked else 0.0)}
+            # Whoever has something to acknowledge, or has not shown that it lives, does not wait.
+            wait = POLL if lives and cursor == acked else 0.0
+            query = {"cursor": str(cursor), "wait": str(wait)}
             async with self._session.get(f"/{self._account}/updates", params=query) as response:
                 response.raise_for_status()
                 updates = msgspec.json.decode(await response.read(), type=Updates).updates
-            self._heard = self._clock.now()
+            self._heard, lives = self._clock.now(), True
             if cursor != acked:
                 passing("channel.after_ack")
             acked = cursor

@@ -89,7 +89,7 @@ class ScriptedModel:
         """There is nothing to close."""
 
 
-def says(*pieces: str, id: str = "msg_said", stop: Stop = Stop.END) -> list[Step]:  # noqa: A002
+def says(*pieces: str, id: str = "msg_said", stop: Stop = Stop.END) -> list[Step]:  # noqa: A002 - it is one
     """A script for a plain answer: each piece as a delta, then the whole."""
     whole = Assistant(id, (Text("".join(pieces)),), stop)
     return [*(TextDelta(piece) for piece in pieces), whole]

@@ -113,7 +113,7 @@ class Tenant:
 
 
 def _mapping(value: object) -> dict[str, object]:
-    return dict(value) if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return dict(value) if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - whatever a person wrote
 
 
 class Tenants:

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from hermes.skills.shelf import Shelf
     from hermes.skills.usage import Usage
     from hermes.tools.aside import Aside
+    from hermes.tools.far_places import FarPlaces
     from hermes.tools.files.editor import Editor
     from hermes.tools.files.guides import Guides
     from hermes.tools.files.locks import Locks
     from hermes.tools.files.seen import Seen
     from hermes.tools.origins import Origins
-    from hermes.tools.places import Places
+    from hermes.tools.places import Fence, Places
     from hermes.tools.processes.registry import Registry
     from hermes.tools.skills.listing import SkillParts
     from hermes.tools.terminal.shell import Shell
@@ -66,11 +67,13 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     stay whole to be edited; without it, `redact` is used. `processes` keeps what is left
     running; `network` says whether commands have it unasked. `checkpoints` keeps files before
     they are changed; `private` are files of the user's own that are read with leave only, and
-    `steering` folders of ours that are written with leave only.
+    `steering` folders of ours that are written with leave only, as are the user's `starts`.
     `fetched` is the file that keeps when commands brought something from outside, `vouched` the
     one that keeps which files the owner lets tell how things are done; `our_folders` are
     besides the workspace where what is read counts as the person's own.
-    `near` is a sandbox of this machine, for reading its files when commands run elsewhere.
+    `near` is a sandbox of this machine, for reading its files when commands run elsewhere; then
+    `elsewhere` says that they find other programs there, and `far` where they begin if they do
+    not see the files of this machine, either.
     """
 
     sandbox: Sandbox
@@ -82,16 +85,19 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     spill_folder: Path
     shell: "Shell"
     rg: str | None
-    protected: Sequence[Path] = ()
+    protected: "Fence | Sequence[Path]" = ()
     command_timeout: float = 180.0
     redact_file: Callable[[str], str] | None = None
     processes: "Registry | None" = None
     network: bool = False
     near: Sandbox | None = None
+    elsewhere: bool = False
+    far: str = ""
     checkpoints: Checkpoints | None = None
     node: str | None = None
     private: Sequence[Path] = ()
     steering: Sequence[Path] = ()
+    starts: Sequence[Path] = ()
     locks: "Locks | None" = None
     python: "Callable[[Path], str] | None" = None
     code_timeout: float = 300.0
@@ -163,9 +169,9 @@ class _Makers:
         return Terminal(
             TerminalParts(
                 sandbox=deps.sandbox,
-                shell=deps.shell,
+                shell=self._shell,
                 env=deps.env,
-                places=self._places,
+                places=self._standing,
                 spills=Spills(deps.spill_folder),
                 redact=deps.redact,
                 clock=deps.clock,
@@ -241,10 +247,10 @@ class _Makers:
             CodeParts(
                 sandbox=deps.sandbox,
                 env=deps.env,
-                places=self._places,
+                places=self._standing,
                 redact=deps.redact,
                 clock=deps.clock,
-                python=_there(deps.python),
+                python=_python_there if deps.elsewhere else _there(deps.python),
                 parameters=parameters,
                 timeout=deps.code_timeout,
                 calls=deps.code_calls,
@@ -302,13 +308,26 @@ class _Makers:
 
     @cached_property
     def _places(self) -> "Places":
-        from hermes.tools.places import TEMPORARY, Places
+        from hermes.tools.places import TEMPORARY, Places, Steering
 
         deps = self._deps
         temporary = TEMPORARY if deps.temporary is None else deps.temporary
-        return Places(
-            deps.home, deps.protected, temporary, deps.private, deps.own_tmp, deps.steering
-        )
+        steering = Steering(deps.steering, deps.starts)
+        return Places(deps.home, deps.protected, temporary, deps.private, deps.own_tmp, steering)
+
+    @cached_property
+    def _standing(self) -> "Places | FarPlaces":
+        """Where commands are, which may be another machine than the one of the files."""
+        from hermes.tools.far_places import FarPlaces
+
+        return FarPlaces(self._deps.far) if self._deps.far else self._places
+
+    @property
+    def _shell(self) -> "Shell":
+        from hermes.tools.terminal.shell import far_shell
+
+        shell = self._deps.shell
+        return far_shell(shell.begins) if self._deps.elsewhere else shell
 
     @cached_property
     def _seen(self) -> "Seen":
@@ -368,6 +387,10 @@ class _Makers:
     @property
     def _masking(self) -> Callable[[str], str]:
         return self._deps.redact_file or self._deps.redact
+
+
+def _python_there(folder: Path) -> str:
+    return "python3"
 
 
 def _there(given: "T | None") -> "T":

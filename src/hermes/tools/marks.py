@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.kit.files import write_atomic
+from hermes.kit.holder import exists
 from hermes.tools.lines import add_line, held
 
 OLDEST = 90 * 86_400.0
@@ -126,7 +127,7 @@ class Marks:
             end = spans[place][1] if place >= 0 else oldest
             if self._blind or (when <= end and end > oldest):
                 return True
-            return late and any(one.pid and one.start <= when and _runs(one.pid) for one in known)
+            return late and any(one.pid and one.start <= when and exists(one.pid) for one in known)
 
     def written(self, path: Path, stat: os.stat_result) -> bool:
         """Whether it is, unchanged since, what we wrote strangers' words into."""
@@ -300,16 +301,6 @@ def _keep_first(notes: dict[str, Note], key: str, note: Note) -> None:
         notes[key] = note
     while len(notes) > MOST_WRITTEN:
         del notes[next(iter(notes))]
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _stamp(stat: os.stat_result) -> tuple[int, int, int]:

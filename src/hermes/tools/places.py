@@ -2,13 +2,15 @@
 
 import os
 import stat as modes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from msgspec import Struct
+
 from hermes.kit.text import one_line
 from hermes.schema.errors import ToolError
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Scope, mark_of
 from hermes.tools.files.ways import closed, resolve
 from hermes.tools.recent import Recent
 
@@ -19,38 +21,121 @@ MAX_NAME = 255
 MOST_FILES = 50_000
 """Files in closed folders that are compared with one that has several names."""
 TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - these are the names of the folders
-STEERING = frozenset({".git", ".husky", ".envrc"})
-"""What the user's own git or shell executes without asking."""
+STEERING = frozenset({".git", ".husky", ".envrc", "HEAD"})
+"""What the user's own git or shell executes without asking.
+
+A folder with a `HEAD` may be a repository itself, which then does what `OF_REPOSITORIES` say.
+"""
+OF_REPOSITORIES = frozenset({"config", "config.worktree", "commondir", "hooks"})
 
 Identity = tuple[int, int]
 
 
-class Closed:
-    """Files and folders that no tool may touch, as they are at this moment.
+class Fence(Struct, frozen=True):
+    """Files and folders that are closed to tools, by names in which parts may have a `*`.
 
-    By name, which also holds for files that do not exist yet, and by identity: a second name
-    of a file opens it as well as the first.
+    `opened` are the real paths of what a principal may open in them all the same.
     """
 
-    def __init__(self, protected: Sequence[Path]) -> None:
+    closed: Sequence[Path] = ()
+    opened: Callable[[str], Sequence[Path]] = lambda principal: ()
+
+
+def own_part(folder: Path, principal: str) -> Path:
+    """Of a folder of ours, what is for a principal; all of it is the owner's."""
+    mark = mark_of(principal)
+    return folder / f"of-{mark}" if mark else folder
+
+
+class Steering(Struct, frozen=True):
+    """What is written with leave only, because programs do what it says.
+
+    `ours` are folders that tell the agent what to do. `starts` belong to the user's own shell,
+    desktop and editor: executed at the next login, or by its name. Somebody whose workspace lies
+    in one of those has chosen so.
+    """
+
+    ours: Sequence[Path] = ()
+    starts: Sequence[Path] = ()
+
+
+class Names:
+    """Paths by their parts; any part may have a `*` in it."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.by_folder: dict[Path, dict[str, None]] = {}
+        """Where they lie; what has a `*` on the way to it counts with all that is around it."""
+        self._first = _Part()
+        for path in paths:
+            part = self._first
+            for name in path.parts:
+                part = part.after(name)
+            part.ends = True
+            folder, last = path.parent, path.name
+            while "*" in str(folder):
+                folder, last = folder.parent, folder.name
+            self.by_folder.setdefault(folder, {})[last] = None
+
+    def deepest(self, parts: Sequence[str]) -> int:
+        """The length of the longest of them that the path is, or lies in; 0 if there is none."""
+        found, here = 0, [self._first]
+        for depth, name in enumerate(parts, 1):
+            here = [one for part in here for one in part.named(name)]
+            if not here:
+                break
+            if any(part.ends for part in here):
+                found = depth
+        return found
+
+
+class _Part:
+    def __init__(self) -> None:
+        self.ends = False
+        self._plain: dict[str, _Part] = {}
+        self._wild: dict[str, _Part] = {}
+
+    def after(self, name: str) -> "_Part":
+        return (self._wild if "*" in name else self._plain).setdefault(name, _Part())
+
+    def named(self, name: str) -> "Iterator[_Part]":
+        if (part := self._plain.get(name)) is not None:
+            yield part
+        yield from (part for wild, part in self._wild.items() if fnmatchcase(name, wild))
+
+
+class Closed:
+    """Files and folders that no tool may touch for whom it asks, as they are at this moment.
+
+    By name, which also holds for files that do not exist yet, and by identity: a second name
+    of a file opens it as well as the first. What is `opened` may lie in something closed, and
+    have something closed in it: the longer name counts, and of two that are the same the closed.
+    """
+
+    def __init__(self, protected: Sequence[Names], opened: Sequence[Path] = ()) -> None:
         self._protected = protected
+        self._opened = [path.parts for path in opened]
+        self._ways = [f"{path}/" for path in opened]
         self._folders: list[Path] = []
         self._known: set[Identity] = set()
-        by_folder: dict[Path, list[str]] = {}
-        for path in protected:
-            by_folder.setdefault(path.parent, []).append(path.name)
-        for folder, names in by_folder.items():
-            plain = {name for name in names if "*" not in name}
-            wild = [name for name in names if "*" in name]
-            if len(names) == 1 and plain:
-                self._know(folder / names[0])
-                continue
-            for entry in _entries(folder):
-                name = entry.name
-                if name in plain or any(fnmatchcase(name, one) for one in wild):
-                    self._know(Path(entry.path))
+        for names in protected:
+            for folder, inside in names.by_folder.items():
+                self._know_in(folder, inside)
+
+    def _know_in(self, folder: Path, names: Collection[str]) -> None:
+        plain = {name for name in names if "*" not in name}
+        wild = [name for name in names if "*" in name]
+        if len(names) == 1 and plain:
+            self._know(folder / next(iter(plain)))
+            return
+        for entry in _entries(folder):
+            name = entry.name
+            if name in plain or any(fnmatchcase(name, one) for one in wild):
+                self._know(Path(entry.path))
 
     def _know(self, path: Path) -> None:
+        """Not what is on the way to something that is open."""
+        if any(way.startswith(f"{path}/") for way in self._ways):
+            return
         try:
             stat = path.stat()
         except OSError:
@@ -61,7 +146,11 @@ class Closed:
 
     def covers(self, real: Path) -> bool:
         """By the names of a path without links."""
-        return any(_covers(secret, real) for secret in self._protected)
+        parts = real.parts
+        shut = max((names.deepest(parts) for names in self._protected), default=0)
+        return shut > 0 and not any(
+            len(one) > shut and parts[: len(one)] == one for one in self._opened
+        )
 
     def forbids(self, stat: os.stat_result) -> bool:
         if _identity(stat) in self._known:
@@ -85,23 +174,27 @@ class Places:
 
     `temporary` are folders that anybody writes in without asking; `private` are files of the
     user's own that are read with leave only: keys, passwords, histories. `own_tmp` is the
-    folder that somebody's commands see as `/tmp`, if not the machine's. `steering` are folders
-    of ours that tell the agent what to do, and so are written with leave only.
+    folder that somebody's commands see as `/tmp`, if not the machine's. `steering` that is only
+    a list of folders is `ours`.
     """
 
     def __init__(
         self,
         home: Path,
-        protected: Sequence[Path] = (),
+        protected: "Fence | Sequence[Path]" = (),
         temporary: Sequence[Path] = TEMPORARY,
         private: Sequence[Path] = (),
         own_tmp: Callable[[str], Path | None] = lambda principal: None,
-        steering: Sequence[Path] = (),
+        steering: "Steering | Sequence[Path]" = (),
     ) -> None:
         self._home = home
-        self._steering = _settled(steering)
-        self._protected = _settled(protected)
-        self._private = _settled(private)
+        steering = steering if isinstance(steering, Steering) else Steering(steering)
+        self._steering = _settled(steering.ours)
+        self._starts = _settled(steering.starts)
+        fence = protected if isinstance(protected, Fence) else Fence(protected)
+        self._opened = fence.opened
+        self._protected = Names(_settled(fence.closed))
+        self._private = Names(_settled(private))
         self._temporary = tuple(path.resolve() for path in temporary)
         self._own_tmp = own_tmp
         self._standing: Recent[str, Path] = Recent(SESSIONS)
@@ -143,9 +236,21 @@ class Places:
         inner = tmp / path.relative_to(outer)
         return path if os.path.lexists(path) and not os.path.lexists(inner) else inner
 
-    def closed(self, *, private: bool = False) -> Closed:
-        """What is closed now, or also what is private; for one call, since files come and go."""
-        return Closed([*self._protected, *self._private] if private else self._protected)
+    def is_folder(self, path: Path) -> bool:
+        return is_folder(path)
+
+    def closed_to(self, scope: Scope, *, private: bool = False) -> Closed:
+        """What is closed now to who asks there; for one call, since files come and go."""
+        return self.closed(scope.principal, scope.workspace, private=private)
+
+    def closed(self, principal: str = "", workspace: str = "", *, private: bool = False) -> Closed:
+        """The same for somebody who works in a folder, or also what is private.
+
+        Nobody in particular has nothing of their own.
+        """
+        opened = [*self._opened(principal), *([_lenient(Path(workspace))] if workspace else ())]
+        names = [self._protected, self._private] if private else [self._protected]
+        return Closed(names, opened)
 
     def guard(self, path: Path, now: Closed | None = None) -> Path:
         """The real path, unless it is (a link to) one of our own secrets or databases.
@@ -167,8 +272,9 @@ class Places:
     def beyond(self, scope: Scope, real: Path) -> bool:
         """Whether a write there must be allowed by somebody: outside the workspace and `/tmp`.
 
-        What steers other programs is beyond, too, wherever the workspace is: `STEERING`, and
-        the hidden files and programs in the user's home. The root is nobody's workspace.
+        What steers other programs is beyond, too, wherever the workspace is: `STEERING`, what
+        is executed at a login, and in the user's home all that is hidden, new or no folder, as it
+        is for commands. The root is nobody's workspace.
         """
         workspace = _lenient(Path(scope.workspace))
         tmp = self._own_tmp(scope.principal)
@@ -177,14 +283,28 @@ class Places:
         root = next((folder for folder in free if real.is_relative_to(folder)), None)
         if root is None or not STEERING.isdisjoint(real.relative_to(root).parts):
             return True
+        if _steers_repository(root, real):
+            return True
         if any(real.is_relative_to(folder) for folder in self._steering):
             return True
         if tmp is not None and root == _lenient(tmp):
             return False
+        starts = (one for one in self._starts if one.is_relative_to(root))
+        return any(real.is_relative_to(one) for one in starts) or self._lies_at_home(root, real)
+
+    def _lies_at_home(self, root: Path, real: Path) -> bool:
+        """Whether it is one of the user's own things, and not below a folder that is there."""
         home = _lenient(self._home)
         if not real.is_relative_to(home) or root.is_relative_to(home / _first(real, home)):
             return False
-        return _first(real, home).startswith(".") or _first(real, home) == "bin"
+        first = _first(real, home)
+        if first.startswith(".") or first == "bin":
+            return True
+        return real.parent == home or not is_folder(home / first)
+
+    def holds_home(self, scope: Scope) -> bool:
+        """Whether the workspace is the user's home, or lies around it."""
+        return _lenient(self._home).is_relative_to(_lenient(Path(scope.workspace)))
 
 
 def is_folder(path: Path) -> bool:
@@ -207,9 +327,10 @@ def real_path(path: Path) -> Path:
 
 
 def _settled(paths: Sequence[Path]) -> list[Path]:
-    """With their folders as they really are."""
+    """With their folders as they really are, and what is a link also where it leads."""
     folders = {folder: folder.resolve() for folder in {path.parent for path in paths}}
-    return [folders[path.parent] / path.name for path in paths]
+    found = [*dict.fromkeys(folders[path.parent] / path.name for path in paths)]
+    return [*found, *(Path(os.path.realpath(path)) for path in found if path.is_symlink())]
 
 
 def _shut(real: Path, now: Closed) -> bool:
@@ -228,6 +349,12 @@ def _lenient(path: Path) -> Path:
         return path
 
 
+def _steers_repository(root: Path, real: Path) -> bool:
+    """One that stands in a folder of its own, without a `.git`."""
+    ways = [one for one in (real, *real.parents) if one != root and one.is_relative_to(root)]
+    return any(one.name in OF_REPOSITORIES and os.path.lexists(one.parent / "HEAD") for one in ways)
+
+
 def _first(real: Path, home: Path) -> str:
     return next(iter(real.relative_to(home).parts), "")
 
@@ -241,12 +368,6 @@ def _bytes(path: str) -> bytes:
 
 def _longest_name(path: str) -> int:
     return max(len(_bytes(name)) for name in path.split("/"))
-
-
-def _covers(secret: Path, real: Path) -> bool:
-    depth = len(secret.parts)
-    below = len(real.parts) >= depth and real.parts[: depth - 1] == secret.parts[:-1]
-    return below and fnmatchcase(real.parts[depth - 1], secret.name)
 
 
 def _identity(stat: os.stat_result) -> Identity:

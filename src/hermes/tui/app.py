@@ -15,8 +15,8 @@ from textual.worker import WorkerFailed
 
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
+from hermes.tui.backroom import Backroom
 from hermes.tui.companion import Companion
-from hermes.tui.errands import Errands
 from hermes.tui.history import History
 from hermes.tui.look import DARK, THEMES, other
 from hermes.tui.screens.chat import Chat
@@ -65,10 +65,10 @@ class Ui(App[int]):
             self._filters[:] = [*kept, NoColor()]
         self._companion = companion
         self._setting = setting
-        self._errands = Errands("tui-talk")
-        self._aside = Errands("tui-aside")
+        self._backroom = Backroom("tui-talk")
+        self._aside = Backroom("tui-aside")
         history = History(setting.history)
-        house = House(companion, self._errands, self._aside, history, setting.clock, setting.taste)
+        house = House(companion, self._backroom, self._aside, history, setting.clock, setting.taste)
         self.chat = Chat(house)
         self.text = ""
         self.trouble: HermesError | None = None
@@ -77,7 +77,7 @@ class Ui(App[int]):
         self.theme = THEMES.get(setting.look, DARK).name
 
     def on_mount(self) -> None:
-        self._errands.start()
+        self._backroom.start()
         self._aside.start()
         if self._setting.signals:
             loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ class Ui(App[int]):
             self._companion.interrupt()
         self.chat.part()
         self.text = self.chat.plain
-        self._errands.close()
+        self._backroom.close()
         self._aside.close()
         self.exit(code)
 

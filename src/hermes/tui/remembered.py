@@ -99,7 +99,7 @@ class _Memory:
             thinking.end()
             self.things.append(thinking)
         if words := text_of(message).strip("\n"):
-            answer = Answer()
+            answer = Answer(raw=self._taste.raw)
             self.things.append(answer)
             self._answers.append((answer, words))
         calls = message.calls

@@ -106,7 +106,7 @@ class Scribe:
             text = text.lstrip("\n")
             if not text:
                 return
-            self._answer = Answer()
+            self._answer = Answer(raw=self.taste.raw)
             self.doing = "answering"
             await self._transcript.add(self._answer)
         await self._answer.add(text)
@@ -121,6 +121,8 @@ class Scribe:
                 return
             self._thinking = Thinking()
             await self._transcript.add(self._thinking)
+            if self.taste.open:
+                await self._thinking.open()
         self._thinking.add(text)
 
     def _end_thought(self) -> None:

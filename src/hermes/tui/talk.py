@@ -6,6 +6,7 @@ from typing import Protocol
 from hermes.kit.ids import new_id
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text
+from hermes.tui.backroom import Backroom
 from hermes.tui.companion import (
     CANCELLED,
     Back,
@@ -17,7 +18,6 @@ from hermes.tui.companion import (
     Speak,
     Words,
 )
-from hermes.tui.errands import Errands
 from hermes.tui.meanwhile import Manner, manner_of, meant
 
 
@@ -59,11 +59,11 @@ class Stage(Protocol):
 
 class Talk:
     def __init__(
-        self, companion: Companion, errands: Errands, aside: Errands, stage: Stage
+        self, companion: Companion, backroom: Backroom, aside: Backroom, stage: Stage
     ) -> None:
-        """Turns and commands are waited for by `errands`; `aside` is free meanwhile."""
+        """Turns and commands are waited for by `backroom`; `aside` is free meanwhile."""
         self._companion = companion
-        self._errands = errands
+        self._backroom = backroom
         self._aside = aside
         self._stage = stage
         self._waiting: deque[str] = deque()
@@ -163,7 +163,7 @@ class Talk:
             return
         self.busy = True
         try:
-            if await self._errands.do(self._companion.news):
+            if await self._backroom.do(self._companion.news):
                 await self._turn(())
         except HermesError as error:
             await self._tell(error)
@@ -213,7 +213,7 @@ class Talk:
         if not _is_command(line):
             await self._say((Text(line),), line)
             return
-        done = await self._errands.do(lambda: self._companion.command(line))
+        done = await self._backroom.do(lambda: self._companion.command(line))
         match done:
             case Words():
                 await self._say((Text(line),), line)

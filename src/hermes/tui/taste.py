@@ -6,11 +6,16 @@ from msgspec import Struct
 class Taste(Struct, frozen=True, kw_only=True):
     """`times` stand beside what is said, a `bell` rings at the end of a turn.
 
+    Thoughts are `open` from the beginning on; answers that are `raw` are shown as they were
+    written, with the signs of their Markdown.
+
     `preview` is how many characters of a call are shown, all for zero. Pasted text of more than
     `paste_lines` lines or `paste_size` characters is shown as a mark; zero sets no limit.
     """
 
     reasoning: bool = True
+    open: bool = False
+    raw: bool = False
     diffs: bool = True
     cost: bool = False
     times: bool = False

@@ -105,6 +105,7 @@ async def test_bad_bodies(tmp_path: Path, stream: bool) -> None:
         assert (await one.ask("POST", CHAT, b"{}", Content_Encoding="gzip")).status == 415
         told = await one.chat({"messages": [HI], "model": "gpt-9"})
         assert (told.status, told.code) == (404, "model_not_found")
+        assert told.json["error"]["param"] == "model"
         assert await one.sessions() == []
         assert one.mock.requests == []
 
@@ -115,6 +116,9 @@ async def test_bad_headers(tmp_path: Path, name: str) -> None:
         for value in ("../../etc", "a/b", "a" * 257, "a\tb", "ü", "-x", "a..b"):
             told = await one.chat({"messages": [HI]}, **{name: value})
             assert (told.status, told.code) == (400, "invalid_session_id"), value
+        # Whoever sends one that is empty believes to be safe, and is not.
+        empty = await one.chat({"messages": [HI]}, Idempotency_Key="")
+        assert (empty.status, empty.code) == (400, "invalid_idempotency_key")
         told = await one.chat({"messages": [HI]}, Idempotency_Key="k" * 257)
         assert (told.status, told.code) == (400, "invalid_idempotency_key")
         assert await one.sessions() == []

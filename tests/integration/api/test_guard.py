@@ -88,12 +88,21 @@ async def test_a_page_that_may_ask_is_told_all_it_needs(tmp_path: Path) -> None:
             told = await one.ask("GET", path, key=key, Origin=ORIGIN)
             assert told.headers["access-control-allow-origin"] == ORIGIN
             assert told.headers["vary"] == "Origin"
-            assert "X-Hermes-Session-Id" in told.headers["access-control-expose-headers"]
+            shown = told.headers["access-control-expose-headers"]
+            # Clients in a browser try again by themselves, unless they can read that they must not.
+            for name in ("X-Hermes-Session-Id", "X-Should-Retry", "Retry-After"):
+                assert name in shown
 
 
 async def test_addresses_and_methods_that_are_not_there(tmp_path: Path) -> None:
     async with house(tmp_path) as one:
         await refused(await one.ask("GET", "/none"), 404, "not_found")
+        for path in ("/api/jobs", "/api/jobs/0123456789ab/run", "/p/default/api/jobs"):
+            for method in ("GET", "POST"):
+                await refused(await one.ask(method, path), 404, "jobs_not_available")
+        await refused(await one.ask("GET", "/api/jobsite"), 404, "not_found")
+        able = await one.ask("GET", "/v1/capabilities")
+        assert able.json["features"]["jobs_api"] is False
         told = await one.ask("GET", "/v1/chat/completions")
         await refused(told, 405, "method_not_allowed")
         assert told.headers["allow"] == "POST"

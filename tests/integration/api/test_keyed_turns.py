@@ -4,12 +4,13 @@ import base64
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
 import pytest
 
-from api_house import KEY, House, house
+from api_house import KEY, House, Told, house
 from gateways import until
 from hermes.api.desk import Limits
 from hermes.schema.messages import Result
@@ -168,3 +169,96 @@ async def test_who_leaves_before_it_has_begun_is_told_all_of_it(tmp_path: Path) 
             assert told.headers["x-hermes-replayed"] == "true"
             assert b"I see." in told.body
             assert len(one.mock.requests) == 1
+
+
+HANGS = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
+
+
+async def going_on(one: House) -> list[dict[str, Any]]:
+    return list((await one.ask("GET", "/v1/runs")).json["data"])
+
+
+@pytest.mark.parametrize(("path", "asked"), ASKED)
+async def test_who_has_gone_can_still_be_stopped(
+    tmp_path: Path, path: str, asked: dict[str, object]
+) -> None:
+    """Nothing was done yet, but whoever waits for its answer must not begin it again."""
+    body = msgspec.json.encode(asked)
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=HANGS)) as one:
+            await begin(one)
+            await ask_and_leave(one, path, body, 1)
+            (turn,) = await going_on(one)
+            assert (turn["object"], turn["status"]) == ("hermes.turn", "running")
+            state = await one.ask("GET", f"/v1/runs/{turn['run_id']}")
+            assert state.json == turn
+            told: list[Told] = []
+
+            async def ask_again() -> None:
+                told.append(await one.ask("POST", path, body, Idempotency_Key="a"))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask_again)
+                stopped = await one.ask("POST", f"/v1/runs/{turn['run_id']}/stop")
+                assert (stopped.status, stopped.json["status"]) == (200, "stopping")
+            assert (told[0].status, told[0].code) == (410, "turn_interrupted")
+            assert told[0].headers["x-hermes-session-id"] == turn["session_id"]
+            assert len(one.mock.requests) == 1
+            assert await going_on(one) == []
+            assert (await one.ask("GET", f"/v1/runs/{turn['run_id']}")).status == 404
+
+
+@pytest.mark.parametrize(("path", "asked"), ASKED)
+async def test_who_is_there_when_it_is_stopped_gets_what_was_said(
+    tmp_path: Path, path: str, asked: dict[str, object]
+) -> None:
+    body = msgspec.json.encode(asked)
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=HANGS)) as one:
+            await begin(one)
+            told: list[Told] = []
+
+            async def ask() -> None:
+                told.append(await one.ask("POST", path, body, Idempotency_Key="a"))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                await until(lambda: bool(one.mock.requests))
+                (turn,) = await going_on(one)
+                await one.ask("POST", f"/v1/runs/{turn['run_id']}/stop")
+            assert told[0].status in {200, 502}
+            assert b"cancelled" in told[0].body or b"Interrupted." in told[0].body
+
+
+async def test_a_response_under_a_key_is_cancelled_by_its_name(tmp_path: Path) -> None:
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=HANGS)) as one:
+            client = one.client(**{"Idempotency-Key": "a"})
+            stream = await client.responses.create(model="hermes-agent", input="go", stream=True)
+            begun = await anext(aiter(stream))
+            assert begun.type == "response.created"
+            ended = await one.client().responses.cancel(begun.response.id)
+            assert (ended.id, ended.status) == (begun.response.id, "incomplete")
+            kinds = [event.type async for event in stream]
+            assert kinds[-1] == "response.incomplete"
+
+
+async def test_runs_are_listed_with_the_turns_of_their_profile(tmp_path: Path) -> None:
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=HANGS)) as one:
+            run = (await one.ask("POST", "/v1/runs", b'{"input": "go"}')).json["run_id"]
+            await ask_and_leave(one, *_first(), 2)
+            listed = await going_on(one)
+            assert [each["object"] for each in listed] == ["hermes.run", "hermes.turn"]
+            assert listed[0]["run_id"] == run
+            for each in listed:
+                await one.ask("POST", f"/v1/runs/{each['run_id']}/stop")
+            await one.ask("GET", f"/v1/runs/{run}/events")
+            again = await one.ask("POST", *_first(), Idempotency_Key="a")
+            assert (again.status, again.code) == (410, "turn_interrupted")
+            assert await going_on(one) == []
+
+
+def _first() -> tuple[str, bytes]:
+    path, asked = ASKED[0]
+    return path, msgspec.json.encode(asked)

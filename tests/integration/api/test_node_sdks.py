@@ -114,7 +114,8 @@ def fetch(folder: Path) -> None:
     for name in ("package.json", "package-lock.json"):
         shutil.copy(SDK / name, folder)
     command = [program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    command += ["--prefer-offline", "--fetch-retries=1", "--fetch-timeout=30000"]
+    command += ["--prefer-offline", "--fetch-timeout=30000"]
+    command += ["--fetch-retries=3", "--fetch-retry-mintimeout=1000"]
     try:
         done = subprocess.run(
             command,

@@ -1,127 +1,21 @@
-"""Runs over real sockets: begun, followed from any point by several readers, steered, stopped."""
+"""Runs over real sockets: begun once, followed from any point by several readers, ended."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import anyio
 import anyio.lowlevel
-import msgspec
 import pytest
-from msgspec import Struct
 
-from api_house import KEY, House, house, settings
+from api_house import house, settings
+from api_runs import SCRIPT, SLOW, WORDS, Frame, begin, deltas, followed, following, post, state
 from hermes.api.desk import Limits
 from hermes.kit.holder import this_process
 from hermes.ports.journal import RunRecord, RunStatus
-from hermes.ports.store import Parcel, Post
-from hermes.schema.messages import Assistant, Result, Text, Trust, User, text_of
-from hermes.schema.scope import OWNER, Role, Scope
-from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
+from hermes.schema.messages import text_of
+from hermes.schema.scope import OWNER
 
 pytestmark = pytest.mark.anyio
-
-WORDS = "one two three four five six"
-SLOW = " ".join(str(number) for number in range(150))
-WAIT = "until [ -e workspace/go ]; do sleep 0.05; done"
-WHO = "echo hi $HERMES_SESSION_USER_ID"
-SCRIPT = Script(
-    rules=[
-        Rule("slowly", [Reply(SLOW, chunk=4, pace=0.001)]),
-        Rule("hang", [Reply(WORDS, fault=Fault("hang", after=3), chunk=4)]),
-        Rule("tool", [Reply("Look.", [Call("terminal", {"command": WHO})]), Reply("Hi.")]),
-        Rule("steps", [Reply("", [Call("terminal", {"command": WAIT})]), Reply("Heard.")]),
-        Rule("thought", [Reply("Yes.", reasoning="Hm.")]),
-        Rule("wrong", [Reply(fault=Fault("status", named="unauthorized"))]),
-    ],
-    default=Reply(WORDS, chunk=4),
-)
-
-
-class Frame(Struct):
-    id: int
-    data: dict[str, object]
-
-    @property
-    def name(self) -> object:
-        return self.data["event"]
-
-
-class Following:
-    """One reader of a stream of events."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self.response = response
-        self.comments: list[str] = []
-
-    async def next(self) -> Frame | None:
-        """None at the end."""
-        identity = 0
-        while line := await self.response.content.readline():
-            text = line.decode().rstrip("\n")
-            if text.startswith(":"):
-                self.comments.append(text)
-            elif text.startswith("id: "):
-                identity = int(text[4:])
-            elif text.startswith("data: "):
-                return Frame(identity, msgspec.json.decode(text[6:], type=dict[str, object]))
-        return None
-
-    async def rest(self) -> list[Frame]:
-        frames: list[Frame] = []
-        while (frame := await self.next()) is not None:
-            frames.append(frame)
-        return frames
-
-    async def until(self, name: str) -> Frame:
-        while (frame := await self.next()) is not None:
-            if frame.name == name:
-                return frame
-        raise AssertionError(f"the stream ended before {name}")
-
-
-@asynccontextmanager
-async def following(
-    home: House, run: str, after: int = 0, **more: str
-) -> AsyncGenerator[Following]:
-    headers = {"Authorization": f"Bearer {KEY}", **({"Last-Event-ID": str(after)} if after else {})}
-    url = f"{home.url}/v1/runs/{run}/events"
-    async with home.http.get(url, headers=headers, params=more) as response:
-        assert response.status == 200, await response.text()
-        assert response.content_type == "text/event-stream"
-        yield Following(response)
-
-
-async def post(home: House, path: str, body: object, status: int, **headers: str):
-    told = await home.ask("POST", path, msgspec.json.encode(body), **headers)
-    assert told.status == status, told.body
-    return told
-
-
-async def begin(home: House, words: object = "hello", **more: object) -> str:
-    told = await post(home, "/v1/runs", {"input": words, **more}, 202)
-    assert told.json["status"] == "started"
-    run = told.json["run_id"]
-    assert isinstance(run, str)
-    assert len(run) == len("run_") + 32
-    return run
-
-
-async def followed(home: House, run: str, after: int = 0) -> list[Frame]:
-    with anyio.fail_after(60):
-        async with following(home, run, after) as reader:
-            return await reader.rest()
-
-
-def deltas(frames: list[Frame]) -> str:
-    return "".join(str(f.data["delta"]) for f in frames if f.name == "message.delta")
-
-
-async def state(home: House, run: str) -> dict[str, object]:
-    return (await home.ask("GET", f"/v1/runs/{run}")).json
 
 
 async def test_a_run_is_followed_to_its_end(tmp_path: Path):
@@ -193,152 +87,6 @@ async def test_a_reader_that_is_cut_off_again_and_again_misses_nothing(tmp_path:
         assert [frame.id for frame in got] == list(range(1, len(got) + 1))
         assert deltas(got) == got[-1].data["output"] == SLOW
         assert await followed(home, run) == got
-
-
-async def test_stop_acts_at_once_and_may_be_said_twice(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "hang")
-        with anyio.fail_after(60):
-            async with following(home, run) as reader:
-                await reader.until("message.delta")
-                told = await post(home, f"/v1/runs/{run}/stop", {}, 200)
-                assert told.json == {"run_id": run, "status": "stopping"}
-                await reader.until("run.cancelled")
-        assert (await state(home, run))["status"] == "cancelled"
-        again = await post(home, f"/v1/runs/{run}/stop", {}, 200)
-        assert again.json["status"] == "cancelled"
-        late = await post(home, f"/v1/runs/{run}/steer", {"input": "x"}, 409)
-        assert late.code == "run_not_active"
-
-
-async def test_a_run_is_steered(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "in steps")
-        with anyio.fail_after(60):
-            async with following(home, run) as reader:
-                await reader.until("tool.started")
-                await post(home, f"/v1/runs/{run}/steer", {"input": "Be quick."}, 202)
-                await anyio.Path(tmp_path / "workspace" / "go").touch()
-                heard = await reader.until("steer.applied")
-                assert heard.data["text"] == "Be quick."
-                await reader.until("run.completed")
-        said = await home.said(str((await state(home, run))["session_id"]))
-        kinds = [type(message) for message in said]
-        assert kinds == [User, Assistant, Result, User, Assistant]
-
-
-@pytest.mark.parametrize(("choice", "done"), [("approve", True), ("deny", False)])
-async def test_a_run_asks_leave_and_gets_it(tmp_path: Path, choice: str, done: bool):
-    wish = {"command": "echo out > here.txt", "escalate": "outside", "reason": "to test"}
-    script = Script(replies=[Reply("", [Call("terminal", wish)]), Reply("So be it.")])
-    async with house(tmp_path, script) as home:
-        run = await begin(home, "go")
-        with anyio.fail_after(60):
-            async with following(home, run) as reader:
-                asked = (await reader.until("approval.request")).data
-                assert asked["command"] == wish["command"]
-                assert (await state(home, run))["status"] == "waiting_for_approval"
-                none = {"choice": choice, "question_id": "another"}
-                await post(home, f"/v1/runs/{run}/approval", none, 409)
-                body = {"choice": choice, "question_id": asked["question_id"]}
-                told = await post(home, f"/v1/runs/{run}/approval", body, 200)
-                assert told.json["resolved"] == 1
-                await post(home, f"/v1/runs/{run}/approval", body, 409)
-                assert (await reader.until("approval.responded")).data["resolved"] is True
-                await reader.until("run.completed")
-        assert (tmp_path / "here.txt").exists() is done
-        told = await post(home, f"/v1/runs/{run}/approval", {"choice": "once"}, 409)
-        assert told.code == "approval_not_active"
-
-
-async def test_a_run_asks_a_question(tmp_path: Path):
-    asked = {"question": "Red or blue?", "choices": ["red", "blue"]}
-    script = Script(replies=[Reply("", [Call("clarify", asked)]), Reply("Blue, then.")])
-    async with house(tmp_path, script) as home:
-        run = await begin(home, "paint")
-        with anyio.fail_after(60):
-            async with following(home, run) as reader:
-                told = (await reader.until("clarify.request")).data
-                assert told["description"] == "Red or blue?"
-                await post(home, f"/v1/runs/{run}/clarify", {"answer": ""}, 400)
-                await post(home, f"/v1/runs/{run}/clarify", {"answer": "blue"}, 200)
-                assert (await reader.until("clarify.responded")).data["choice"] == "blue"
-                await reader.until("run.completed")
-        told = await post(home, f"/v1/runs/{run}/clarify", {"answer": "x"}, 409)
-        assert told.code == "clarify_not_active"
-
-
-@pytest.mark.parametrize(
-    ("who", "trust", "acts"),
-    [
-        ({}, Trust.OWNER, True),
-        ({"role": "guest"}, Trust.GUEST, False),
-        ({"role": "guest", "brought": True}, Trust.DATA, False),
-        ({"brought": True}, Trust.DATA, True),
-    ],
-    ids=["owner", "guest", "webhook", "data"],
-)
-async def test_a_run_that_is_lent_has_the_rights_of_who_asks(
-    tmp_path: Path, who: dict[str, object], trust: Trust, acts: bool
-):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, **who)
-        await followed(home, run)
-        asked, _ = await home.said(str((await state(home, run))["session_id"]))
-        assert isinstance(asked, User)
-        assert asked.trust is trust
-        request = msgspec.json.decode(home.mock.requests[0].body, type=dict[str, Any])
-        offered = {tool["function"]["name"] for tool in request.get("tools", ())}
-        assert ("terminal" in offered, "write_file" in offered) == (acts, acts)
-        told = await post(home, "/v1/runs", {"input": "x", "role": "king"}, 400)
-        assert "role" in told.body.decode()
-
-
-async def test_what_is_lent_has_an_own_name_and_no_past_of_the_owners(tmp_path: Path):
-    past = [{"role": "user", "content": "so the boss said"}, {"role": "assistant", "content": "ok"}]
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "use the tool", role="member", conversation_history=past)
-        await followed(home, run)
-        session = str((await state(home, run))["session_id"])
-        said = await home.said(session)
-        assert [one.trust for one in said if isinstance(one, User)] == [Trust.GUEST] * 2
-        told = "".join(text_of(one) for one in said if isinstance(one, Result))
-        assert "api_server:" in told
-        assert "owner" not in told
-
-
-async def test_news_of_what_is_lent_wakes_nobody_with_more_rights(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, role="guest", brought=True)
-        await followed(home, run)
-        session = str((await state(home, run))["session_id"])
-        scope = Scope("default", session, run, str(tmp_path), role=Role.GUEST, source="api_server")
-        steered = User("msg_steered", (Text("run it"),), Trust.DATA)
-        body = msgspec.Raw(msgspec.json.encode(steered))
-        store, seen = home.app.store, len(home.mock.requests)
-        await store.commit(Post(Parcel(key=steered.id, lane="inbox", topic=session, body=body)))
-        home.app.later.ring(scope)
-        await store.commit(*home.app.later.brought(scope, "news_1", "It has ended."))
-        home.app.later.ring(scope)
-        with anyio.fail_after(60):
-            while not any("It has ended." in text_of(one) for one in await home.said(session)):
-                await anyio.lowlevel.checkpoint()
-            while len(home.mock.requests) == seen:
-                await anyio.lowlevel.checkpoint()
-        woken = msgspec.json.decode(home.mock.requests[seen].body, type=dict[str, Any])
-        assert not woken.get("tools")
-
-
-async def test_what_came_too_late_is_given_back(tmp_path: Path):
-    async with house(tmp_path, SCRIPT) as home:
-        run = await begin(home, "hang")
-        with anyio.fail_after(60):
-            async with following(home, run) as reader:
-                await reader.until("message.delta")
-                await post(home, f"/v1/runs/{run}/steer", {"input": "Too late."}, 202)
-                await post(home, f"/v1/runs/{run}/stop", {}, 200)
-                last = await reader.until("run.cancelled")
-        assert last.data["unheard"] == ["Too late."]
 
 
 async def test_a_silent_stream_is_kept_alive(tmp_path: Path):

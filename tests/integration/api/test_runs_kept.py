@@ -13,14 +13,7 @@ from api_house import KEY, House, house, served
 from hermes.api.runs_desk import end_abandoned
 from hermes.app.upkeep import Upkeep
 from hermes.kit.holder import this_process
-from hermes.ports.journal import (
-    KeepResponse,
-    KeptResponse,
-    NoteRun,
-    RunEvent,
-    RunRecord,
-    RunStatus,
-)
+from hermes.ports.journal import KeepResponse, KeptResponse, NoteRun, RunEvent, RunRecord, RunStatus
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER

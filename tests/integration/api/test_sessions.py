@@ -6,9 +6,12 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
+from msgspec import Raw
 
 from api_house import House, Told, house, settings
-from hermes.schema.messages import text_of
+from hermes.ports.store import Append, Begin, Intent
+from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User, text_of
+from hermes.schema.tools import Effect
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
 
 pytestmark = pytest.mark.anyio
@@ -136,6 +139,28 @@ async def test_a_fork_goes_its_own_way(tmp_path: Path):
         await ask(home, "POST", f"/{copy}/chat", {"message": "second"})
         assert len(await home.said(copy)) == 4
         assert [text_of(one) for one in await home.said(name)] == ["first", WORDS]
+
+
+async def test_a_fork_knows_of_a_call_that_was_cut_off_as_much_as_its_session(tmp_path: Path):
+    """What began with an effect and has no end may have happened: no copy may say it did not."""
+    async with house(tmp_path, SCRIPT) as home:
+        name = await make(home)
+        store, now = home.app.store, home.app.clock.now()
+        begun = Intent(
+            call="call_1", session=name, run="run_1", tool="terminal", effect=Effect.OUTSIDE, at=now
+        )
+        call = ToolCall("call_1", "terminal", Raw(b'{"command": "send the letter"}'))
+        asked = User("msg_1", (Text("send it"),))
+        await store.commit(
+            Append(name, "run_1", asked, now),
+            Append(name, "run_1", Assistant("msg_2", (call,), Stop.TOOLS), now),
+            Begin(begun),
+        )
+        copy = str((await ask(home, "POST", f"/{name}/fork", {}, 201)).json["id"])
+        for session in (name, copy):
+            *_, last = await home.said(session)
+            assert isinstance(last, Result)
+            assert "outcome is unknown" in text_of(last)
 
 
 async def test_a_deleted_session_is_gone(tmp_path: Path):

@@ -11,11 +11,14 @@ import anyio.lowlevel
 import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import structs
 
 from hermes.agent.sources import sources_for
 from hermes.agent.strangers import Strangers
 from hermes.app.pages import Limits, Names, Pages
-from hermes.app.references import References, Sources
+from hermes.app.references import References, Sources, shunned_sites
+from hermes.config.home import Home
+from hermes.config.sections.comfort import WebsiteBlocklist
 from hermes.kit.page_text import page_text
 from hermes.kit.serving import put_away
 from hermes.sandbox.door import Door
@@ -292,3 +295,35 @@ async def test_a_page_in_a_question_is_somebody_elses_words(tmp_path: Path) -> N
     assert not strangers.heard
     strangers.hear(question)
     assert strangers.heard
+
+
+async def test_sites_that_are_shunned_are_not_opened() -> None:
+    opened: list[str] = []
+
+    async def moved(request: web.Request) -> web.Response:
+        opened.append(request.host)
+        raise web.HTTPFound(f"http://deep.example.org:{request.url.port}/page")
+
+    async with served(page=page, moved=moved) as url:
+        port = url.rpartition(":")[2]
+        shunned = frozenset({"example.org"})
+        names = Lookup(["127.0.0.1"], ["127.0.0.1"])
+        pages = Pages(inside=True, anywhere=True, shunned=shunned, lookup=names)
+        for name in ("example.org", "WWW.Example.ORG.", "a.b.example.org"):
+            with pytest.raises(ToolError, match=r"website_blocklist has example\.org"):
+                await pages.read(f"http://{name}:{port}/page")
+        assert "ferry" in await pages.read(f"http://notexample.org:{port}/page")
+        with pytest.raises(ToolError, match="website_blocklist"):
+            await pages.read(f"http://elsewhere.net:{port}/moved")
+        assert opened == [f"elsewhere.net:{port}"]
+
+
+def test_lists_of_shunned_sites(tmp_path: Path) -> None:
+    home = Home(tmp_path, tmp_path)
+    (tmp_path / "more.txt").write_text("# known bad\n*.Evil.test  # a whole tree\n\n")
+    domains = ("https://bad.example/path", "worse.example")
+    rules = WebsiteBlocklist(enabled=True, domains=domains, shared_files=("more.txt",))
+    assert shunned_sites(rules, home) == {"bad.example", "worse.example", "evil.test"}
+    assert shunned_sites(structs.replace(rules, enabled=False), home) == frozenset()
+    with pytest.raises(ToolError, match=r"gone\.txt"):
+        shunned_sites(structs.replace(rules, shared_files=("gone.txt",)), home)

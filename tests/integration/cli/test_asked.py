@@ -1,14 +1,13 @@
 """Questions at a real terminal: a letter answers, Enter alone denies, Ctrl+C ends the turn."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pexpect
 import pytest
 
 from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel, mock_model
+from processes import Hermes, MockModel
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
@@ -22,12 +21,6 @@ SCRIPT = Script(
     ],
     default=Reply("Plain answer."),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture

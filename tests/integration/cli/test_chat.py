@@ -5,7 +5,6 @@ import json
 import struct
 import subprocess
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -40,17 +39,6 @@ SCRIPT = Script(
     default=Reply("Plain answer."),
     models=("mock",),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
-
-
-@pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    return Hermes(tmp_path, model.url)
 
 
 def last_user(request: dict) -> str:
@@ -358,3 +346,13 @@ def test_secrets_and_keys_stay_out_of_the_request(hermes: Hermes, model: MockMod
     hermes("-z", "keep DELTA secret")
     (request,) = model.requests("keep DELTA secret")
     assert "sk-test-0123456789" not in json.dumps(request)
+
+
+def test_a_turn_leaves_a_record_that_is_found_by_its_session(hermes: Hermes) -> None:
+    assert hermes("-z", "hello").out == "Plain answer.\n"
+    (line,) = hermes("logs", "--session", "hello").out.splitlines()
+    session = hermes("sessions", "list").out.splitlines()[1].split()[0]
+    assert f"({session}) turn run_" in line
+    assert ": done, 1 step, " in line
+    assert "hello" not in line
+    assert hermes("logs", "errors").out == ""

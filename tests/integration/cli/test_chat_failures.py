@@ -2,13 +2,12 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, Ran, mock_model
+from processes import HERMES, PATIENCE, Hermes, MockModel, Ran
 
 MANY = "".join(f"line {number}\n" for number in range(50_000))
 SCRIPT = Script(
@@ -25,17 +24,6 @@ SCRIPT = Script(
     ],
     default=Reply("Plain answer."),
 )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
-
-
-@pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    return Hermes(tmp_path, model.url)
 
 
 def complaint(ran: Ran, code: int) -> str:

@@ -2,13 +2,11 @@
 
 import json
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Fifo, Hermes, MockModel, mock_model
+from processes import Fifo, Hermes, MockModel
 
 HANG = Fault("hang", after=3)
 TREE = """\
@@ -26,24 +24,6 @@ SCRIPT = Script(
     ],
     default=Reply("Plain answer."),
 )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
-
-
-@pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    return Hermes(tmp_path, model.url)
-
-
-@pytest.fixture
-def fifo(hermes: Hermes) -> Iterator[Fifo]:
-    opened = Fifo(hermes.work / "told")
-    yield opened
-    opened.close()
 
 
 def contents(request: dict) -> list[str]:

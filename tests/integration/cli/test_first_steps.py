@@ -2,23 +2,16 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hermes.testing.mock_openai import Reply, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, mock_model
+from processes import HERMES, PATIENCE, Hermes, MockModel
 
 GUIDE = Path(__file__).parents[3] / "docs" / "first-steps.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    script = Script(models=("mock",), default=Reply("Two files."))
-    with mock_model(tmp_path_factory.mktemp("model"), script) as running:
-        yield running
+SCRIPT = Script(models=("mock",), default=Reply("Two files."))
 
 
 def test_there_is_something_to_try() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hermes.config.home import Home
 from hermes.daemon.lock import who_holds
 from hermes.testing.mock_openai import Fault, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, ended, mock_model, wait_for_death
+from processes import HERMES, PATIENCE, Hermes, MockModel, ended, wait_for_death
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 ALONE = "The gateway is gone; this chat goes on by itself."
@@ -27,12 +27,6 @@ SCRIPT = Script(
     ],
     default=Reply("Plain answer."),
 )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """A guard of the owner's, in the program as a person has it: before every call, and not without."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
-from processes import Hermes, MockModel, mock_model
+from processes import Hermes, MockModel
 
 CODE = "from hermes_tools import write_file\nprint(write_file(path='made.txt', content='x'))\n"
 SCRIPT = Script(
@@ -24,12 +23,6 @@ GUARD = """#!/bin/sh
 cat >> {notes}
 echo '{{"decision": "block", "reason": "Nothing is written on Sundays."}}'
 """
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as one:
-        yield one
 
 
 class House(Hermes):

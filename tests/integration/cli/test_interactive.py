@@ -3,14 +3,12 @@
 import os
 import re
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pexpect
 import pytest
 
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Fifo, Hermes, MockModel, mock_model, untimed
+from processes import Fifo, Hermes, MockModel, untimed
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 MORE = "\x1b[1;36m… \x1b[0m"
@@ -33,24 +31,6 @@ SCRIPT = Script(
     default=Reply("Plain answer."),
     models=("mock", "other"),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
-
-
-@pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    return Hermes(tmp_path, model.url)
-
-
-@pytest.fixture
-def fifo(hermes: Hermes) -> Iterator[Fifo]:
-    opened = Fifo(hermes.work / "told")
-    yield opened
-    opened.close()
 
 
 def say(child: pexpect.spawn, line: str, prompt: str = PROMPT) -> str:

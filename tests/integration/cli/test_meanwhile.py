@@ -1,14 +1,12 @@
 """The plain chat while a turn runs: a line that is typed interrupts it, waits for it, steers it."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pexpect
 import pytest
 
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Fifo, Hermes, MockModel, mock_model
+from processes import Fifo, Hermes, MockModel
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 STEPS = "echo go > told; read answer < answer"
@@ -20,17 +18,6 @@ SCRIPT = Script(
     ],
     default=Reply("Plain answer."),
 )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
-
-
-@pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    return Hermes(tmp_path, model.url)
 
 
 def leave(child: pexpect.spawn) -> int | None:

@@ -1,10 +1,7 @@
 """`hermes model`: what can be reached from here, and a change of it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from hermes.testing.mock_openai import Reply, Script
 from processes import Hermes, MockModel, mock_model
@@ -13,17 +10,6 @@ SCRIPT = Script(
     models=("mock", "mock-large", *(f"tiny-{number:02}" for number in range(20))),
     default=Reply("Plain answer."),
 )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
-
-
-@pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    return Hermes(tmp_path, model.url)
 
 
 def without_provider(hermes: Hermes) -> Hermes:

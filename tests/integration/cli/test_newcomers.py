@@ -12,21 +12,10 @@ import pexpect
 import pytest
 
 from hermes.testing.mock_openai import Reply, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, Ran, ended, mock_model
+from processes import HERMES, PATIENCE, Hermes, MockModel, Ran, ended
 
 KEY = "sk-the-right-one-0123456789"
 SCRIPT = Script(models=("mock",), default=Reply("Plain answer."), api_key=KEY)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
-
-
-@pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    return Hermes(tmp_path, model.url)
 
 
 def with_nothing(hermes: Hermes) -> Hermes:

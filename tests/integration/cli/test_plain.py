@@ -1,13 +1,12 @@
 """Whoever wants no escape codes gets none, from the greeting to the goodbye."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pexpect
 import pytest
 
 from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, ended, mock_model
+from processes import HERMES, PATIENCE, Hermes, MockModel, ended
 
 WRITE = Call("write_file", {"path": "a.txt", "content": "one\ntwo\n"})
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
@@ -18,12 +17,6 @@ SCRIPT = Script(
     ],
     default=Reply("Plain answer."),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.mark.parametrize(

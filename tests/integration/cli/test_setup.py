@@ -1,22 +1,15 @@
 """`hermes setup`: from nothing to an answer, by flags or by questions, and once more."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pexpect
 import pytest
 
 from hermes.testing.mock_openai import Reply, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, ended, mock_model
+from processes import HERMES, PATIENCE, Hermes, MockModel, ended
 
 KEY = "sk-of-this-test-0123456789"
 SCRIPT = Script(models=("mock", "mock-large"), default=Reply("Plain answer."))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """The chat line by line, as the settings want it shown."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel, mock_model
+from processes import Hermes, MockModel
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
 WRITE = Call("write_file", {"path": "a-long-name.txt", "content": "one\ntwo\n"})
@@ -27,12 +26,6 @@ display:
   compact: true
   tool_preview_length: 8
 """
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture

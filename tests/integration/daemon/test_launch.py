@@ -1,7 +1,9 @@
 """A start in the background: ready, failed, silent, or later than usual on purpose."""
 
 import os
+import re
 import signal
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hermes.config.home import Home
-from hermes.daemon.launch import Failed, NotReady, _Pipe, launch
+from hermes.daemon.launch import Failed, NotReady, _Pipe, gateway_command, launch
 from processes import wait_for_death
 
 SAYS = """
@@ -30,8 +32,7 @@ def command(code: str) -> list[str]:
     return [sys.executable, "-c", SAYS + code]
 
 
-def end(home: Home) -> None:
-    pid = int((home.logs / "gateway.log").read_text().split()[1])
+def end(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     wait_for_death(pid)
@@ -42,13 +43,15 @@ def test_ready_in_pieces(home: Home) -> None:
     code = "os.write(pipe, b'STATUS=a'); os.write(pipe, b'b\\nREADY=1\\n'); signal.pause()"
     launched = launch(home, ENV, command(code), told.append)
     assert (told, launched.status) == (["ab"], "ab")
-    end(home)
+    assert f"pid {launched.pid}\n" in (home.logs / "gateway.log").read_text()
+    end(launched.pid)
 
 
 def test_silence_is_not_taken_for_failure(home: Home) -> None:
-    with pytest.raises(NotReady, match="is not ready after"):
+    with pytest.raises(NotReady, match=r"\(pid \d+\) is not ready after") as caught:
         launch(home, ENV, command("signal.pause()"), print, patience=0.3)
-    end(home)
+    # So early that it may not have said anything itself.
+    end(int(re.findall(r"pid (\d+)", str(caught.value))[0]))
 
 
 def test_more_time_is_given_when_it_is_asked_for() -> None:
@@ -98,3 +101,12 @@ def test_the_new_process_is_told_of_its_own_starter_only(home: Home) -> None:
         launch(home, ENV, command(code), print)
     assert "HERMES_HOME" in str(failed.value)
     assert "NOTIFY_SOCKET" not in str(failed.value)
+
+
+def test_files_in_the_folder_it_starts_in_are_not_its_modules(home: Home, tmp_path: Path) -> None:
+    for name in ("msgspec.py", "hermes.py"):
+        (tmp_path / name).write_text("raise SystemExit('planted')", encoding="utf-8")
+    words = [*gateway_command(home), "--help"]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "usage: hermes" in ran.stdout

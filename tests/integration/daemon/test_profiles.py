@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from openai import AsyncOpenAI
 
 from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
 from hermes.testing.platform.server import PlatformServer, serve
-from processes import PATIENCE, MockModel, Running, mock_model
+from processes import PATIENCE, MockModel, Running, mock_model, reserved_port
 
 pytestmark = pytest.mark.anyio
 
@@ -212,23 +211,26 @@ async def test_a_turn_that_runs_ends_before_the_process_does(tmp_path: Path) -> 
             await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
         with one.gateway() as gateway:
             await anyio.to_thread.run_sync(gateway.hears, "READY=1")
-            await one.until(lambda: bool(one.platform.truth.seen("work", "c1")))
-            texts = {
-                post.text.removeprefix("(recovered) ")
-                for post in one.platform.truth.seen("work", "c1")
-            }
-            assert texts == {"this is work"}
+
+            def texts() -> set[str]:
+                seen = one.platform.truth.seen("work", "c1")
+                return {post.text.removeprefix("(recovered) ") for post in seen}
+
+            await one.until(lambda: texts() == {"this is work"})
 
 
 KEY = "0123456789abcdef0123"
 
 
-async def test_programs_are_served_beside_the_chats(tmp_path: Path) -> None:
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved_port() as one:
+        yield one
+
+
+async def test_programs_are_served_beside_the_chats(tmp_path: Path, port: int) -> None:
     async with town(tmp_path) as one:
         one.furnish(MANY)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         env = {"API_SERVER_ENABLED": "true", "API_SERVER_KEY": KEY, "API_SERVER_PORT": str(port)}
         one.env |= env
         client = AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0)

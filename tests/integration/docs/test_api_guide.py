@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
-from processes import PATIENCE, MockModel, mock_model
+from processes import PATIENCE, MockModel, mock_model, reserved_port
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "api.md").read_text()
@@ -80,16 +79,11 @@ def env(tmp_path: Path, model: MockModel) -> Iterator[dict[str, str]]:
         "OPENAI_API_KEY": "not-a-real-key",
         "HERMES_INFERENCE_PROVIDER": "openai",
         "HERMES_INFERENCE_MODEL": "mock",
-        "API_SERVER_PORT": free_port(),
     }
-    yield given
-    follow("hermes gateway stop --force", given)
-
-
-def free_port() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
+    with reserved_port() as port:
+        given["API_SERVER_PORT"] = str(port)
+        yield given
+        follow("hermes gateway stop --force", given)
 
 
 def follow(script: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import PATIENCE, Running, wait_for_data
+from processes import PATIENCE, Running, reserved_port, wait_for_data
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "gateway.md").read_text()
@@ -26,7 +25,7 @@ def blocks(language: str) -> list[str]:
 def env(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An empty home and a model that answers; whatever gateway is left at the end is killed."""
     command = [sys.executable, "-m", "hermes.testing.mock_openai", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with reserved_port() as port, subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         given = {
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "HOME": str(tmp_path),
@@ -35,19 +34,13 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
             "OPENAI_API_KEY": "not-a-real-key",
             "HERMES_INFERENCE_PROVIDER": "openai",
             "HERMES_INFERENCE_MODEL": "mock",
-            "WEBHOOK_PORT": free_port(),
+            "WEBHOOK_PORT": str(port),
         }
         try:
             yield given
             follow("hermes gateway stop --force", given)
         finally:
             server.kill()
-
-
-def free_port() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
 
 
 def follow(script: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":

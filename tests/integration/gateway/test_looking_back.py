@@ -1,6 +1,6 @@
 """In a chat: what was learned is told after the answer, and a skill is a command."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from hermes.config.home import Home
 from hermes.ports.channel import Channel
 from hermes.testing.channel import FakeChannel
 from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import MockModel, mock_model
+from processes import MockModel
 
 pytestmark = pytest.mark.anyio
 KEEP = {"target": "user", "action": "add", "content": "prefers short answers"}
@@ -28,12 +28,6 @@ SCRIPT = Script(
     default=Reply("Plain answer."),
 )
 SKILL = "---\nname: make-tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @asynccontextmanager

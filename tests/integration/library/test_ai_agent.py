@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -11,7 +10,7 @@ import pytest
 
 from hermes import AIAgent
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import MockModel, mock_model
+from processes import MockModel
 
 KEYS = """
     final_response last_reasoning messages api_calls completed partial interrupted failed error
@@ -28,12 +27,6 @@ SCRIPT = Script(
     ],
     default=Reply("Plain answer."),
 )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,22 +1,17 @@
 """Whoever sits at a terminal is asked before the agent acts, here and behind the door."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from doors import served
-from hermes.config.env import Env
-from hermes.config.home import resolve_home
-from hermes.local.here import open_here
-from hermes.local.partner import Partner, Question, Start
-from hermes.local.remote import open_remote
+from doors import WAYS, Opener, partners
+from hermes.local.partner import Partner, Question
 from hermes.schema.events import Answered, Asked, Event, Notice, Outcome, Said
 from hermes.schema.messages import Result, Text, text_of
 from hermes.schema.questions import Asking
 from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel, mock_model
+from processes import Hermes, MockModel
 
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
 SCRIPT = Script(
@@ -30,34 +25,14 @@ SCRIPT = Script(
     default=Reply("Plain answer."),
 )  # fmt: skip
 
-Opener = Callable[..., AbstractContextManager[Partner]]
 
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
-
-
-@pytest.fixture(params=["here", "remote"])
+@pytest.fixture(params=WAYS)
 def meet(request: pytest.FixtureRequest, tmp_path: Path, model: MockModel) -> Iterator[Opener]:
     hermes = Hermes(tmp_path, model.url)
     hermes.configure("approvals:\n  mode: manual\n")
     (hermes.work / "build").mkdir(parents=True)
-    env = Env(hermes.env)
-    home = resolve_home(env)
-
-    def here(**given: object) -> AbstractContextManager[Partner]:
-        return open_here(home, env, Start(cwd=str(hermes.work), **given))
-
-    def remote(**given: object) -> AbstractContextManager[Partner]:
-        return open_remote(home.path, env, Start(cwd=str(hermes.work), **given))
-
-    if request.param == "here":
-        yield here
-        return
-    with served(hermes):
-        yield remote
+    with partners(request.param, hermes) as opener:
+        yield opener
 
 
 class Person:

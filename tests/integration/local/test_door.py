@@ -33,7 +33,7 @@ from hermes.local.wire import (
 )
 from hermes.schema.messages import Text
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Fifo, Hermes, MockModel, Ran, mock_model, untimed
+from processes import HERMES, PATIENCE, Fifo, Hermes, MockModel, Ran, untimed
 
 HANG = Fault("hang", after=3)
 TREE = "exec 9> told; echo up >&9; sleep 1000"
@@ -60,17 +60,6 @@ print("modules:", *sorted(sys.modules), file=sys.stderr)
 sys.exit(code)
 """
 HEAVY = {"asyncio", "anyio", "aiohttp", "apsw", "yaml", "logging", "hermes.app", "hermes.session"}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
-
-
-@pytest.fixture
-def hermes(tmp_path: Path, model: MockModel) -> Hermes:
-    return Hermes(tmp_path, model.url)
 
 
 @pytest.fixture

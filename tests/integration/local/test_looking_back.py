@@ -1,22 +1,19 @@
 """What was learned after an answer is told at the prompt, here and behind the door."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from doors import served
+from doors import WAYS, Opener, partners
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
-from hermes.local.here import open_here
-from hermes.local.partner import Partner, Question, Start, Told
-from hermes.local.remote import open_remote
+from hermes.local.partner import Partner, Question, Told
 from hermes.schema.events import Event, Notice, Outcome, RunEnded
 from hermes.schema.messages import Text
 from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel, mock_model
+from processes import Hermes, MockModel
 
 KEEP = {"target": "user", "action": "add", "content": "prefers short answers"}
 SCRIPT = Script(
@@ -24,13 +21,6 @@ SCRIPT = Script(
     default=Reply("Plain answer."),
 )
 PATIENCE = 60.0
-Opener = Callable[..., AbstractContextManager[Partner]]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture
@@ -41,22 +31,10 @@ def hermes(tmp_path: Path, model: MockModel) -> Hermes:
     return one
 
 
-@pytest.fixture(params=["here", "remote"])
+@pytest.fixture(params=WAYS)
 def meet(request: pytest.FixtureRequest, hermes: Hermes) -> Iterator[Opener]:
-    env = Env(hermes.env)
-    home = resolve_home(env)
-
-    def here(**given: object) -> AbstractContextManager[Partner]:
-        return open_here(home, env, Start(cwd=str(hermes.work), **given))
-
-    def remote(**given: object) -> AbstractContextManager[Partner]:
-        return open_remote(home.path, env, Start(cwd=str(hermes.work), **given))
-
-    if request.param == "here":
-        yield here
-        return
-    with served(hermes):
-        yield remote
+    with partners(request.param, hermes) as opener:
+        yield opener
 
 
 def wait_for_news(partner: Partner) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from doors import served
 from hermes.cli.context import CliContext
-from hermes.cli.full_screen import AtTerminal
+from hermes.cli.full_screen import FIRST, AtTerminal
 from hermes.config.env import Env
 from hermes.config.home import resolve_home
 from hermes.config.schema import Config
@@ -50,7 +50,7 @@ from hermes.session.recap import SIZE
 from hermes.store.sqlite import open_store
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
 from hermes.tui import companion as tui
-from processes import PATIENCE, Hermes, MockModel, mock_model
+from processes import PATIENCE, Hermes, MockModel
 
 SENT_HOME = (
     "The running gateway is not used here. The gateway has another LANG. "
@@ -99,12 +99,6 @@ class Ear:
         (ended,) = [event for event in self.events if isinstance(event, RunEnded)]
         assert self.events[-1] is ended
         return ended
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture(scope="module", params=["here", "remote"])
@@ -249,6 +243,17 @@ def test_a_screen_knows_the_past_from_whom_it_talks_to(meet: Opener, tmp_path: P
             rows = companion.before().rows
             assert [text_of(row.message) for row in rows] == ["hello there", "Plain answer."]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_is_new_is_told_what_to_do_first(meet: Opener, tmp_path: Path) -> None:
+    env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
+    context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
+    with meet(person=True, screen=True) as partner:
+        for told in ((FIRST,), ()):
+            with closing(AtTerminal(lambda: nullcontext(partner), context)) as companion:
+                companion.open()
+                assert companion.hello.notes == told
+            (tmp_path / "state.db").touch()
 
 
 def test_a_past_has_a_bound(meet: Opener, hermes: Hermes) -> None:

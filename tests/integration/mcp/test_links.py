@@ -1,7 +1,7 @@
 """A connection that fails, comes back, or is taken away: whoever calls is told, and soon."""
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -238,12 +238,43 @@ async def test_a_site_that_goes_away_and_comes_back(shared: Shared) -> None:
         assert await link.call(add) == "{'result': 3}"
 
 
+@pytest.mark.parametrize(("flags", "requests"), [((), 4), (("--sse",), 5)], ids=["http", "sse"])
+async def test_a_site_that_was_begun_anew_tells_by_itself_what_it_has_now(
+    tmp_path: Path, flags: Sequence[str], requests: int
+) -> None:
+    """Nobody has to call for it, and the first who does is not told that something was lost."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    (after / "grown").touch()
+    with site(before, *flags) as first, site(after, *flags) as second:
+        old, new = urlsplit(first), urlsplit(second)
+        assert old.port
+        assert new.port
+        async with (
+            cut_link(old.port) as wire,
+            linked(Site(url=f"{wire.url}{old.path}", headers={}, events=bool(flags)), SOON) as link,
+        ):
+            assert await link.call(add) == "{'result': 3}"
+            # One of them is to hear of changes.
+            await until(lambda: len(wire.asked) >= requests)
+            assert "plus" not in link.tools
+            wire.port = new.port
+            wire.hang_up()
+            await until(lambda: "plus" in link.tools)
+            await link.call(lambda client: client.call_tool("note", {"text": "here"}))
+    assert lines(after / "notes") == ["here"]
+
+
 async def test_behind_the_wall_only_its_folder_can_be_changed(tmp_path: Path) -> None:
     def server(name: str) -> dict[str, object]:
         script = f"touch ./{name} ../{name}; cat ../home/config.yaml; printf '\\nover\\n'; exit 1"
         return {"command": "sh", "args": ["-c", f"exec >&2; {script}"]}
 
-    servers = {"walled": {**server("walled"), "sandbox": True}, "free": server("free")}
+    servers = {
+        "walled": {**server("walled"), "sandbox": True},
+        "free": {**server("free"), "cwd": "."},
+    }
     async with talk(tmp_path, servers) as here:
         await here.names()
         states = here.app.servers.states

@@ -1,6 +1,5 @@
 """From settings to answers: keys, fallbacks and discovery over real sockets."""
 
-import socket
 from pathlib import Path
 
 import msgspec
@@ -26,6 +25,7 @@ from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.model import Heard, listen
 from hermes.testing.mock_openai import Fault, MockServer, Reply, Script, serve
+from processes import reserved_port
 
 pytestmark = pytest.mark.anyio
 
@@ -118,16 +118,11 @@ async def test_another_api_mode_is_refused_with_a_hint():
     assert "chat_completions" in caught.value.hint
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 async def test_a_running_server_is_found_and_asked():
     async with serve(Script(models=("text-embed", "chatty"))) as server:
-        env = {"LM_BASE_URL": server.url, "OLLAMA_HOST": f"127.0.0.1:{free_port()}"}
-        found = await find_local(env.get, timeout=60.0)
+        with reserved_port() as port:
+            env = {"LM_BASE_URL": server.url, "OLLAMA_HOST": f"127.0.0.1:{port}"}
+            found = await find_local(env.get, timeout=60.0)
         mine = [one for one in found if one.base_url == server.url]
         assert [(one.provider, list(one.models)) for one in mine] == [
             ("lmstudio", ["text-embed", "chatty"])
@@ -169,14 +164,12 @@ async def test_listing_fails_with_a_reason():
 
 async def test_a_local_server_that_does_not_run_is_told_at_once(tmp_path: Path) -> None:
     """Nobody waits for three attempts at a port where nothing listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    settings = ModelSettings(base_url=f"http://127.0.0.1:{port}/v1", default="m")
-    model = build_model(resolve(settings, lambda _: None), FileBlobs(tmp_path), SystemClock())
     chunks = []
-    with pytest.raises(NotRunning):
-        async with model.stream(Request("", [User("u", (Text("hi"),))])) as stream:
-            chunks = [chunk async for chunk in stream]
+    with reserved_port() as port:
+        settings = ModelSettings(base_url=f"http://127.0.0.1:{port}/v1", default="m")
+        model = build_model(resolve(settings, lambda _: None), FileBlobs(tmp_path), SystemClock())
+        with pytest.raises(NotRunning):
+            async with model.stream(Request("", [User("u", (Text("hi"),))])) as stream:
+                chunks = [chunk async for chunk in stream]
     assert chunks == []
     await model.aclose()

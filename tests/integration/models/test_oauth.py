@@ -14,7 +14,7 @@ from aiohttp import web
 from anyio.to_thread import run_sync
 from msgspec import structs
 
-from hermes.app.models import ModelDesk
+from hermes.app.models import OUTWORN, ModelDesk
 from hermes.cli.context import CliContext
 from hermes.cli.keys import perform
 from hermes.config.env import Env
@@ -316,6 +316,26 @@ async def test_a_login_that_cannot_be_renewed_stops_nobody(file: AuthFile):
     assert not pool.is_ending
     await clock.advance(61)
     assert pool.is_ending
+
+
+async def test_models_with_old_tokens_do_not_pile_up(tmp_path: Path, file: AuthFile):
+    """Each time a login is renewed, or cannot be, there are new ones."""
+    clock = FakeClock()
+    ending(file, clock)
+    async with portal() as one, serve_wire(AnthropicDialect()) as server:
+        desk = ModelDesk(
+            Home(tmp_path, tmp_path),
+            Env({}),
+            settings_of(one, server.url),
+            FileBlobs(tmp_path / "blobs"),
+            clock,
+        )
+        most = int(OUTWORN // 600) + 1
+        for _ in range(2 * most):
+            await desk.find()
+            await clock.advance(600)
+        assert 1 < len(desk._outworn) <= most
+        await desk.aclose()
 
 
 def test_all_secrets_are_known(file: AuthFile):

@@ -11,6 +11,7 @@ import anyio
 import msgspec
 import pytest
 from anyio.streams.text import TextReceiveStream
+from msgspec import structs
 
 from api_house import KEY, House, house
 from hermes.agent.plan import Entrusted
@@ -21,8 +22,9 @@ from hermes.runtimes.proxy.far_turn import Parts
 from hermes.runtimes.proxy.runtime import Far
 from hermes.schema.events import Notice, Outcome, TextDelta, ToolStarted
 from hermes.schema.messages import Media, Message, Stop, Text, Trust, User, text_of
+from hermes.schema.scope import Role
 from hermes.store.blobs import FileBlobs
-from hermes.testing.cut_link import Break, CutLink, cut_link
+from hermes.testing.cut_link import Break, CutLink, Manner, cut_link
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script, serve
 from workbench import SCOPE, Ear, answer, running, user
 
@@ -212,8 +214,8 @@ async def test_a_run_that_somebody_stops_there_is_a_failure_here(tmp_path: Path)
 
 async def test_a_turn_has_as_much_time_as_it_is_given(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
-        ear = await ask(plan_of(parts_of(tmp_path, link.url, total=0.5)), "hang")
-        assert "took longer than 0.5 s and was stopped" in ear.ended.reason
+        ear = await ask(plan_of(parts_of(tmp_path, link.url, total=2.0)), "hang")
+        assert "took longer than 2 s and was stopped" in ear.ended.reason
         assert any(line.endswith("/stop HTTP/1.1") for line in link.asked)
 
 
@@ -322,3 +324,26 @@ async def test_a_plain_server_is_asked_for_chat_completions(tmp_path: Path) -> N
     assert ear.texts == ["Hello?", "Yes."]
     (asked,) = [one for one in mock.requests if one.method == "POST"]
     assert msgspec.json.decode(asked.body)["model"] == "hermes-agent"
+
+
+async def test_who_could_not_be_asked_yet_is_not_taken_for_a_plain_server(tmp_path: Path) -> None:
+    """A chat completion would not say who asks: a guest here would be the owner there."""
+    async with both(tmp_path) as (far, link):
+        breaks = [Break(down=100, manner=Manner.SILENT), Break(down=100)]
+        link.plan = lambda: breaks.pop() if breaks else Break()
+        plan = plan_of(parts_of(tmp_path, link.url, alive=0.3))
+        guest = structs.replace(plan, scope=structs.replace(SCOPE, role=Role.GUEST))
+        ear = await ask(guest, "Hello?")
+        assert ear.texts == ["Hello?", "Yes."]
+        assert "POST /v1/chat/completions HTTP/1.1" not in link.asked
+        assert not far.asked(0).get("tools")
+
+
+async def test_who_is_never_there_to_be_asked_is_sent_nothing(tmp_path: Path) -> None:
+    async with both(tmp_path) as (far, link):
+        link.plan = lambda: Break(down=100)
+        ear = await ask(plan_of(parts_of(tmp_path, link.url, patience=0.5)), "Hello?")
+        assert ear.ended.outcome is Outcome.FAILED
+        assert ear.ended.reason.startswith("⚠️ Proxy connection error: ")
+        assert {line for line in link.asked if line} == {"GET /v1/capabilities HTTP/1.1"}
+        assert far.mock.requests == []

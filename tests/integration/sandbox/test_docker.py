@@ -1,6 +1,5 @@
 """The docker sandbox against a command line that answers as docker does and really runs."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,12 +56,6 @@ class Engine:
 @pytest.fixture
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return Engine(tmp_path_factory.mktemp("engine"))
-
-
-@pytest.fixture
-def door() -> Iterator[Door]:
-    with Door(grace=0.2) as door:
-        yield door
 
 
 class TestDocker(SandboxContract):

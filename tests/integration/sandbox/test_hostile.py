@@ -41,12 +41,6 @@ def loose() -> Iterator[Loose]:
         yield made
 
 
-@pytest.fixture
-def door() -> Iterator[Door]:
-    with Door(grace=0.2) as door:
-        yield door
-
-
 def view(made: World) -> View:
     return View(
         tmp=str(made.private),

@@ -4,7 +4,6 @@ import asyncio
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from hermes.sandbox.far import FarSandbox
 from hermes.sandbox.ssh import Ssh, SshHost
 from hermes.schema.errors import SandboxError
 from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, SandboxContract, Witness
+from processes import reserved_port
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0
@@ -38,7 +38,13 @@ def sshd_program() -> str:
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHost]:
+def port() -> Iterator[int]:
+    with reserved_port() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[SshHost]:
     folder = tmp_path_factory.mktemp("sshd")
     for name in ("host", "user"):
         subprocess.run(
@@ -46,9 +52,6 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHost]:
             check=True, timeout=PATIENCE,
         )  # fmt: skip
     shutil.copy(folder / "user.pub", folder / "authorized_keys")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     (folder / "config").write_text(
         f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"

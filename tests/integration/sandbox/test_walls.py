@@ -61,12 +61,6 @@ def place() -> Iterator[Place]:
     shutil.rmtree(base, ignore_errors=True)
 
 
-@pytest.fixture
-def door() -> Iterator[Door]:
-    with Door(grace=0.2) as door:
-        yield door
-
-
 def bubblewrap(place: Place) -> Bubblewrap:
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None

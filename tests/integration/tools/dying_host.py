@@ -19,25 +19,17 @@ import anyio
 import anyio.lowlevel
 from msgspec import structs
 
-from background import registry_of
 from hermes.kit.clock import SystemClock
 from hermes.ports.model import Request
-from hermes.sandbox.child_env import EnvRules, child_env
-from hermes.sandbox.door import Door
-from hermes.sandbox.local import LocalSandbox
 from hermes.schema.events import Event
 from hermes.schema.messages import Assistant, Result, Text, ToolCall, text_of
 from hermes.session.conversation import Conversation, Origin
 from hermes.session.runner import Runner
-from hermes.store.blobs import FileBlobs
-from hermes.store.sqlite import open_store
 from hermes.testing.scripted import ScriptedModel, Step, says
-from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.terminal.shell import find_shell
+from local_tools import local_tools
 from talks import ScriptedPlanner, half_a_cent
 from workbench import answer, call
 
-PATH = "/usr/local/bin:/usr/bin:/bin"
 UNKNOWN = "the outcome is unknown"
 
 
@@ -52,41 +44,25 @@ def acts(run: int) -> Callable[[Request], Sequence[Step]]:
 
 async def live(folder: Path, run: int, *, last: bool) -> None:
     clock = SystemClock()
-    with Door() as door:
-        async with (
-            open_store(folder / "state.db", clock) as store,
-            registry_of(store, clock, folder) as registry,
-        ):
-            deps = ToolDeps(
-                sandbox=LocalSandbox(door),
-                blobs=FileBlobs(folder / "blobs"),
-                clock=clock,
-                env=lambda scope: child_env(EnvRules(process={"PATH": PATH}), scope),
-                redact=lambda text: text,
-                home=folder,
-                spill_folder=folder / "spill",
-                shell=find_shell(PATH),
-                rg=None,
-                processes=registry,
-            )
-            model = ScriptedModel(says("over") if last else acts(run))
-            planner = ScriptedPlanner(model, first_tools(deps))
-            runner = Runner(store, clock, planner, half_a_cent, "default")
-            talk = Conversation(store, clock, runner, Origin(cwd=str(folder)))
-            if run:
-                await talk.resume_latest()
-            await talk.say([Text(f"go {run}")], hear)
-            rows = [row.message for row in await talk.messages()]
-            calls = [
-                part
-                for message in rows
-                if isinstance(message, Assistant)
-                for part in message.parts
-                if isinstance(part, ToolCall)
-            ]
-            told = [one for one in rows if isinstance(one, Result) and UNKNOWN in text_of(one)]
-            sys.stdout.write(json.dumps({"calls": len(calls), "unknown": len(told)}))
-            sys.stdout.flush()
+    async with local_tools(folder, clock) as (store, tools):
+        model = ScriptedModel(says("over") if last else acts(run))
+        planner = ScriptedPlanner(model, tools)
+        runner = Runner(store, clock, planner, half_a_cent, "default")
+        talk = Conversation(store, clock, runner, Origin(cwd=str(folder)))
+        if run:
+            await talk.resume_latest()
+        await talk.say([Text(f"go {run}")], hear)
+        rows = [row.message for row in await talk.messages()]
+        calls = [
+            part
+            for message in rows
+            if isinstance(message, Assistant)
+            for part in message.parts
+            if isinstance(part, ToolCall)
+        ]
+        told = [one for one in rows if isinstance(one, Result) and UNKNOWN in text_of(one)]
+        sys.stdout.write(json.dumps({"calls": len(calls), "unknown": len(told)}))
+        sys.stdout.flush()
 
 
 async def hear(event: Event) -> None:

@@ -11,23 +11,15 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from background import registry_of
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
 from hermes.ports.tool import Output, Tool, ToolContext
-from hermes.sandbox.child_env import EnvRules, child_env
-from hermes.sandbox.door import Door
-from hermes.sandbox.local import LocalSandbox
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
-from hermes.store.blobs import FileBlobs
-from hermes.store.sqlite import open_store
-from hermes.tools.catalog import ToolDeps, first_tools
-from hermes.tools.terminal.shell import find_shell
+from local_tools import local_tools
 
 pytestmark = pytest.mark.anyio
 
-PATH = "/usr/local/bin:/usr/bin:/bin"
 PATIENCE = 60.0
 ACCEPT = (
     "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "
@@ -81,27 +73,10 @@ class Bench:
 
 @asynccontextmanager
 async def bench(folder: Path) -> AsyncGenerator[Bench]:
-    clock = SystemClock()
     work = folder / "work"
     work.mkdir()
-    with Door(grace=0.2) as door:
-        async with (
-            open_store(folder / "state.db", clock) as store,
-            registry_of(store, clock, folder) as registry,
-        ):
-            deps = ToolDeps(
-                sandbox=LocalSandbox(door),
-                blobs=FileBlobs(folder / "blobs"),
-                clock=clock,
-                env=lambda scope: child_env(EnvRules(process={"PATH": PATH}), scope),
-                redact=lambda text: text,
-                home=folder,
-                spill_folder=folder / "spill",
-                shell=find_shell(PATH),
-                rg=None,
-                processes=registry,
-            )
-            yield Bench(first_tools(deps), work)
+    async with local_tools(folder, SystemClock(), grace=0.2) as (_, tools):
+        yield Bench(tools, work)
 
 
 def pty(kind: str) -> bool:

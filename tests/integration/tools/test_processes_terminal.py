@@ -1,6 +1,5 @@
 """At an idle prompt the end of a background process starts a turn by itself."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from doors import served
 from hermes.testing.mock_openai import Call, Reply, Rule, Script
-from processes import Hermes, MockModel, mock_model
+from processes import Hermes, MockModel
 
 JOB = "while ! test -e go; do sleep 0.05; done; echo finished"
 ARGS = {"command": JOB, "background": True, "notify_on_complete": True}
@@ -21,12 +20,6 @@ SCRIPT = Script(
     models=("mock",),
 )
 PROMPT = "\x1b[1;36m> \x1b[0m"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as one:
-        yield one
 
 
 @pytest.fixture

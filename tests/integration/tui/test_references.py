@@ -1,22 +1,13 @@
 """A reference from the Tab that takes it to the request that the model gets, and back again."""
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from emulated import terminal
 from hermes.testing.mock_openai import Reply, Script
-from processes import Hermes, MockModel, mock_model
+from processes import Hermes, MockModel
 
 READY = "Ask anything."
 SCRIPT = Script(default=Reply("So it says."))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 def test_a_file_is_completed_attached_and_not_taken_for_words(

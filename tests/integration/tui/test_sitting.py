@@ -1,14 +1,13 @@
 """Somebody who sits at a real terminal: what stands there, what keys and clicks do."""
 
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from emulated import terminal
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import Hermes, MockModel, mock_model
+from processes import Hermes, MockModel
 
 READY = "Ask anything."
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
@@ -23,12 +22,6 @@ SCRIPT = Script(
 )
 LIGHT, DARK = "2;251;251;249", "2;22;23;29"
 """The grounds of the two themes."""
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from doors import served
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
-from processes import HERMES, PATIENCE, Hermes, MockModel, mock_model
+from processes import HERMES, PATIENCE, Hermes, MockModel
 
 READY = "sk anything"
 DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to build anew"}
@@ -25,12 +25,6 @@ SCRIPT = Script(
     default=Reply("Plain answer."),
     models=("mock", "other"),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
-    with mock_model(tmp_path_factory.mktemp("model"), SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture(params=["here", "remote"])

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from msgspec import structs
 
+from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.ports.counsel import PutOff, Reaching, Ruling, Wish
 from hermes.ports.model import Chunk, Request
@@ -317,6 +318,76 @@ async def test_interrupted_while_somebody_is_asked(allowed: int, told: str) -> N
         await counsel.asked.wait()
         scope.cancel()
     assert told in text_of(ear.results[0])
+
+
+class AtOnce:
+    """A counsel that denies what is asked first once something else is asked as well."""
+
+    def __init__(self) -> None:
+        self.asked = {"first": anyio.Event(), "second": anyio.Event()}
+        self.last = anyio.Event()
+
+    async def rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
+        self.asked[wish.action].set()
+        await (self.last if wish.action == "second" else self.asked["second"]).wait()
+        return Ruling(allowed=False)
+
+    async def inquire(
+        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    ) -> str | None:
+        raise AssertionError(text)
+
+
+class Twofold:
+    """A tool that asks two things at once, and looks at its time."""
+
+    def __init__(self, *, waits: bool) -> None:
+        self.counsel = AtOnce()
+        self.one_left = anyio.Event()
+        self.deadlines: list[float] = []
+        self._waits = waits
+
+    async def __call__(self, args: dict, context: ToolContext) -> str:
+        async def ask(action: str) -> None:
+            await context.ask(Wish(tool="act", action=action, reaching=Reaching.BEYOND))
+
+        async def ask_later(action: str) -> None:
+            await self.counsel.asked["first"].wait()
+            await ask(action)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask_later, "second")
+            await ask("first")
+            self.deadlines.append(anyio.current_effective_deadline())
+            self.one_left.set()
+            if not self._waits:
+                self.counsel.last.set()
+        self.deadlines.append(anyio.current_effective_deadline())
+        return "done"
+
+    def plan(self) -> Plan:
+        model = ScriptedModel([answer(call("act"))], says("ok"))
+        tool = FakeTool("act", self, effect=Effect.OUTSIDE, timeout=20.0)
+        return structs.replace(plan_for(model, tool), counsel=self.counsel)
+
+
+async def test_two_questions_at_once_stop_the_time_of_a_tool_until_the_last_answer() -> None:
+    """And then it runs on, with what was left."""
+    twofold = Twofold(waits=False)
+    async with running(twofold.plan(), Ear()):
+        pass
+    while_asked, after = twofold.deadlines
+    assert while_asked > anyio.current_time() + 20.0, "only the bound of this test holds meanwhile"
+    assert after < while_asked
+
+
+async def test_interrupted_while_the_second_of_two_questions_is_open() -> None:
+    """Nothing was allowed yet, so nothing was done."""
+    twofold, ear = Twofold(waits=True), Ear()
+    async with running(twofold.plan(), ear) as scope:
+        await twofold.one_left.wait()
+        scope.cancel()
+    assert "Not run" in text_of(ear.results[0])
 
 
 class Leaving:

@@ -14,7 +14,10 @@ URL = "https://example.com/hook"
 
 
 @given(st.text(min_size=1, max_size=256))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    max_examples=30,
+)
 def test_what_is_closed_opens_again(tmp_path: Path, secret: str) -> None:
     seal = Seal(tmp_path / FILE)
     sealed = seal.closed(secret, URL)

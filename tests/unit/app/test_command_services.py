@@ -27,13 +27,14 @@ from hermes.gateway.supervisor import Supervisor
 from hermes.gateway.targets import homes_from
 from hermes.ports.delegation import Task
 from hermes.ports.store import Append, OpenSession
-from hermes.schema.errors import SessionBusy, UsageError
+from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address, Role, Scope
 from hermes.schema.sessions import Session
 from hermes.session.keys import ChatPlace
 from hermes.testing.channel import FakeChannel
 from hermes.testing.clock import FakeClock
+from overtaken import Overtaken
 
 pytestmark = pytest.mark.anyio
 
@@ -308,6 +309,22 @@ async def test_a_session_goes_on_in_a_chat(tmp_path: Path) -> None:
         scope = Scope("default", session.id, "run", "/", source="cli")
         later = await app.later.present(scope)
         assert (later.address, later.key) == (chat.address, chat.place.key)
+
+
+@pytest.mark.parametrize("lost", ["old", "new"])
+async def test_who_lost_one_of_the_sessions_hands_over_nothing(tmp_path: Path, lost: str) -> None:
+    async with opened(tmp_path, HOMELY) as app:
+        old, session = await _Chat().begin(app), app.conversation.session
+        await app.store.commit(OpenSession(session))
+        app.runner = Overtaken(app, old.id if lost == "old" else session.id)  # type: ignore[assignment]
+        handing = command_services(app).handing
+        assert handing is not None
+        with pytest.raises(LeaseLost):
+            await handing.hand_over(session, "fake")
+        archive = app.store.seen_by(OWNER)
+        assert (await archive.get(session.id)).key == session.key
+        assert ((await archive.get(old.id)).ended_at is None) is (lost == "old")
+        assert await app.store.lanes.claim("outbox:fake", None, "me", timedelta(0), 10) == []
 
 
 async def test_a_session_is_not_handed_to_nobody(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from hermes.app.sandboxes import (
     NO_WALL,
     Sandboxes,
     SandboxParts,
+    far_folder,
+    is_elsewhere,
     sandbox_for,
     view_of,
     wall_report,
@@ -64,7 +66,7 @@ def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxParts,
     view = view_of(structs.replace(parts, home=home))
     found = {one.path: one.sight for one in rules(view, Reach(writable=(str(folder),)))}
     assert found[str(folder)] is Sight.CHANGE
-    for name in ("config.yaml", "local-model", "cache/fetched"):
+    for name in ("config.yaml", "local-model", "cache"):
         assert found[str(folder / name)] is Sight.HIDDEN
     if own == "work":
         assert found[str(folder / "skill-bundles")] is Sight.READ
@@ -115,8 +117,43 @@ async def test_long_output_can_be_searched_by_our_own_readers(parts: SandboxPart
     path.write_text("found")
     job = structs.replace(shell(parts, f"cat {path}"), reach=Reach())
     for backend in ("bubblewrap", "landlock"):
-        done = await sandbox_for(with_terminal(parts, backend=backend)).run(job)
-        assert done.output == b"found"
+        sandbox = sandbox_for(with_terminal(parts, backend=backend))
+        assert (await sandbox.run(job)).output == b"found"
+        for principal in ("chat:1", ""):
+            theirs = await sandbox.run(structs.replace(job, principal=principal))
+            assert b"found" not in theirs.output
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+async def test_no_command_begins_in_a_folder_that_is_hidden_from_it(
+    parts: SandboxParts, backend: str
+):
+    """Not even where homes lie below the `/tmp` that it does not see."""
+    sandbox = sandbox_for(with_terminal(parts, backend=backend))
+    for name in ("cache/output", "cache/sandbox/tmp", "profiles/other"):
+        folder = parts.home.root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "SECRET").write_text("x")
+        job = structs.replace(shell(parts, "ls -a"), cwd=str(folder), principal="chat:1")
+        with pytest.raises(SandboxError, match="is hidden from commands"):
+            await sandbox.run(job)
+
+
+async def test_what_a_command_sees_as_temporary_it_may_begin_in(parts: SandboxParts):
+    folder = parts.home.cache / "sandbox" / "tmp" / "below"
+    folder.mkdir(parents=True)
+    job = structs.replace(shell(parts, "pwd; touch made"), cwd=str(folder))
+    assert (await sandbox_for(parts).run(job)).output == b"/tmp/below\n"
+    assert (folder / "made").exists()
+
+
+def test_a_profile_made_later_opens_nothing_either(parts: SandboxParts):
+    view = view_of(parts)
+    third = parts.home.root / "profiles" / "third"
+    third.mkdir(parents=True)
+    (third / ".env").write_text("x")
+    found = {one.path: one.sight for one in rules(view, Reach(writable=(str(third),)))}
+    assert found[str(third / ".env")] is Sight.HIDDEN
 
 
 async def test_the_workspace_of_the_profile_may_be_changed(parts: SandboxParts):
@@ -242,6 +279,21 @@ def test_chats_work_in_a_folder_of_the_profile(tmp_path: Path):
     assert chat_folder(home, Config(), {"MESSAGING_CWD": there}) == there
     named = Config(terminal=Terminal(cwd=there))
     assert chat_folder(home, named, {"HOME": "/h"}) == there
+    far = Config(terminal=Terminal(cwd=there, backend="ssh"))
+    assert chat_folder(home, far, {"HOME": "/h"}) == str(tmp_path / "workspace")
+
+
+def test_where_commands_begin_on_another_machine(parts: SandboxParts):
+    """The model is told, and the file tools know that theirs is this one."""
+    named = {"backend_by_platform": {"chat": "ssh"}, "ssh_host": "garden", "ssh_user": "ann"}
+    far = with_terminal(parts, **named)
+    assert Sandboxes(far).far_place("cli") == ""
+    told = "Commands run on ann@garden over ssh, and begin in ~ there"
+    assert Sandboxes(far).far_place("chat") == told
+    assert far_folder(far.terminal, "chat") == "~"
+    assert is_elsewhere(far.terminal, "chat")
+    assert not is_elsewhere(far.terminal, "cli")
+    assert far_folder(with_terminal(parts, **named, cwd="~/beds").terminal, "chat") == "~/beds"
 
 
 @pytest.mark.parametrize("backend", ["modal", "daytona", "singularity"])

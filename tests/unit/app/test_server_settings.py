@@ -8,7 +8,7 @@ import pytest
 from msgspec import convert, structs
 
 from hermes.app.build import Choices, open_app
-from hermes.app.server_settings import server_of
+from hermes.app.server_settings import Ground, server_of
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
@@ -24,10 +24,11 @@ from workbench import FakeTool
 
 pytestmark = pytest.mark.anyio
 ENV = Env({"PATH": "/bin", "HOME": "/home/ann", "SECRET_KEY": "x", "LC_ALL": "C", "LANG": "C"})
+GROUND = Ground(ENV, Path("/hermes"), "/work")
 
 
 def made(**settings: object):
-    return server_of("play", convert(settings, McpServer), ENV, "/work")
+    return server_of("play", convert(settings, McpServer), GROUND)
 
 
 def test_a_program_has_what_any_needs_and_what_it_is_given() -> None:
@@ -37,7 +38,12 @@ def test_a_program_has_what_any_needs_and_what_it_is_given() -> None:
         cwd="/home/ann/z",
         env={"PATH": "/bin", "HOME": "/home/ann", "LC_ALL": "C", "LANG": "C", "A": "1"},
     )
-    assert made(command="it").way.cwd == "/work"
+
+
+def test_only_behind_the_wall_it_starts_where_the_agent_writes_unless_told_to() -> None:
+    assert made(command="it").way.cwd == "/hermes"
+    assert made(command="it", sandbox=True).way.cwd == "/work"
+    assert made(command="it", cwd="sub").way.cwd == "/work/sub"
 
 
 def test_an_address() -> None:
@@ -70,7 +76,7 @@ def test_what_is_wrong_is_said(settings: dict[str, object], why: str) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 33, "file", "no_mcp", "hermes-cli"])
 def test_names_that_cannot_be(name: str) -> None:
     with pytest.raises(ConfigError, match="name"):
-        server_of(name, McpServer(command="x"), ENV, "/")
+        server_of(name, McpServer(command="x"), GROUND)
 
 
 def tools(*names: str) -> list[FakeTool]:

@@ -29,7 +29,7 @@ NOTES = """
 import json, os, sys
 told = json.load(sys.stdin)
 with open({notes!r}, "a") as file:
-    file.write(json.dumps([told, sorted(os.environ)]) + "\\n")
+    file.write(json.dumps([told, sorted(os.environ), os.getcwd()]) + "\\n")
 print({says!r})
 sys.exit({code})
 """
@@ -54,6 +54,9 @@ class Bench:
 
     def accept(self, *given: tuple[str, str]) -> None:
         Consents(self.home.shell_hooks).give(given, SystemClock().now())
+
+    def stood(self) -> list[str]:
+        return [json.loads(line)[2] for line in self.notes.read_text().splitlines()]
 
     def told(self) -> list[dict[str, object]]:
         if not self.notes.exists():
@@ -99,6 +102,8 @@ async def test_a_guard_blocks_with_its_reason(bench: Bench) -> None:
         "extra": {"run": "r1", "source": "cli"},
     }
     assert "OPENAI_API_KEY" not in bench.notes.read_text()
+    # The agent may write where it works, and programs load what lies beside them.
+    assert bench.stood() == [str(bench.home.path)]
 
 
 async def test_a_guard_that_was_not_accepted_is_not_run_and_holds_back(bench: Bench) -> None:

@@ -1,8 +1,5 @@
 """Whose answer counts for which question, and what an interrupted or refused one leaves behind."""
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
-
 import anyio
 import pytest
 from msgspec import structs
@@ -14,8 +11,6 @@ from hermes.approvals.wording import MOST_REFUSALS, short_id
 from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.questions import Choice
 from hermes.schema.scope import OWNER, Address, Role, Scope
-from hermes.store.sqlite import open_store
-from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 
@@ -32,13 +27,6 @@ THE_OWNER = Answerer(session="s-owner", address=GROUP)
 def far(action: str, **more: object) -> Wish:
     fields = {"tool": "terminal", "reaching": Reaching.BEYOND, "shell": True, "folder": "/w"}
     return Wish(action=action, **(fields | more))  # pyright: ignore[reportArgumentType]
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncGenerator[House]:
-    clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
-        yield House(store, clock)
 
 
 async def is_asked_anew(house: House, wish: Wish, scope: Scope) -> None:

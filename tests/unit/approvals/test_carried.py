@@ -1,8 +1,5 @@
 """A member's question before the owner: never settled by chance, and never too many of them."""
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
-
 import anyio
 import pytest
 from msgspec import structs
@@ -15,7 +12,7 @@ from hermes.approvals.wording import ONE_AT_A_TIME, TOO_MANY, short_id
 from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.questions import Choice
 from hermes.schema.scope import Address, Role, Scope
-from hermes.store.sqlite import open_store
+from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -47,10 +44,8 @@ class Served(House):
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncGenerator[Served]:
-    clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
-        yield Served(store, clock)
+def house(store: SqliteStore, clock: FakeClock) -> Served:
+    return Served(store, clock)
 
 
 def members(run: str, who: str = "mallory") -> Scope:

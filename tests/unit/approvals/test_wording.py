@@ -13,7 +13,7 @@ from hermes.approvals.wording import (
     subject_of,
     unclear,
 )
-from hermes.kit.plain import visible, visible_line
+from hermes.kit.plain import unmasked, visible, visible_line
 from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.questions import Asking, Choice, Question
 from hermes.testing.clock import FakeClock
@@ -40,11 +40,40 @@ def question(subject: str, reason: str = "") -> Question:
         ("ls" + " " * 90 + "; x", "ls⟦90 spaces⟧; x"),
         ("ls" + "\n" * 51 + "x", "ls\n⟦50 empty lines⟧\nx"),
         ("größe", "größe"),
+        ("a" + "\u0300" * 6, "a" + "\u0300" * 4 + "⟦U+0300⟧" * 2),
+        ("tie\u0302\u0301ng", "tie\u0302\u0301ng"),
     ],
 )
 def test_what_cannot_be_seen_is_written_out(text: str, shown: str) -> None:
     assert visible(text) == shown
     assert visible(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("r\u043c -rf", "r⟦U+043C⟧ -rf"),
+        ("curl https://p\u0430yp\u0430l.com/x", "curl https://p⟦U+0430⟧yp⟦U+0430⟧l.com/x"),
+        ("\u0441\u043er\u0435", "\u0441\u043e⟦U+0072⟧\u0435"),
+        ("g\u03bft", "g⟦U+03BF⟧t"),
+        ("\U0001d42fi", "⟦U+1D42F⟧i"),
+        ("\u212aill", "⟦U+212A⟧ill"),
+        ("rm ~/Документы/отчёт-2.txt", "rm ~/Документы/отчёт-2.txt"),
+        ("echo 'Привет, world' Καλημέρα", "echo 'Привет, world' Καλημέρα"),
+        ("cp Tシャツ.png PDFを開く.txt 한글a", "cp Tシャツ.png PDFを開く.txt 한글a"),
+        ("sleep 10µs; naïve größe", "sleep 10µs; naïve größe"),
+    ],
+)
+def test_letters_that_pass_for_others_are_written_out(text: str, shown: str) -> None:
+    wish = Wish(tool="execute_code", action=text, reaching=Reaching.BEYOND, code=True)
+    assert subject_of(wish) == shown
+    assert unmasked(shown) == visible(shown) == shown
+
+
+def test_of_a_message_only_addresses_are_looked_at() -> None:
+    said = "to you:\nSMSим, g\u043e.example/x"
+    wish = Wish(tool="send_message", action=said, reaching=Reaching.BEYOND, detail="r\u043c")
+    assert subject_of(wish) == "to you:\nSMSим, g⟦U+043E⟧.example/x\nr\u043c"
 
 
 @given(st.text())

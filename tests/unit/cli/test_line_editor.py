@@ -1,6 +1,8 @@
-"""What Tab offers in the plain chat: never less than what was typed."""
+"""The line of the plain chat: Tab offers never less than was typed, and no news take it away."""
 
 import readline
+import signal
+import sys
 from io import StringIO
 from itertools import count, takewhile
 from pathlib import Path
@@ -39,3 +41,19 @@ def test_what_is_typed_stays(folder: Path) -> None:
     assert offered(folder, "@examples/on") == ["@file:examples/one.md ", "@file:examples/only.md "]
     assert offered(folder, "@examples/O") == []
     assert offered(folder, "@di") == ["@diff "]
+
+
+class Disturbed(LineEditor):
+    """Whoever looks for news does so when a line is just being kept."""
+
+    def keep(self, line: str) -> None:
+        signal.raise_signal(signal.SIGALRM)
+        super().keep(line)
+
+
+@pytest.mark.timeout(method="thread")
+def test_news_take_no_line_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", StringIO("one\\\ntwo\n"))
+    style = Style(StringIO(), None, None)
+    with Disturbed(folder / "history", [], style, str(folder)) as editor:
+        assert editor.read(lambda: True) == "one\ntwo"

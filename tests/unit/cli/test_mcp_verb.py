@@ -92,6 +92,20 @@ def test_servers_come_and_go(desk: Desk) -> None:
     assert list(desk.config.mcp_servers) == ["one"]
 
 
+def test_variables_are_for_later_wherever_they_stand(desk: Desk) -> None:
+    """Set or not: the file has them by their names, and who reads it finds what they are then."""
+    desk.env = Env({**desk.env, "ROOT": "/srv"})
+    desk("add", "one", "--command", "${ROOT}/bin/serve", "--args", "${DATA}/x", "--${FLAG}")
+    desk("add", "two", "--url", "https://${SITE}/mcp")
+    desk("add", "three", "--url", "${ADDRESS}")
+    assert "DATA is not set" in desk.errors.getvalue()
+    assert "${ROOT}/bin/serve" in desk.context.home().config.read_text()
+    one, two, three = desk.config.mcp_servers.values()
+    assert (one.command, one.args) == ("/srv/bin/serve", ("${DATA}/x", "--${FLAG}"))
+    assert (two.url, three.url) == ("https://${SITE}/mcp", "${ADDRESS}")
+    assert "DATA is not set" in desk.listed()["one"]["trouble"]
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

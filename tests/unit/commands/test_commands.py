@@ -75,7 +75,7 @@ async def test_resume(tmp_path: Path) -> None:
         assert at.one.conversation.session.id == first
         listed, hint = (await at.read("/resume")).splitlines()
         assert listed.startswith(f"   1  two  ({second}, 2 messages, ")
-        assert hint == "/resume with a number, id or title goes on with one."
+        assert hint == "/resume with a number, id or words of it goes on with one."
         assert second in await at.read("/sessions")
         assert "Back in session" in await at.read("/resume 1")
         assert at.one.conversation.session.id == second
@@ -84,6 +84,28 @@ async def test_resume(tmp_path: Path) -> None:
         assert unknown.value.hint == "/sessions lists them."
         with pytest.raises(UsageError):
             await at.type(f"/resume {second}")
+
+
+async def test_resume_by_words_that_the_list_shows(tmp_path: Path) -> None:
+    async with desk(tmp_path, says("1"), says("2"), says("3"), clock=FakeClock(auto=True)) as at:
+        ids = list[str]()
+        for text in ("Feed the cat, please", "Feed the dog", "Nothing else"):
+            await at.one.say(text, Ear())
+            ids.append(at.one.conversation.session.id)
+            await at.read("/new")
+        await at.read(f"/resume {ids[2]}")
+        await at.read("/title Gardening at night")
+        assert ids[0] in await at.read("/resume the CAT")
+        assert ids[1] in await at.read("/resume “Feed the d…”")
+        assert ids[2] in await at.read("/resume gardening")
+        with pytest.raises(UsageError, match="This is that session"):
+            await at.type("/resume at night")
+        with pytest.raises(NotFound) as several:
+            await at.type("/resume feed the")
+        assert all(one in str(several.value) for one in ids[:2])
+        assert ids[2] not in str(several.value)
+        with pytest.raises(NotFound, match="There is no session"):
+            await at.type("/resume “”")
 
 
 async def test_undo(tmp_path: Path) -> None:

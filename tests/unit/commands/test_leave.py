@@ -85,6 +85,15 @@ async def test_what_is_allowed_is_listed_and_taken_back(tmp_path: Path) -> None:
             await at.type("/approvals revoke 12345678")
 
 
+async def test_for_which_session_something_is_allowed_is_told(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        at.chats()
+        await asked(at, "/approve session")
+        assert "  this session  terminal" in await at.read("/approvals")
+        await at.type("/new")
+        assert "  another session  terminal" in await at.read("/approvals")
+
+
 async def test_yolo_is_the_owners_and_of_one_session(tmp_path: Path) -> None:
     async with typist(tmp_path, says("hi")) as at:
         assert "nothing is asked for" in await at.read("/yolo")

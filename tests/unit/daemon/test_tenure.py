@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from hermes.cli.start import gateway_lives
+from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.sections.chats import Gateway
 from hermes.daemon.lock import AlreadyRunning, who_holds
 from hermes.daemon.marks import announce_stop, farewell_file, planned_stop, planned_stop_file
 from hermes.daemon.options import Ending, RunOptions
+from hermes.daemon.process import run_gateway
 from hermes.daemon.standing import look
 from hermes.daemon.state import Phase, Snapshot, read_state
 from hermes.daemon.tenure import Tenure, hold
@@ -105,6 +108,21 @@ def test_only_a_stop_that_was_announced_to_us_is_planned(home: Home) -> None:
     assert not planned_stop_file(home).exists()
 
 
+@pytest.mark.parametrize(("reason", "awaited"), [("stop", False), ("restart", True)])
+def test_whoever_talks_to_it_knows_whether_another_one_comes(
+    home: Home, reason: str, awaited: bool
+) -> None:
+    with held(home) as tenure:
+        assert gateway_lives(home)
+        announce_stop(home, tenure.record, FakeClock().now(), reason)
+        tenure.end(tenure.ending_for(signal.SIGTERM), signal.SIGTERM)
+    assert gateway_lives(home) is awaited
+    with held(home) as tenure:
+        assert gateway_lives(home)
+        tenure.end(Ending.SIGNAL, signal.SIGTERM)
+    assert not gateway_lives(home)
+
+
 def _nobody(home: Home):
     with held(home) as tenure:
         tenure.end(Ending.STOPPED)
@@ -147,3 +165,27 @@ def test_a_state_of_another_process_is_not_taken_for_ours(home: Home) -> None:
         home.gateway_state.write_text('{"pid": 1, "gateway_state": "running"}')
         assert look(home).state is None
         tenure.end(Ending.STOPPED)
+
+
+def test_a_start_with_wrong_settings_is_the_last_word(home: Home) -> None:
+    with held(home) as tenure:
+        end(tenure, Ending.STOPPED, 15)
+    (home.path / "config.yaml").write_text("model: [")
+    with pytest.raises(ConfigError, match="not YAML"):
+        run_gateway(home, Env({}), RunOptions())
+    state = read_state(home.gateway_state)
+    assert state is not None
+    assert state.gateway_state == "startup_failed"
+    assert "not YAML" in (state.exit_reason or "")
+
+
+def test_the_one_that_runs_has_the_last_word(home: Home) -> None:
+    (home.path / "config.yaml").write_text("model: [")
+    with held(home) as tenure:
+        tenure.state.write(RUNNING)
+        with pytest.raises(ConfigError, match="not YAML"):
+            run_gateway(home, Env({}), RunOptions(replace=True))
+        state = read_state(home.gateway_state)
+        assert state is not None
+        assert state.gateway_state == "running"
+        end(tenure, Ending.STOPPED, 15)

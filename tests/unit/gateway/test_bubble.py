@@ -281,7 +281,6 @@ async def test_a_post_above_what_was_said_meanwhile_does_not_become_the_answer(w
     async with anyio.create_task_group() as group:
         group.start_soon(bubble.run)
         bubble.hear(Said(said))
-        bubble.hear(ToolStarted(call("clarify", question="Which?"), Effect.READ))
         await rest()
         assert channel.seen_in("1") == []
         bubble.hear(started("look"))
@@ -290,6 +289,20 @@ async def test_a_post_above_what_was_said_meanwhile_does_not_become_the_answer(w
         bubble.hear(Asked(question) if word == "asked" else Said(said))
         assert bubble.freeze() is None
     assert [words for _, words in left.behind] == [BELOW]
+
+
+async def test_a_tool_that_only_asks_is_seen_by_its_question(tmp_path: Path) -> None:
+    gates = Gates()
+    tools = [FakeTool("inquire", gates, asks=True), FakeTool("wait", gates)]
+    script = [answer(call("inquire", gate="b"), call("wait", gate="a"))]
+    rules = GatewayRules(pace=Pace(edit=0.0))
+    async with lobby(tmp_path, script, says("Done.", id="a2"), tools=tools, rules=rules) as one:
+        await one.channel.say("work")
+        await gates.reached("a")
+        await until(lambda: one.channel.seen_in("1") == ['· wait {"gate":"a"}'])
+        gates.open("a")
+        gates.open("b")
+        await one.sees("Done.")
 
 
 async def test_progress_of_a_run_that_died_is_put_right_at_the_next_start(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from commanding import Butler, Facts, OneModel
-from gateways import Lobby, key_of, lobby, until
+from gateways import Lobby, Robbed, key_of, lobby, until
 from hermes.commands.command import Context
 from hermes.commands.registry import standard_commands
 from hermes.gateway.hooks import Decision, HookContext, Verdict
@@ -146,6 +146,17 @@ async def test_a_session_at_work_elsewhere_is_not_taken(tmp_path: Path) -> None:
         await until(lambda: len(one.channel.seen_in("1")) == 1)
         assert "in the middle of a turn" in one.channel.seen_in("1")[0]
         assert (await session_at(one, "agent:main:fake:dm:2")).id == busy.id
+
+
+async def test_a_session_that_was_lost_meanwhile_is_not_taken(tmp_path: Path) -> None:
+    async with lobby(tmp_path) as one:
+        await last(one, "theirs", chat="2")
+        await last(one, "mine")
+        theirs, mine = await session_at(one, "agent:main:fake:dm:2"), await session_at(one)
+    async with lobby(tmp_path, channel=one.channel, runs=Robbed) as two:
+        assert "no longer held" in await last(two, f"/resume {theirs.id}")
+        assert (await session_at(two)).id == mine.id
+        assert (await session_at(two, "agent:main:fake:dm:2")).id == theirs.id
 
 
 async def test_branch_in_a_chat(tmp_path: Path) -> None:

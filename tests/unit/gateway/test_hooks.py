@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from gateways import lobby
 from hermes.gateway.hooks import (
     Decision,
     Handle,
@@ -31,8 +33,9 @@ from hermes.kit.clock import SystemClock
 from hermes.schema.events import Outcome, RunEnded, RunStarted, Said, TextDelta
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import Address, Asker
+from hermes.session.conversation import Conversation, Origin
 from hermes.testing.clock import FakeClock
-from workbench import answer, call
+from workbench import Ear, answer, call
 
 pytestmark = pytest.mark.anyio
 
@@ -378,6 +381,31 @@ def test_a_run_is_told_from_its_events() -> None:
     assert notes.told[1][1]["tool_names"] == ["look"]
     end = notes.told[-1][1]
     assert (end["response"], end["outcome"], end["message"]) == ("Seen.", "done", "hello")
+
+
+async def test_turns_are_told_once_wherever_they_come_from(tmp_path: Path) -> None:
+    notes, ear = Notes(), Ear()
+    async with lobby(tmp_path, hooks=notes) as one:
+        await one.channel.say("in a chat")
+        await one.sees("re: in a chat")
+        await one.calm()
+        origin = Origin(source="cli", cwd="/work")
+        talk = Conversation(one.store, one.clock, one.runner, origin)
+        await talk.say([Text("at a terminal")], ear)
+        await talk.say([Text("again")], ear)
+        child = Conversation(one.store, one.clock, one.runner, Origin(source="subagent"))
+        await child.say([Text("for another")], ear)
+    told = [(event, seen["platform"], seen["message"]) for event, seen in notes.told[1:]]
+    turn = ("agent:start", "agent:step", "agent:end")
+    assert told == [
+        ("session:start", "fake", "in a chat"),
+        *((event, "fake", "in a chat") for event in turn),
+        ("session:start", "cli", "at a terminal"),
+        *((event, "cli", "at a terminal") for event in turn),
+        *((event, "cli", "again") for event in turn),
+    ]
+    assert notes.told[-1][1]["session_id"] == talk.session.id
+    assert notes.told[-1][1]["response"] == "re: again"
 
 
 def test_other_events() -> None:

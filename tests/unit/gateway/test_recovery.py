@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from msgspec import Raw, structs
 
-from gateways import KEY, RARELY, WAITS, busy_with_a_tool, gated, lobby, rules, until
+from gateways import KEY, RARELY, WAITS, Robbed, busy_with_a_tool, gated, lobby, rules, until
 from hermes.agent.answers import nudge
 from hermes.gateway.letters import Busy, Letter, letter_parcel
 from hermes.gateway.recovery import STALE, TAKEN_UP, WHAT_NOW
 from hermes.gateway.runs import ActorRules
+from hermes.kit.retry import Backoff
 from hermes.ports.store import Append, OpenSession, Parcel
 from hermes.schema.messages import Assistant, Stop, Text, User
 from hermes.schema.scope import OWNER, Address
@@ -85,6 +86,26 @@ async def test_an_answer_that_was_never_posted_is_delivered_with_a_mark(tmp_path
         await one.calm()
         assert await one.open_rows() == []
     assert len(one.model.requests) == 1
+
+
+async def test_an_answer_is_not_recovered_by_who_lost_the_session_meanwhile(
+    tmp_path: Path,
+) -> None:
+    clock, asked = FakeClock(), User("m1", (Text("first"),))
+    async with open_store(tmp_path / "state.db", clock) as store:
+        await store.commit(
+            OpenSession(Session(id="s1", started_at=clock.now(), key=KEY)),
+            Append("s1", "r1", asked, clock.now()),
+            Append("s1", "r1", answer("The answer."), clock.now()),
+        )
+        await store.lanes.put(crashed([asked])[0])
+        await store.lanes.claim("inbox", None, "me", timedelta(0), 10)
+    patient = structs.replace(RARELY, actors=ActorRules(backoff=Backoff(77.0, 77.0, 0.0)))
+    async with lobby(tmp_path, clock=clock, runs=Robbed, rules=patient) as one:
+        await until(lambda: 77.0 in clock.slept or bool(one.channel.seen_in("1")))
+    assert one.channel.seen_in("1") == []
+    async with lobby(tmp_path, clock=clock) as two:
+        await two.sees("(recovered) The answer.")
 
 
 async def test_a_session_that_takes_the_program_down_is_set_aside(tmp_path: Path) -> None:

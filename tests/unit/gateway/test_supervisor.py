@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 
 import anyio
 import pytest
@@ -168,11 +169,20 @@ async def test_a_failing_channel_can_be_paused_while_it_waits() -> None:
         assert supervisor.online("fake")
 
 
+class Ticking(FakeClock):
+    """No two looks at it show the same time, as with a real one."""
+
+    def now(self) -> datetime:
+        self._start += timedelta(microseconds=1)
+        return super().now()
+
+
 async def test_a_channel_that_gave_no_sign_yet_is_still_connecting() -> None:
-    clock, channel = FakeClock(), RoughChannel()
+    clock, channel = Ticking(), RoughChannel()
     async with supervised(channel, clock) as (supervisor, _):
         await clock.advance(5)
-        assert supervisor.snapshot()["fake"].condition is Condition.WAITING
+        state = supervisor.snapshot()["fake"]
+        assert (state.condition, state.heard_at) == (Condition.WAITING, None)
         # Sending may work all the same.
         assert supervisor.online("fake")
         channel.heard = clock.now()

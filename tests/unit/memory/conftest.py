@@ -1,4 +1,3 @@
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -6,29 +5,7 @@ import pytest
 from hermes.changes.ledger import Ledger
 from hermes.memory.entries import Limits
 from hermes.memory.notebook import Notebook
-from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[SqliteStore]:
-    async with open_store(tmp_path / "state.db", clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-def ledger(store: SqliteStore, home: Path, clock: FakeClock) -> Ledger:
-    return Ledger(store, home, clock)
 
 
 @pytest.fixture

@@ -158,6 +158,12 @@ def test_hints_say_what_to_do(row: str, part: str):
     assert part in refused(refusal.status, refusal.body).hint
 
 
+def test_a_key_of_an_own_address_is_given_anew_by_setup():
+    own = msgspec.structs.replace(ACME, key_env="")
+    hint = classify(401, json.dumps(openai("No.", "x")).encode(), {}, own, NOW).hint
+    assert hint == "Give the right key: hermes setup; or correct its api_key: hermes config edit"
+
+
 @given(st.integers(400, 599) | st.none(), st.binary(max_size=200))
 def test_anything_becomes_some_error(status: int | None, body: bytes):
     assert isinstance(classify(status, body, {}, ACME, NOW), ModelError)

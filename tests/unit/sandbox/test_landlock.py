@@ -1,17 +1,20 @@
 """The wall without namespaces keeps the promises of every sandbox."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 
+from hermes.ports.sandbox import Job, Reach
 from hermes.sandbox import landlock_launcher
 from hermes.sandbox.door import Door
 from hermes.sandbox.landlock import Landlock, grants
 from hermes.sandbox.view import OPEN_OF_RUN, Rule, Sight, View, hidden_from
 from hermes.sandbox.walled import WalledSandbox
-from hermes.testing.contracts.sandbox import SandboxContract
+from hermes.testing.contracts.sandbox import ENV, PATIENCE, SandboxContract
 
 
 class TestLandlock(SandboxContract):
@@ -20,6 +23,31 @@ class TestLandlock(SandboxContract):
         tmp = tmp_path_factory.mktemp("private")
         view = View(tmp=str(tmp), hidden=hidden_from(Path.home(), root=True), shown=OPEN_OF_RUN)
         return WalledSandbox(door, Landlock(view))
+
+    async def test_other_terminals_are_out_of_reach(
+        self, sandbox: WalledSandbox, tmp_path: Path
+    ) -> None:
+        ours, theirs = os.openpty()
+        name = os.ttyname(theirs)
+        command = (
+            f"exec 2> /dev/null; (: < {name}) || echo unread; (: > {name}) || echo unwritten; "
+            "echo mine > $(tty); cat < $(tty) > /dev/null & echo ended > /dev/stdout"
+        )
+        words, folder = ("sh", "-c", command), str(tmp_path)
+        reach = Reach(writable=(folder,))
+        job = Job(argv=words, cwd=folder, env=ENV, timeout=PATIENCE, reach=reach)
+        said = b""
+        try:
+            with anyio.fail_after(PATIENCE):
+                async with sandbox.open(job, pty=True) as process:
+                    while not said.endswith(b"ended\r\n"):
+                        heard = await process.read()
+                        assert heard, said
+                        said += heard
+        finally:
+            os.close(ours)
+            os.close(theirs)
+        assert said.split() == [b"unread", b"unwritten", b"mine", b"ended"]
 
 
 def test_nothing_allowed_contains_anything_hidden(tmp_path: Path):

@@ -1,5 +1,6 @@
 """Which repositories are found, and what of them a command has armed."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,77 @@ def test_nothing_is_renamed_behind_a_link(tmp_path: Path):
     (work / "sub").symlink_to(outside)
     armed.since()
     assert not [*outside.rglob("*set-aside*")]
+
+
+def planted(work: Path, kind: str) -> Path:
+    """A repository where nobody looks, and the thing in the workspace that leads there."""
+    evil = made(work / ".x/r", "[core]\n\tfsmonitor = evil\n")
+    away = made(work.parent / "tmp/r", "[core]\n\tfsmonitor = evil\n")
+    lead = work / ".git"
+    match kind:
+        case "link":
+            lead.symlink_to(".x/r/.git")
+        case "link in a folder":
+            (work / "sub").mkdir()
+            lead = work / "sub/.git"
+            lead.symlink_to(evil)
+        case "file that leads out":
+            lead.write_text(f"gitdir: {away}\n")
+        case "file that leads out, cut":
+            lead.write_text(f"gitdir: {away}\0x\n")
+        case _:
+            (work / "HEAD").write_text("ref: refs/heads/main\n")
+            lead = work / "commondir"
+            lead.write_text(".x/r/.git")
+    return lead
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["link", "link in a folder", "file that leads out", "file that leads out, cut", "commondir"],
+)
+def test_what_leads_git_to_where_nobody_looks(kind: str, tmp_path: Path):
+    work = tmp_path / "work"
+    work.mkdir()
+    armed = Armed([str(work)], kept=True)
+    lead = planted(work, kind)
+    assert len(armed.since()) == 1
+    assert not os.path.lexists(lead)
+    assert os.path.lexists(lead.with_name(f"{lead.name}.set-aside"))
+    assert Armed([str(work)], kept=True).since() == []
+
+
+def test_a_file_that_leads_into_a_hidden_folder_is_followed(tmp_path: Path):
+    armed = Armed([str(tmp_path)], kept=True)
+    seen = made(tmp_path / " .x", "[core]\n\tfsmonitor = evil\n")
+    made(tmp_path / ".x")
+    (tmp_path / ".git").write_text("gitdir:  .x/.git\n")
+    assert len(armed.since()) == 1
+    assert (seen / "config.set-aside").exists()
+
+
+def test_a_repository_of_links_is_one(tmp_path: Path):
+    made(tmp_path / ".x")
+    armed = Armed([str(tmp_path)], kept=True)
+    for name in ("objects", "refs"):
+        (tmp_path / name).symlink_to(tmp_path / ".x/.git/objects")
+    (tmp_path / "HEAD").symlink_to(".x/.git/HEAD")
+    (tmp_path / "config").write_text("[core]\n\tfsmonitor = evil\n\tworktree = .\n")
+    assert len(armed.since()) == 1
+    assert (tmp_path / "config.set-aside").exists()
+
+
+def test_a_lead_that_was_there_before_stays_until_it_is_changed(tmp_path: Path):
+    mine, other = (made(tmp_path / name) for name in ("mine", "other"))
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / ".git").symlink_to(mine)
+    armed = Armed([str(work)], kept=True)
+    assert armed.since() == []
+    (work / ".git").unlink()
+    (work / ".git").symlink_to(other)
+    assert len(armed.since()) == 1
+    assert (work / ".git.set-aside").readlink() == other
 
 
 def test_what_was_set_aside_before_is_kept(tmp_path: Path):

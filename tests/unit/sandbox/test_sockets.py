@@ -21,3 +21,10 @@ def test_those_that_take_connections_or_letters(tmp_path: Path):
     wanted = ["/home/u/engine.sock", "/var/lib/x/letters", "/home/u/with a space"]
     assert listening(str(table)) == wanted
     assert listening(str(tmp_path / "none")) == []
+
+
+def test_each_of_them_however_many_there_are(tmp_path: Path):
+    line = "0000000000000000: 00000002 00000000 00010000 0001 01 100 /home/u/{}.sock"
+    table = tmp_path / "unix"
+    table.write_text("\n".join(["head", *(line.format(number) for number in range(5_000))]))
+    assert len(listening(str(table))) == 5_000

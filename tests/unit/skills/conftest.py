@@ -1,4 +1,3 @@
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -7,13 +6,7 @@ from hermes.changes.ledger import Ledger
 from hermes.skills.editing import Editor
 from hermes.skills.shelf import Shelf
 from hermes.skills.usage import Usage
-from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 @pytest.fixture
@@ -31,17 +24,6 @@ def shelf(home: Path) -> Shelf:
 @pytest.fixture
 def usage(home: Path, clock: FakeClock) -> Usage:
     return Usage(home / "skills", clock)
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[SqliteStore]:
-    async with open_store(tmp_path / "state.db", clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-def ledger(store: SqliteStore, home: Path, clock: FakeClock) -> Ledger:
-    return Ledger(store, home, clock)
 
 
 @pytest.fixture

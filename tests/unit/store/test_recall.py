@@ -2,19 +2,25 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import apsw
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from hermes.ports.store import Append, Hide, OpenSession
 from hermes.schema.messages import Assistant, Result, Stop, Text, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Hit, Session
 from hermes.store.connect import open_writer
-from hermes.store.nearness import Nearness, is_installed
+from hermes.store.embedding import Embedder
+from hermes.store.nearness import Nearness, _Builder, is_installed
 from hermes.store.search import Wanted, fused
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
@@ -254,6 +260,30 @@ async def test_a_store_that_is_closed_while_vectors_are_made_closes(path: Path, 
                 group.start_soon(store.make_vectors)
                 await store.seen_by(OWNER).search("anything")
                 group.cancel_scope.cancel()
+
+
+class Broken(Embedder):
+    name = "broken"
+
+    def __init__(self) -> None:
+        """It has no weights."""
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        raise ValueError("no such weights")
+
+
+async def test_a_thread_that_breaks_is_told_of_and_nobody_waits_for_it(
+    store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
+):
+    await begin(store, "s")
+    await say(store, "s", "hello")
+    builder = _Builder(path, Broken())
+    with anyio.fail_after(PATIENCE):
+        wait = partial(builder.wait_for, 1, None)
+        assert not await anyio.to_thread.run_sync(wait, abandon_on_cancel=True)
+        await builder.close()
+    assert "no more vectors are made" in caplog.text
+    assert "no such weights" in caplog.text
 
 
 async def test_without_the_extra_only_words_count(store: SqliteStore, path: Path):

@@ -1,6 +1,7 @@
 import logging
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,45 @@ def test_two_homes_in_one_process_keep_their_records_apart(tmp_path: Path) -> No
         "after",
     ]
     assert (second / "agent.log").read_text().rstrip().endswith(f"of the second: {MASK}")
+
+
+class SlowFile(RotatingFile):
+    """A record is on its way to the disk until `go` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, 0, 1)
+        self.began, self.go = threading.Event(), threading.Event()
+        self.done: list[str] = []
+
+    def append(self, record: bytes) -> None:
+        self.began.set()
+        assert self.go.wait(60)
+        super().append(record)
+        self.done.append("written")
+
+    def close(self) -> None:
+        super().close()
+        self.done.append("closed")
+
+
+def test_a_file_is_not_closed_while_another_thread_writes_to_it(tmp_path):
+    file = SlowFile(tmp_path / "agent.log")
+    log = FileLog(file, Redactor(), logging.INFO)
+    record = logging.LogRecord("hermes.x", logging.INFO, "", 0, "last words", (), None)
+    closing = threading.Event()
+
+    def close() -> None:
+        closing.set()
+        log.close()
+
+    threads = [threading.Thread(target=log.handle, args=(record,)), threading.Thread(target=close)]
+    threads[0].start()
+    assert file.began.wait(60)
+    threads[1].start()
+    assert closing.wait(60)
+    threads[1].join(0.05)
+    file.go.set()
+    for thread in threads:
+        thread.join(60)
+    assert file.done == ["written", "closed"]
+    assert "last words" in file.path.read_text()

@@ -43,9 +43,13 @@ def outside(text: str) -> str:
             '        word = "open"\n',
             '        """Opens."""\n        word = "open"\n        del far\n',
         ),
+        ("A box.", "A box with a lid."),
+        ("LIMIT: int = 3", 'LIMIT: int = 3\n"""Of boxes."""'),
     ],
 )
-def test_what_is_done_within_a_function_reaches_nobody(old: str, new: str) -> None:
+def test_what_is_done_within_a_function_or_said_of_a_thing_reaches_nobody(
+    old: str, new: str
+) -> None:
     assert outside(BEFORE.replace(old, new)) == outside(BEFORE) != outside("")
     assert BEFORE.replace(old, new) != BEFORE
 

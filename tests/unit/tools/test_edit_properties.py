@@ -149,6 +149,15 @@ def test_a_huge_change_is_summed_up():
     assert "5,000 lines became 4,000" in unified(before, after, "f")
 
 
+@pytest.mark.parametrize("first", [" def g():\n", ""], ids=["repeated", "once"])
+def test_a_heading_may_be_the_first_line_of_its_block_as_well(first: str):
+    text = "def f():\n    pass\n\ndef g():\n    pass\n"
+    hunk = f"@@ def g():\n{first}-    pass\n+    return 1\n"
+    (update,) = parse(f"*** Begin Patch\n*** Update File: f\n{hunk}*** End Patch")
+    assert isinstance(update, Update)
+    assert edit(text, update, "\n").text == "def f():\n    pass\n\ndef g():\n    return 1\n"
+
+
 @pytest.mark.parametrize("heading", ["@@ -1,2 +1,2 @@", "@@ -1 +1 @@", "@@"])
 def test_headings_of_other_dialects_are_understood(heading: str):
     (update,) = parse(f"*** Begin Patch\n*** Update File: f\n{heading}\n-a\n+b\n*** End Patch")

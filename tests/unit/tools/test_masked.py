@@ -27,7 +27,7 @@ async def run(folder: Path, **args: str) -> tuple[str, str]:
     async def progress(text: str) -> None:
         pass
 
-    editor = Editor(Places(folder), Seen(), Aside())
+    editor = Editor(Places(folder / "home"), Seen(), Aside())
     tool = Masked(Patch(editor, masked), masked)
     context = ToolContext(Scope("p", "s", "r", str(folder)), "c", progress)
     output = await tool.run(Raw(encode(args)), context)

@@ -5,7 +5,7 @@ import pytest
 
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
-from hermes.tools.places import TEMPORARY, Places
+from hermes.tools.places import TEMPORARY, Places, Steering
 from hermes.tools.recent import Recent
 
 
@@ -100,16 +100,42 @@ def test_what_is_beyond(tmp_path: Path):
         tmp_path / "scratchy",
     ):
         assert places.beyond(scope, outside), outside
-    at_home = Scope("p", "s", "r", str(home))
-    assert not places.beyond(at_home, home / "notes/a")
-    assert places.beyond(at_home, home / ".bashrc")
-    assert places.beyond(at_home, home / "bin/ls")
-    assert places.beyond(at_home, home / ".ssh/authorized_keys")
     hidden = Scope("p", "s", "r", str(home / ".config/editor"))
     assert not places.beyond(hidden, home / ".config/editor/init")
     assert places.beyond(hidden, home / ".config/other")
+    (work / "config").write_text("x")
+    assert not places.beyond(scope, work / "config")
+    (work / "sub/HEAD").write_text("x")
+    for name in ("sub/HEAD", "HEAD", "sub/config", "sub/hooks/update", "sub/commondir"):
+        assert places.beyond(scope, work / name), name
     for nowhere in ("/", "", "relative"):
         assert places.beyond(Scope("p", "s", "r", nowhere), Path("/etc/passwd"))
+
+
+def test_in_the_users_home_only_the_folders_in_it_are_written_unasked(tmp_path: Path):
+    home = tmp_path / "home"
+    for name in ("notes", "bin", "go/bin", "go/src", "dotfiles"):
+        (home / name).mkdir(parents=True)
+    for name in ("plan.txt", "go/bin/gopls", "dotfiles/bashrc"):
+        (home / name).write_text("mine")
+    (home / ".bashrc").symlink_to(home / "dotfiles/bashrc")
+    starts = [home / ".bashrc", home / "go/bin", home / "bin"]
+    places = Places(home, temporary=[], steering=Steering(starts=starts))
+    beyond = (
+        "msgspec.py", "msgspec/__init__.py", "plan.txt", ".bashrc", "bin/ls", "go/bin/gopls",
+        "go/bin/new", "dotfiles/bashrc", ".ssh/authorized_keys",
+    )  # fmt: skip
+    for around in (home, tmp_path):
+        scope = Scope("p", "s", "r", str(around))
+        for name in beyond:
+            assert places.beyond(scope, home / name), name
+        for name in ("notes/a", "notes/new/a", "go/src/a", "dotfiles/vimrc"):
+            assert not places.beyond(scope, home / name), name
+    in_go = Scope("p", "s", "r", str(home / "go"))
+    assert places.beyond(in_go, home / "go/bin/gopls")
+    assert not places.beyond(in_go, home / "go/main.go")
+    chosen = Scope("p", "s", "r", str(home / "go/bin/tool"))
+    assert not places.beyond(chosen, home / "go/bin/tool/main.go")
 
 
 def test_recent_forgets_what_was_not_used_for_longest():

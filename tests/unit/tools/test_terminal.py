@@ -163,9 +163,9 @@ async def test_the_environment_is_the_sessions_own(call, scope: Scope, workspace
 async def test_a_timeout_keeps_what_was_said(call):
     # What all commands need is there before the time of this one begins.
     await call("terminal", command="true")
-    answer = await call("terminal", command="echo begun; sleep 1000", timeout=2)
+    answer = await call("terminal", command="echo begun; sleep 1000", timeout=5)
     assert answer.json == snapshot(
-        {"output": "begun\n", "exit_code": 124, "error": "The command was ended after 2 s."}
+        {"output": "begun\n", "exit_code": 124, "error": "The command was ended after 5 s."}
     )
     assert answer.output.failed
 
@@ -334,8 +334,13 @@ def test_only_the_newest_spills_are_kept(tmp_path: Path):
         with spills.opened() as spill:
             assert spill is not None
             spill.keep_text("x")
+    with spills.opened("test:mem") as spill:
+        assert spill is not None
+        theirs = spill.keep_text("theirs")
     spills.prune()
-    assert len(list((tmp_path / "new" / "folder").iterdir())) == 2
+    assert theirs.exists()
+    assert theirs.parent.parent == tmp_path / "new" / "folder"
+    assert len(list((tmp_path / "new" / "folder").glob("out_*"))) == 2
 
 
 async def test_output_that_is_not_masked_yet_has_no_name_on_disk(

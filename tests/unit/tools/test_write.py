@@ -152,7 +152,7 @@ async def test_all_or_nothing(tmp_path: Path):
         Change(tmp_path / "blocked/c", None, b"new"),
     ]
     with pytest.raises(ToolError, match="nothing was changed"):
-        await editor.apply("s", changes)
+        await editor.apply(Scope("default", "s", "r", str(tmp_path)), changes)
     assert (tmp_path / "a").read_text() == "old"
     assert not (tmp_path / "new").exists()
 

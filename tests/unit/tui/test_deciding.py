@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from inline_snapshot import snapshot
 
 from companions import Scripted, answered, leave_asked
 from drawn import Drawn, drawn
@@ -88,24 +87,10 @@ async def test_words_that_decide_nothing_are_asked_about_again(tmp_path: Path) -
         await screen.pilot.press("escape")
         await screen.says("maybe later")
         await screen.shows("decides nothing")
-        assert screen.text == snapshot("""\
- hermes · openai/gpt-5-mini · /srv/garden
-
-▌ build
-
-▌ May this command run outside of the sandbox?
-▌   rm -rf build
-▌ why: to build anew
-▌  o  Allow once
-▌  s  Allow for this session
-▌  a  Allow always
-▌  d  Deny
-▌ 'maybe later' decides nothing: o once, s session, a always, d deny
-
-────────────────────────────────────────────────────────────────────────────────
- maybe later
- waiting for you 0 s · gpt-5-mini · bubblewrap · F1 help
-""")
+        assert (
+            "▌  d  Deny\n▌ 'maybe later' decides nothing: o once, s session, a always, d deny\n"
+        ) in screen.text
+        assert screen.ui.chat.prompt.text == "maybe later"
         assert companion.answers == []
         await screen.pilot.press("shift+tab", "o")
         await screen.shows("That was it.")

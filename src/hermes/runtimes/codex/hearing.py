@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
@@ -13,27 +13,20 @@ from hermes.ports.runtime import Heard
 from hermes.runtimes.codex import names
 from hermes.runtimes.codex.errors import Told
 from hermes.runtimes.codex.items import Came, Item, Work, came_of, thoughts_of, work_of
+from hermes.runtimes.codex.notes import (
+    DeltaNote,
+    DiffNote,
+    End,
+    EndNote,
+    ErrorNote,
+    ItemNote,
+    PlanNote,
+)
 from hermes.runtimes.codex.spending import Spending
 from hermes.runtimes.codex.wire import Incoming
 from hermes.schema.attachments import is_strange
-from hermes.schema.events import (
-    Notice,
-    ReasoningDelta,
-    Said,
-    TextDelta,
-    ToolProgress,
-    ToolStarted,
-)
-from hermes.schema.messages import (
-    Assistant,
-    Message,
-    Reasoning,
-    Result,
-    Stop,
-    Text,
-    ToolCall,
-    User,
-)
+from hermes.schema.events import Notice, ReasoningDelta, Said, TextDelta, ToolProgress, ToolStarted
+from hermes.schema.messages import Assistant, Message, Reasoning, Result, Stop, Text, ToolCall, User
 
 ABORTED = re.compile(r"<turn_aborted\s*/?>.*", re.DOTALL)
 """Some versions end a turn with these words instead of saying that it has ended."""
@@ -42,54 +35,6 @@ EVERY = ""
 """In place of an item: leave for all of them, to the end of the turn."""
 LATE = 2.0
 """Seconds by which codex may be late in telling that a command began."""
-_MARKS = {"completed": "[x]", "inProgress": "[>]"}
-
-
-class _ItemNote(Struct, rename="camel"):
-    item: Item = msgspec.field(default_factory=Item)
-    turn_id: str = ""
-    started_at_ms: float = 0.0
-    completed_at_ms: float = 0.0
-
-
-class _DeltaNote(Struct, rename="camel"):
-    item_id: str = ""
-    delta: str = ""
-    message: str = ""
-    stdin: str = ""
-    turn_id: str = ""
-
-
-class _Step(Struct):
-    step: str = ""
-    status: str = ""
-
-
-class _PlanNote(Struct):
-    plan: list[_Step] = []
-    explanation: str | None = None
-
-
-class _DiffNote(Struct):
-    diff: str = ""
-
-
-class _ErrorNote(Struct, rename="camel"):
-    error: Told = Told()
-    will_retry: bool = False
-    message: str = ""
-
-
-class End(Struct):
-    """How the turn ended: completed, interrupted or failed."""
-
-    id: str = ""
-    status: str = ""
-    error: Told | None = None
-
-
-class _EndNote(Struct):
-    turn: End = msgspec.field(default_factory=End)
 
 
 class Running(Protocol):
@@ -154,7 +99,7 @@ class Hearing:
             names.ITEM_COMPLETED: self._complete,
             names.TERMINAL_INPUT: self._type,
             names.USAGE_UPDATED: self._spend,
-            names.PLAN_UPDATED: _plan,
+            names.PLAN_UPDATED: self._plan,
             names.DIFF_UPDATED: self._diff,
             names.ERROR: self._hear_trouble,
             names.WARNING: self._hear_trouble,
@@ -190,10 +135,10 @@ class Hearing:
         """
         try:
             if note.method == names.TERMINAL_INPUT:
-                return self._typed(msgspec.json.decode(note.params, type=_DeltaNote))
+                return self._typed(msgspec.json.decode(note.params, type=DeltaNote))
             if note.method != names.ITEM_STARTED:
                 return None
-            found = msgspec.json.decode(note.params, type=_ItemNote)
+            found = msgspec.json.decode(note.params, type=ItemNote)
         except (msgspec.DecodeError, RecursionError):
             return None
         if found.item.type not in {"commandExecution", "fileChange", *names.AGENTS}:
@@ -201,7 +146,7 @@ class Hearing:
         told = found.started_at_ms / 1000
         return found.item, max(told - LATE, self._moment) if told else None
 
-    def _typed(self, note: _DeltaNote) -> tuple[Item, float | None] | None:
+    def _typed(self, note: DeltaNote) -> tuple[Item, float | None] | None:
         """What is typed into a program of an earlier turn, which nobody looks at any more."""
         if note.item_id in self._running:
             return None
@@ -243,11 +188,11 @@ class Hearing:
 
     def _feed(self, note: Incoming) -> list[Heard]:
         if note.method in names.DELTAS:
-            return self._delta(note.method, msgspec.json.decode(note.params, type=_DeltaNote))
+            return self._delta(note.method, msgspec.json.decode(note.params, type=DeltaNote))
         hear = self._ways.get(note.method)
         return hear(note.params) if hear is not None else []
 
-    def _delta(self, method: str, note: _DeltaNote) -> list[Heard]:
+    def _delta(self, method: str, note: DeltaNote) -> list[Heard]:
         self.tool_ended = False
         match method:
             case names.TEXT_DELTA:
@@ -261,7 +206,7 @@ class Hearing:
                 return [ReasoningDelta(note.delta)]
 
     def _begin(self, params: Raw) -> list[Heard]:
-        note = msgspec.json.decode(params, type=_ItemNote)
+        note = msgspec.json.decode(params, type=ItemNote)
         item, self._moment = note.item, max(self._moment, note.started_at_ms / 1000)
         self.tool_ended = False
         if item.type == "fileChange":
@@ -273,7 +218,7 @@ class Hearing:
         return self._tell_open()
 
     def _complete(self, params: Raw) -> list[Heard]:
-        note = msgspec.json.decode(params, type=_ItemNote)
+        note = msgspec.json.decode(params, type=ItemNote)
         item, self._moment = note.item, max(self._moment, note.completed_at_ms / 1000)
         self.tool_ended = False
         match item.type:
@@ -355,7 +300,7 @@ class Hearing:
 
     def _type(self, params: Raw) -> list[Heard]:
         """Into a program at work, or nothing, to read on: what came of it is not told."""
-        note = msgspec.json.decode(params, type=_DeltaNote)
+        note = msgspec.json.decode(params, type=DeltaNote)
         if note.stdin or note.item_id not in self._open:
             self.let_out(note.item_id)
             self.foreign = True
@@ -365,19 +310,19 @@ class Hearing:
         self.spending.feed(params, self.turn)
         return []
 
+    def _plan(self, params: Raw) -> list[Heard]:
+        words = msgspec.json.decode(params, type=PlanNote).words
+        return [Notice(words)] if words else []
+
     def _diff(self, params: Raw) -> list[Heard]:
-        lines = msgspec.json.decode(params, type=_DiffNote).diff.splitlines()
-        files = sum(line.startswith("diff --git") for line in lines)
-        more = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
-        less = sum(line.startswith("-") and not line.startswith("---") for line in lines)
-        words = f"Changes so far: {files} file(s), +{more} -{less}."
-        if not files or words == self._shown_diff:
+        words = msgspec.json.decode(params, type=DiffNote).words
+        if not words or words == self._shown_diff:
             return []
         self._shown_diff = words
         return [Notice(words)]
 
     def _hear_trouble(self, params: Raw) -> list[Heard]:
-        note = msgspec.json.decode(params, type=_ErrorNote)
+        note = msgspec.json.decode(params, type=ErrorNote)
         words = note.error.message or note.message
         if note.error.message:
             self._trouble = note.error
@@ -385,11 +330,11 @@ class Hearing:
 
     def _start(self, params: Raw) -> list[Heard]:
         """A turn that nobody asked for by name has its name from here."""
-        self.turn = self.turn or msgspec.json.decode(params, type=_EndNote).turn.id
+        self.turn = self.turn or msgspec.json.decode(params, type=EndNote).turn.id
         return []
 
     def _finish(self, params: Raw) -> list[Heard]:
-        end = msgspec.json.decode(params, type=_EndNote).turn
+        end = msgspec.json.decode(params, type=EndNote).turn
         if self.turn and end.id and end.id != self.turn:
             return []
         self.end = end
@@ -444,11 +389,3 @@ class Hearing:
 
 
 _QUIET = frozenset({"dynamicToolCall", "plan", "agentMessage", "userMessage"})
-
-
-def _plan(params: Raw) -> list[Heard]:
-    note = msgspec.json.decode(params, type=_PlanNote)
-    lines = [f"{_MARKS.get(one.status, '[ ]')} {one.step}" for one in note.plan]
-    if not lines:
-        return []
-    return [Notice("Plan: " + "; ".join(lines))]

@@ -4,11 +4,13 @@ import logging
 
 import aiohttp
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
-from hermes.runtimes.proxy.line import BACKOFF, Cut, Line, Refused
+from hermes.runtimes.proxy.errors import broken
+from hermes.runtimes.proxy.line import NOT_NOW, Cut, Line, Patience, Refused
 from hermes.runtimes.proxy.runtime import Far
+from hermes.schema.errors import ModelError
 
 log = logging.getLogger(__name__)
 
@@ -17,8 +19,8 @@ OURS = "hermes.api_server.capabilities"
 NEEDED = ("run_submission", "run_status", "run_events_sse", "run_stop", "idempotency_keys")
 LIFE = 300.0
 """Seconds for which an answer counts."""
-ATTEMPTS = 8
-"""How often the question is put while the link breaks in the middle of the answer."""
+SOON = 15.0
+"""Seconds of silence after which the question is put again."""
 UNKNOWN = frozenset({404, 405, 501})
 """Answers of a server that will not know the path in five minutes either."""
 
@@ -41,7 +43,11 @@ class _Told(Struct, rename={"kind": "object"}):
 
 
 class Probe:
-    """Remembers what the far side said of itself; whatever goes wrong, it is a plain server."""
+    """Remembers what the far side said of itself.
+
+    Who gives another answer, or knows no such question, is a plain server. Who gives none is not
+    taken for one: it would be told nothing of who asks, and to one of ours that is the owner.
+    """
 
     def __init__(self, far: Far, clock: Clock) -> None:
         self._far = far
@@ -50,6 +56,7 @@ class Probe:
         self._until = 0.0
 
     async def abilities(self) -> Abilities:
+        """Raises `ModelError` when nobody can tell."""
         now = self._clock.monotonic()
         if self._known is not None and now < self._until:
             return self._known
@@ -59,10 +66,14 @@ class Probe:
             if error.status not in UNKNOWN:
                 return Abilities()
             told = Abilities()
-        except Cut as error:
+        except (Cut, ModelError) as error:
             # A link that is down says nothing about who is behind it.
             log.info("the far gateway could not be asked what it can do: %s", error)
-            return self._known or Abilities()
+            if self._known is not None:
+                return self._known
+            if isinstance(error, ModelError):
+                raise
+            raise broken(error.cause, self._far.connect, self._far.key) from error
         if told != self._known:
             log.info("the far gateway at %s: %s", self._far.url, told)
         self._known, self._until = told, now + LIFE
@@ -73,16 +84,21 @@ class Probe:
         self._known = None
 
     async def _ask(self) -> bytes:
-        attempt = 1
-        async with Line(self._far, self._clock) as line:
+        """Once, if it is known what to expect; else for as long as a link may be down."""
+        soon = structs.replace(self._far, alive=min(SOON, self._far.alive))
+        patience = Patience(soon, self._clock)
+        async with Line(soon, self._clock) as line:
             while True:
                 try:
                     return await line.call("GET", PATH)
                 except Cut as error:
-                    if attempt >= ATTEMPTS or not _was_there(error.cause):
+                    if self._known is not None or _nobody_is_there(error.cause):
                         raise
-                await self._clock.sleep(BACKOFF.delay(attempt))
-                attempt += 1
+                    await patience.wait(error)
+                except Refused as error:
+                    if error.status not in NOT_NOW:
+                        raise
+                    await patience.wait(error)
 
 
 def abilities_of(body: bytes) -> Abilities:
@@ -103,14 +119,6 @@ def abilities_of(body: bytes) -> Abilities:
     )
 
 
-def _was_there(error: Exception) -> bool:
-    """Whether there was a connection, and it broke."""
-    broke = isinstance(
-        error,
-        aiohttp.ClientPayloadError
-        | aiohttp.ClientResponseError
-        | aiohttp.ServerDisconnectedError
-        | aiohttp.ClientOSError
-        | ConnectionError,
-    )
-    return broke and not isinstance(error, aiohttp.ClientConnectorError)
+def _nobody_is_there(error: Exception) -> bool:
+    """Whether there was no connection at all: most often the address is a wrong one."""
+    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)

@@ -70,7 +70,7 @@ class MattersContract:
         await store.commit(PutMatter(structs.replace(many[4], state="x", open=False), was="open"))
 
         async def ids(**how: object) -> str:
-            found = await store.matters.find("question", **how)  # pyright: ignore[reportArgumentType]
+            found = await store.matters.find("question", **how)  # pyright: ignore[reportArgumentType] - one of several ways
             return "".join(one.id for one in found)
 
         assert await ids() == "012345"

@@ -191,7 +191,7 @@ async def _stream(
     elif data := b"".join(frames):
         await response.write(data)
     if fault:
-        await _break(request, response, fault)
+        await break_off(request, response, fault, frame(answer_for(fault).body.encode()))
     if not fault or fault.kind in {"garbage", "bad_json"}:
         await response.write(end)
     await response.write_eof()
@@ -205,7 +205,10 @@ def _kept(fault: Fault) -> int | None:
     return fault.after + 1
 
 
-async def _break(request: web.BaseRequest, response: web.StreamResponse, fault: Fault) -> None:
+async def break_off(
+    request: web.BaseRequest, response: web.StreamResponse, fault: Fault, failed: bytes
+) -> None:
+    """What goes wrong in the midst of a stream; `failed` is how the wire tells of an error."""
     match fault.kind:
         case "cut":
             if request.transport is not None:
@@ -218,7 +221,7 @@ async def _break(request: web.BaseRequest, response: web.StreamResponse, fault: 
         case "bad_json":
             await response.write(frame(b'{"choices":[{"delta":{"content":"half'))
         case "error_event":
-            await response.write(frame(answer_for(fault).body.encode()))
+            await response.write(failed)
         case _:
             return
 

@@ -24,7 +24,7 @@ from hermes.kit.ids import new_id
 from hermes.ports.checkpoints import Checkpoint, Restored
 from hermes.ports.sandbox import Sandbox
 from hermes.schema.errors import HermesError, SandboxError, ToolError, UsageError
-from hermes.schema.scope import Scope
+from hermes.schema.scope import OWNER, Scope
 from hermes.tools.checkpoints.bringing_back import (
     EMPTY,
     Step,
@@ -153,7 +153,7 @@ class ShadowGit:
     ) -> Checkpoint:
         folder = self._checked(workspace)
         await self._git.ready()
-        clock, closed = self._parts.clock, self._parts.places.closed()
+        clock, closed = self._parts.clock, self._parts.places.closed(OWNER, workspace)
         trees = Trees(self._git, self._parts.keeping.limits, closed.covers)
         at = clock.now()
         try:
@@ -247,10 +247,10 @@ class ShadowGit:
         return failed
 
     def _put(self, work: Path, data: dict[Step, bytes], step: Step) -> None:
-        write(work, step, data[step], self._parts.places.closed().forbids)
+        write(work, step, data[step], self._parts.places.closed(OWNER, str(work)).forbids)
 
     def _remove(self, work: Path, step: Step) -> None:
-        remove(work, step, self._parts.places.closed().forbids)
+        remove(work, step, self._parts.places.closed(OWNER, str(work)).forbids)
 
     async def _each(self, wanted: Sequence[Step], do: Callable[[Step], None]) -> "list[str]":
         """Those that could not be done, with the reason."""

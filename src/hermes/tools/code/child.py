@@ -45,11 +45,12 @@ class Wire:
         if not line:
             raise ToolFailed("the agent is gone")
         answer = json.loads(line)
-        if answer["failed"]:
-            raise ToolFailed(answer["text"])
         try:
+            # A command that ends with another code than 0 has run: the program judges that itself.
             return json.loads(answer["text"])
         except ValueError:
+            if answer["failed"]:
+                raise ToolFailed(answer["text"]) from None
             return answer["text"]
 
 

@@ -18,6 +18,7 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.code.foreign import foreign_in
 from hermes.tools.code.program import Call, Program
+from hermes.tools.far_places import FarPlaces
 from hermes.tools.origins import LONGEST_BEHIND, Origins
 from hermes.tools.places import Places
 from hermes.tools.terminal.foreign import Bringing, Foreign, bringing, others_in
@@ -60,7 +61,7 @@ class CodeParts(Struct, frozen=True, kw_only=True):
 
     sandbox: Sandbox
     env: Callable[[Scope], dict[str, str]]
-    places: Places
+    places: Places | FarPlaces
     redact: Callable[[str], str]
     clock: Clock
     python: Callable[[Path], str]

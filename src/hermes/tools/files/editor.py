@@ -11,7 +11,7 @@ from msgspec import Struct
 from hermes.kit.files import advice
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
-from hermes.schema.scope import Role
+from hermes.schema.scope import Role, Scope
 from hermes.tools.aside import Aside
 from hermes.tools.files.lint import Lint
 from hermes.tools.files.locks import Locks
@@ -71,7 +71,8 @@ class Editor:
         `content` is what a person is shown who decides about it.
         """
         asked = self.places.find(ctx.scope, name)
-        real = await self.aside.run(partial(self.places.guard, asked))
+        closed = self.places.closed_to(ctx.scope)
+        real = await self.aside.run(partial(self.places.guard, asked, closed))
         await may_write(ctx, self.places, real, tool, content)
         return real
 
@@ -117,13 +118,14 @@ class Editor:
         return await self.syntax.check(path, text, before)
 
     async def apply(
-        self, session: str, changes: Sequence[Change], whose: "Whose | None" = None
+        self, scope: Scope, changes: Sequence[Change], whose: "Whose | None" = None
     ) -> list[Path]:
         """Write them all, or leave everything as it was; returns the folders that were made.
 
         Begun, it comes to its end, whoever stops waiting.
         """
-        work = partial(replace_all, changes, self.places.closed().forbids)
+        session = scope.session
+        work = partial(replace_all, changes, self.places.closed_to(scope).forbids)
         try:
             made = await anyio.to_thread.run_sync(work)
         except OSError as error:

@@ -176,7 +176,8 @@ class Guides:
         for name in GUIDES:
             try:
                 # A link must not choose which of our files are shown, nor a stranger what is done.
-                real = self._places.guard(folder / name, self._places.closed(private=True))
+                closed = self._places.closed_to(scope, private=True)
+                real = self._places.guard(folder / name, closed)
                 if not real.is_relative_to(workspace):
                     continue
                 data = read_ordinary(real, LARGEST)

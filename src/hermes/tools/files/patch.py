@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 from hermes.kit.text import head_and_tail
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
+from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.files.drafts import Drafts
@@ -77,24 +78,24 @@ class Patch:
             }
 
             def work() -> _Work:
-                return _apply(operations, files, self._drafts())
+                return _apply(operations, files, self._drafts(ctx))
         else:
             _check(asked)
             shown = _shown(asked)
             files = {asked.path: await self._editor.place(ctx, asked.path, "patch", shown)}
 
             def work() -> _Work:
-                return _replace(files[asked.path], asked, self._drafts())
+                return _replace(files[asked.path], asked, self._drafts(ctx))
 
         async with self._editor.locks.holding(files.values()):
             done = await self._editor.aside.run(work)
             text, paths = asked.patch or asked.new_string, [*files.values()]
             whose = await self._editor.whose(ctx, paths, text, whole=False)
             whose = self._with_others(whose, paths, moves=MOVE in asked.patch)
-            return await self._write(done, paths[0], ctx.scope.session, whose)
+            return await self._write(done, paths[0], ctx.scope, whose)
 
-    def _drafts(self) -> Drafts:
-        return Drafts(self._editor.places.closed().forbids)
+    def _drafts(self, ctx: ToolContext) -> Drafts:
+        return Drafts(self._editor.places.closed_to(ctx.scope).forbids)
 
     def _with_others(self, whose: Whose, paths: Sequence[Path], *, moves: bool) -> Whose:
         """What is changed in part stays whose it was, and so does what gets another name."""
@@ -104,12 +105,14 @@ class Patch:
             others, whose = frozenset(paths if others else ()), structs.replace(whose, vouched=NONE)
         return structs.replace(whose, foreign=whose.foreign | others)
 
-    async def _write(self, done: "_Work", first: Path, session: str, whose: Whose) -> Output:
+    async def _write(self, done: "_Work", first: Path, scope: Scope, whose: Whose) -> Output:
         changed = done.drafts.changed
         if not changed:
             raise ToolError("patch: the files already are as the patch would make them")
-        stale = [d.path for d in changed if self._editor.seen.changed(session, d.path, d.stat)]
-        await self._editor.apply(session, [draft.change for draft in changed], whose)
+        stale = [
+            d.path for d in changed if self._editor.seen.changed(scope.session, d.path, d.stat)
+        ]
+        await self._editor.apply(scope, [draft.change for draft in changed], whose)
         lint = done.lint
         if len(changed) == 1 and changed[0].text is not None:
             lint = await self._editor.lint(lint, changed[0].path, changed[0].text, changed[0].old)

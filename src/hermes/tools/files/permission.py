@@ -43,9 +43,10 @@ async def may_write(
     )
     ruling = await ctx.ask(wish)
     if not ruling.allowed:
+        free = "folders that are in " if places.holds_home(ctx.scope) else ""
         raise ToolError(
             f"{real} was not written. {ruling.why}".strip(),
-            hint=f"Files in {ctx.scope.workspace} and /tmp can be written without asking."
+            hint=f"Files in {free}{ctx.scope.workspace} and /tmp can be written without asking."
             if beyond
             else "",
         )

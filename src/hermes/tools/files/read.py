@@ -106,10 +106,11 @@ class ReadFile:
         places = self._parts.places
         path = places.find(ctx.scope, asked.path)
         try:
-            found = await self._find(path, asked, places.closed(private=True))
+            found = await self._find(path, asked, places.closed_to(ctx.scope, private=True))
         except Shut:
-            await may_read(ctx, places.guard(path))
-            found = await self._find(path, asked, places.closed())
+            closed = places.closed_to(ctx.scope)
+            await may_read(ctx, places.guard(path, closed))
+            found = await self._find(path, asked, closed)
         output = await self._shown(found, asked, ctx)
         foreign = await self._parts.aside.run(partial(self._is_foreign, ctx.scope, found.path))
         return structs.replace(output, foreign=foreign)

@@ -219,9 +219,11 @@ def edit(text: str, update: Update, newline: str) -> Edited:
 
 def _locate(lines: list[str], cursor: int, hunk: Hunk, name: str) -> tuple[int, int]:
     """The line where the hunk begins, and the rung that found it."""
+    wanted = hunk.wanted
     if hunk.heading:
         cursor = _below_heading(lines, cursor, hunk.heading, name)
-    wanted = hunk.wanted
+        # Many repeat the heading as the first line of the block.
+        cursor -= bool(wanted) and wanted[0].strip() == hunk.heading
     if not wanted:
         return (cursor, 0) if hunk.heading and not hunk.at_end else (len(lines), 0)
     for rung, (_, key) in enumerate(_RUNGS):

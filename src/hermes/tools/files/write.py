@@ -56,7 +56,7 @@ class WriteFile:
 
     async def _write(self, path: Path, content: str, ctx: ToolContext) -> Output:
         session = ctx.scope.session
-        forbids = self._editor.places.closed().forbids
+        forbids = self._editor.places.closed_to(ctx.scope).forbids
         draft = await self._editor.aside.run(partial(_draft, path, content, forbids))
         seen, known = self._editor.seen, self._editor.seen.knows(session, path)
         if draft.stat is not None and seen.changed(session, path, draft.stat):
@@ -66,7 +66,7 @@ class WriteFile:
                 hint="Read it again, then write with those changes kept.",
             )
         whose = await self._editor.whose(ctx, [path], content, whole=True)
-        made = await self._editor.apply(session, [draft.change], whose)
+        made = await self._editor.apply(ctx.scope, [draft.change], whose)
         lint = await self._editor.lint(draft.lint, path, draft.text, draft.old)
         answer = WriteResult(
             bytes_written=len(draft.change.after or b""),

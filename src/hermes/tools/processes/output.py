@@ -111,15 +111,16 @@ class Said:
 
 
 def prune(folder: Path, spared: Collection[str]) -> None:
-    """Keep the newest files, and those that are still written to."""
-    dated: list[tuple[float, Path]] = []
-    for file in folder.glob("proc_*.log"):
-        with suppress(OSError):
-            dated.append((file.stat().st_mtime, file))
-    for _, file in sorted(dated)[:-KEPT_LOGS]:
-        if str(file) not in spared:
+    """Keep the newest files of the owner's and of all others', and those still written to."""
+    for whose in ("proc_*.log", "of-*/proc_*.log"):
+        dated: list[tuple[float, Path]] = []
+        for file in folder.glob(whose):
             with suppress(OSError):
-                file.unlink()
+                dated.append((file.stat().st_mtime, file))
+        for _, file in sorted(dated)[:-KEPT_LOGS]:
+            if str(file) not in spared:
+                with suppress(OSError):
+                    file.unlink()
 
 
 def end_of(file: str, length: int) -> str:

@@ -29,6 +29,7 @@ from hermes.ports.sandbox import Exit, Job, Process, Sandbox
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import Overtaken, SandboxError, StoreError, ToolError
 from hermes.schema.scope import Scope
+from hermes.tools.places import own_part
 from hermes.tools.processes import notices
 from hermes.tools.processes.output import Said, end_of, prune
 from hermes.tools.processes.record import KIND, Record, State, Whose, matter_of, record_of
@@ -235,7 +236,7 @@ class Registry:
     async def _enter(self, order: Order, process: Process) -> Live:
         """Write it down while nobody knows of it yet; where that fails, it is ended."""
         name = f"proc_{secrets.token_hex(6)}"
-        file = self._parts.logs / f"{name}.log"
+        file = own_part(self._parts.logs, order.scope.principal) / f"{name}.log"
         now = self._parts.clock.now()
         record = Record(
             id=name,

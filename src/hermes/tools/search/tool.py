@@ -17,7 +17,7 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.files.nearby import suggestion
 from hermes.tools.origins import Origins
-from hermes.tools.places import Places
+from hermes.tools.places import Closed, Places
 from hermes.tools.search.collect import Collector, Counts, Hit, Hits, Names, Paging
 from hermes.tools.search.ripgrep import Question, content_args, files_args
 
@@ -82,7 +82,8 @@ class SearchFiles:
             )
         cwd = self._parts.places.cwd(ctx.scope)
         root = self._parts.places.find(ctx.scope, asked.path)
-        real = self._parts.places.guard(root, self._parts.places.closed(private=True))
+        closed = self._parts.places.closed_to(ctx.scope, private=True)
+        real = self._parts.places.guard(root, closed)
         if not _exists(real):
             raise ToolError(f"search_files: {root} does not exist. {suggestion(real)}")
         question = Question(
@@ -93,8 +94,17 @@ class SearchFiles:
             context=asked.context if asked.output_mode == "content" else 0,
             one_per_file=asked.output_mode == "files_only",
         )
-        collector, argv = self._collector(asked, question, cwd)
-        done = await self._search((rg, *argv), str(cwd), collector)
+        allowed = partial(self._is_open, cwd, closed)
+        collector, argv = _collector(asked, question, allowed, self._parts.redact)
+        job = Job(
+            argv=(rg, *argv),
+            cwd=str(cwd),
+            env={},
+            timeout=TIMEOUT,
+            keep=KEEP,
+            principal=ctx.scope.principal,
+        )
+        done = await self._search(job, collector)
         _check(done, collector)
         output = self._answer(asked, collector, done)
         paths = {hit.path for hit in collector.hits} if isinstance(collector, Hits) else set[str]()
@@ -106,34 +116,11 @@ class SearchFiles:
         origins = self._parts.origins
         return origins is not None and any(origins.is_foreign(scope, path) for path in paths)
 
-    def _collector(
-        self, asked: SearchArgs, question: Question, cwd: Path
-    ) -> tuple[Collector, tuple[str, ...]]:
-        paging = Paging(asked.offset, min(asked.limit, MAX_LIMIT))
-        places, now = self._parts.places, self._parts.places.closed(private=True)
+    def _is_open(self, cwd: Path, closed: Closed, path: str) -> bool:
+        return not self._parts.places.is_protected(cwd / path, closed)
 
-        def allowed(path: str) -> bool:
-            return not places.is_protected(cwd / path, now)
-
-        if asked.target == "files":
-            if asked.file_glob and not PurePath(asked.file_glob).parts:
-                raise ToolError("search_files: `file_glob` names nothing; write it as *.py")
-
-            def wanted(path: str) -> bool:
-                fits = not asked.file_glob or PurePath(path).match(asked.file_glob)
-                return fits and allowed(path)
-
-            return Names(paging, wanted), files_args(question)
-        if asked.output_mode == "content":
-            hits = Hits(paging, allowed, question.context, self._parts.redact)
-            return hits, content_args(question)
-        return Counts(paging, allowed), content_args(question)
-
-    async def _search(
-        self, argv: tuple[str, ...], cwd: str, collector: Collector
-    ) -> Finished | None:
+    async def _search(self, job: Job, collector: Collector) -> Finished | None:
         """None when the collector had enough before the end."""
-        job = Job(argv=argv, cwd=cwd, env={}, timeout=TIMEOUT, keep=KEEP)
         with anyio.CancelScope() as enough:
 
             async def heard(data: bytes) -> None:
@@ -171,6 +158,27 @@ class SearchFiles:
             answer = replace(answer, truncated=True, note=" ".join(notes))
         shown = f"{collector.total:,} found"
         return Output.text(result(answer), shown=shown)
+
+
+def _collector(
+    asked: SearchArgs,
+    question: Question,
+    allowed: Callable[[str], bool],
+    redact: Callable[[str], str],
+) -> tuple[Collector, tuple[str, ...]]:
+    paging = Paging(asked.offset, min(asked.limit, MAX_LIMIT))
+    if asked.target == "files":
+        if asked.file_glob and not PurePath(asked.file_glob).parts:
+            raise ToolError("search_files: `file_glob` names nothing; write it as *.py")
+
+        def wanted(path: str) -> bool:
+            fits = not asked.file_glob or PurePath(path).match(asked.file_glob)
+            return fits and allowed(path)
+
+        return Names(paging, wanted), files_args(question)
+    if asked.output_mode == "content":
+        return Hits(paging, allowed, question.context, redact), content_args(question)
+    return Counts(paging, allowed), content_args(question)
 
 
 def _exists(path: Path) -> bool:

@@ -19,6 +19,7 @@ trap "printf '\\\\036hermes:$__mark\\\\036%s %s\\\\036' \\"\\$?\\" \\"\\$PWD\\" 
 unset __mark; """
 """What only this shell and we know: it makes it up, and says it before anything else runs."""
 _COMMAND = 'eval "set --; $1"'
+_BASH_IF_ANY = 'if command -v bash >/dev/null; then exec bash "$@"; fi; exec sh "$@"'
 _BEGUN = re.compile("\036hermes:([0-9a-f-]{16,64})\036")
 _ENDED = re.compile("\036hermes:([0-9a-f-]{16,64})\036(\\d{1,9}) ([^\036]*)\036(?!hermes:)")
 _EITHER = re.compile("\036hermes:[0-9a-f-]{0,64}\036(?:\\d{1,9} [^\036]*\036(?!hermes:))?")
@@ -29,12 +30,14 @@ then another mark comes after it."""
 class Shell(Struct, frozen=True):
     """`bash` tells which dialect the program at `path` speaks.
 
-    Each of the files `begins` that is there is read by the shell before a command.
+    Each of the files `begins` that is there is read by the shell before a command. `far` is one
+    of a machine that we cannot look at: bash, if it has any.
     """
 
     path: str
     bash: bool
     begins: tuple[str, ...] = ()
+    far: bool = False
 
     def argv(self, command: str) -> tuple[str, ...]:
         """A copy of stdout carries the mark, wherever the command sends its own output.
@@ -43,11 +46,15 @@ class Shell(Struct, frozen=True):
         """
         prologue = (_BASH if self.bash else _SH) + _MARK
         name = "bash" if self.bash else "sh"
-        return (self.path, "-c", prologue + self._beginning + _COMMAND, name, command)
+        return (*self._program, "-c", prologue + self._beginning + _COMMAND, name, command)
 
     def plain_argv(self, command: str) -> tuple[str, ...]:
         """For a command whose folder at its end is nobody's business."""
-        return (self.path, "-c", f"{self._beginning}{command}")
+        return (*self._program, "-c", f"{self._beginning}{command}")
+
+    @property
+    def _program(self) -> tuple[str, ...]:
+        return (self.path, "-c", _BASH_IF_ANY, self.path) if self.far else (self.path,)
 
     @property
     def _beginning(self) -> str:
@@ -67,6 +74,11 @@ def find_shell(path: str, begins: tuple[str, ...] = ()) -> Shell:
     """bash where there is one on this PATH, the system's sh otherwise."""
     bash = shutil.which("bash", path=path)
     return Shell(bash or "/bin/sh", bash=bash is not None, begins=begins)
+
+
+def far_shell(begins: tuple[str, ...] = ()) -> Shell:
+    """For a machine or a container with programs of its own."""
+    return Shell("sh", bash=False, begins=begins, far=True)
 
 
 class Mark(Struct, frozen=True):

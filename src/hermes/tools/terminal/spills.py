@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TextIO
 
 from hermes.kit.ids import new_id
+from hermes.schema.scope import OWNER
+from hermes.tools.places import own_part
 
 log = logging.getLogger(__name__)
 
@@ -20,17 +22,18 @@ _BLOCK = 1_000_000
 
 
 class Spills:
-    """A folder that keeps the newest files only."""
+    """A folder that keeps the newest files only, the owner's and those of all others."""
 
     def __init__(self, folder: Path, kept: int = KEPT_FILES) -> None:
         self._folder = folder
         self._kept = kept
 
     @contextmanager
-    def opened(self) -> Generator["Spill | None"]:
+    def opened(self, principal: str = OWNER) -> Generator["Spill | None"]:
         """A file for one command's output; none when the disk will not take it."""
         try:
-            spill = Spill(self._nameless(), self._folder)
+            folder = own_part(self._folder, principal)
+            spill = Spill(_nameless(folder), folder)
         except OSError as error:
             log.warning("long output is not kept in %s: %s", self._folder, error)
             yield None
@@ -41,16 +44,19 @@ class Spills:
             os.close(spill.handle)
 
     def prune(self) -> None:
-        for old in sorted(self._folder.glob("out_*"))[: -self._kept]:
-            old.unlink(missing_ok=True)
+        for whose in ("out_*", "of-*/out_*"):
+            found = sorted(self._folder.glob(whose), key=lambda path: path.name)
+            for old in found[: -self._kept]:
+                old.unlink(missing_ok=True)
 
-    def _nameless(self) -> int:
-        if not self._folder.is_dir():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._folder / new_id("raw")
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        path.unlink()
-        return handle
+
+def _nameless(folder: Path) -> int:
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / new_id("raw")
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path.unlink()
+    return handle
 
 
 class Spill:

@@ -19,8 +19,9 @@ from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.caps import USUAL
+from hermes.tools.far_places import FarPlaces
 from hermes.tools.origins import LONGEST_BEHIND, Origins
-from hermes.tools.places import Places, is_folder
+from hermes.tools.places import Places
 from hermes.tools.processes.record import Record
 from hermes.tools.processes.registry import Order, Registry
 from hermes.tools.terminal.at_terminal import run_at_terminal
@@ -112,7 +113,7 @@ class TerminalParts(Struct, frozen=True, kw_only=True):
     sandbox: Sandbox
     shell: Shell
     env: Callable[[Scope], dict[str, str]]
-    places: Places
+    places: Places | FarPlaces
     spills: Spills
     redact: Callable[[str], str]
     clock: Clock
@@ -168,13 +169,14 @@ class Terminal:
         """Stand where the transcript says the shell stood last, if that folder is still there."""
         folders = (_folder_in(text_of(message)) for message in results(self.spec.name, messages))
         last = next((Path(folder) for folder in folders if folder), None)
-        self._parts.places.move(session, last if last and is_folder(last) else None)
+        there = self._parts.places.is_folder
+        self._parts.places.move(session, last if last and there(last) else None)
 
     def _folder(self, scope: Scope, workdir: str) -> Path:
         if not workdir:
             return self._parts.places.cwd(scope)
         folder = self._parts.places.find(scope, workdir)
-        if not is_folder(folder):
+        if not self._parts.places.is_folder(folder):
             raise ToolError(f"terminal: `workdir` is not a folder: {folder}")
         return folder
 
@@ -222,7 +224,7 @@ class Terminal:
     ) -> Output:
         parts = self._parts
         viewing = Viewing(parts.redact, parts.spills, parts.most)
-        with parts.spills.opened() as spill:
+        with parts.spills.opened(ctx.scope.principal) as spill:
             job = Job(
                 argv=parts.shell.argv(asked.command),
                 cwd=str(folder),
@@ -241,7 +243,7 @@ class Terminal:
                     done = await permit.sandbox.run(job, hear)
             seen = await viewing.view(done, spill)
         standing = seen.mark.folder if seen.mark else folder
-        there = standing.is_absolute() and is_folder(standing)
+        there = standing.is_absolute() and parts.places.is_folder(standing)
         moved = standing if there and standing != folder and not asked.workdir else None
         if moved is not None:
             parts.places.move(ctx.scope.session, moved)

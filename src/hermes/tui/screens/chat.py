@@ -4,9 +4,8 @@ import asyncio
 from importlib import import_module
 from typing import ClassVar
 
-from msgspec import structs
 from textual import events, on, work
-from textual.app import ComposeResult, SuspendNotSupported
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Tooltip
 
@@ -18,13 +17,14 @@ from hermes.tui.pastes import Pastes
 from hermes.tui.screens.ending import Ending
 from hermes.tui.screens.greeting import greet, recall
 from hermes.tui.screens.house import Going, House
+from hermes.tui.screens.hush import Hush
 from hermes.tui.screens.incoming import Incoming
+from hermes.tui.screens.looks import Looks
 from hermes.tui.screens.reading import Reading
 from hermes.tui.screens.turning import Turning
 from hermes.tui.scribe import Scribe
 from hermes.tui.stand import app_of
 from hermes.tui.talk import Talk
-from hermes.tui.taste import switched
 from hermes.tui.widgets.prompt import ASK, SENDING, Prompt
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.status import Facts, Status
@@ -33,8 +33,6 @@ from hermes.tui.widgets.transcript import TURN, Transcript
 from hermes.tui.widgets.waiting import Waiting
 from hermes.tui.widgets.words import Note, Said
 
-HUSH = 1.0
-"""Seconds for which a key that a question had is not taken for a word, once its time is over."""
 EVERY = 1.0
 """Seconds between two looks at the time, and at whether something came in by itself."""
 
@@ -59,7 +57,7 @@ class Chat(Reading):
         self._house = house
         self._hello = house.companion.hello
         self._now = house.companion.now
-        self.talk = Talk(house.companion, house.errands, house.aside, self)
+        self.talk = Talk(house.companion, house.backroom, house.aside, self)
         self.set_class(house.taste.compact, "compact")
         self._scribe = Scribe(self.transcript, house.clock, self.talk.heard, house.taste)
         self._incoming = Incoming(self._scribe, house.clock, self)
@@ -70,7 +68,9 @@ class Chat(Reading):
         self.prompt = Prompt(house.history, self._suggestions, self.talk.take_back, pastes)
         self._opened = asyncio.Event()
         self._turning = Turning(house, self._scribe, self._incoming)
-        self._ending = Ending(self)
+        self._ending = Ending(self, house.clock)
+        self._hush = Hush(self.prompt, house.clock)
+        self._looks = Looks(self, self._scribe, self._status, self.give_back)
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -93,7 +93,7 @@ class Chat(Reading):
     async def _open(self) -> None:
         companion = self._house.companion
         try:
-            await self._house.errands.do(companion.open)
+            await self._house.backroom.do(companion.open)
         except HermesError as error:
             self.post_message(Going(error.exit_code, error))
             return
@@ -112,16 +112,17 @@ class Chat(Reading):
     # What the conversation is shown on.
 
     async def show_said(self, text: str) -> None:
-        said = Said(text, self._house.clock.now() if self._house.taste.times else None)
+        said = Said(text, self._house.clock.now() if self._scribe.taste.times else None)
         said.add_class(TURN)
         await self.transcript.add(said)
         self.transcript.go_to_end()
 
     async def show_note(self, text: str, kind: str, typed: str = "") -> None:
-        await self.transcript.add(Note(text, kind, typed))
+        note = Note(text, kind, typed)
+        await self.transcript.add(note)
         if typed or kind == "reply":
             # Whoever asked for it wants to see it, wherever they were reading.
-            self.transcript.go_to_end()
+            self.transcript.go_to(note)
 
     def take_back(self, turns: int) -> None:
         self.transcript.take_back(turns)
@@ -148,32 +149,8 @@ class Chat(Reading):
         self._look_again()
 
     async def adjust(self, wish: OnScreen, typed: str) -> None:
-        taste, told = self._house.taste, ""
-        match wish.what:
-            case "times":
-                taste = structs.replace(taste, times=switched(wish.words, was=taste.times))
-                self._house = structs.replace(self._house, taste=taste)
-                self._scribe.taste = taste
-                told = f"Times are {'shown from now on' if taste.times else 'not shown'}."
-            case "statusbar":
-                on = self._status.display = switched(wish.words, was=bool(self._status.display))
-                told = "" if on else "The status bar is gone; /statusbar brings it back."
-            case "compose":
-                told = self._written(wish.words)
-            case _:
-                app_of(self).refresh(repaint=True, layout=True)
-        if told:
+        if told := self._looks.adjust(wish, self._house.companion):
             await self.show_note(told, "reply", typed)
-
-    def _written(self, draft: str) -> str:
-        """Into the prompt, to be looked at once more; what kept it from that, if anything."""
-        try:
-            with app_of(self).suspend():
-                text = self._house.companion.composed(draft)
-        except SuspendNotSupported:
-            return "This terminal cannot do that."
-        self.give_back(text.rstrip())
-        return ""
 
     def _look_again(self) -> None:
         self._now = self._house.companion.now
@@ -266,10 +243,7 @@ class Chat(Reading):
             self.call_after_refresh(card.take_focus)
 
     def lapsed(self, keys: frozenset[str]) -> None:
-        """Whoever decides a moment too late has said nothing."""
-        clock = self._house.clock
-        until = clock.monotonic() + HUSH
-        self.prompt.ignore(lambda key: key in keys and clock.monotonic() < until)
+        self._hush.lapsed(keys)
 
     def _tick(self) -> None:
         if self._turning.on:
@@ -324,27 +298,13 @@ class Chat(Reading):
     @on(QuestionCard.Decided)
     async def _decided(self, event: QuestionCard.Decided) -> None:
         if event.words in set(Choice):
-            self._ignore_rest(event.words)
+            self._hush.decided(event.words)
         self.prompt.focus()
         companion = self._house.companion
         try:
             await self._house.aside.do(lambda: companion.answer(event.question, event.words))
         except HermesError as error:
             await self.show_note(error.sentence, "error")
-
-    def _ignore_rest(self, word: str) -> None:
-        """Its first letter decided: whoever types all of it says no more than that."""
-        clock = self._house.clock
-        until = clock.monotonic() + HUSH
-        rest = list(word[1:])
-
-        def ignores(key: str) -> bool:
-            if key not in rest or clock.monotonic() >= until:
-                return False
-            del rest[: rest.index(key) + 1]
-            return True
-
-        self.prompt.ignore(ignores)
 
     @on(QuestionCard.Left)
     def _question_left(self) -> None:

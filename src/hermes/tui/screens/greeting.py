@@ -23,7 +23,7 @@ async def recall(transcript: Transcript, house: House) -> int:
     from hermes.tui.remembered import remember  # noqa: PLC0415 - most talks are new
 
     try:
-        before = await house.errands.do(house.companion.before)
+        before = await house.backroom.do(house.companion.before)
     except HermesError as error:
         await transcript.add(Note(error.sentence, "warning"))
         return 0

@@ -5,8 +5,8 @@ from textual.message import Message
 
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
+from hermes.tui.backroom import Backroom
 from hermes.tui.companion import Companion
-from hermes.tui.errands import Errands
 from hermes.tui.history import History
 from hermes.tui.taste import Taste
 
@@ -15,8 +15,8 @@ class House(Struct, frozen=True):
     """What the chat is made with: somebody to talk to, threads, the time, and what people like."""
 
     companion: Companion
-    errands: Errands
-    aside: Errands
+    backroom: Backroom
+    aside: Backroom
     history: History
     clock: Clock
     taste: Taste

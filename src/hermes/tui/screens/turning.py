@@ -35,7 +35,7 @@ class Turning:
         self._began = self._house.clock.monotonic()
         changed()
         try:
-            await self._house.errands.do(lambda: companion.say(parts, self._incoming.put))
+            await self._house.backroom.do(lambda: companion.say(parts, self._incoming.put))
         finally:
             self._began = None
             if not self.over:
@@ -45,6 +45,6 @@ class Turning:
     async def count(self) -> None:
         """Add what the last one cost."""
         if (ended := self._scribe.ended) is not None:
-            spent = await self._house.errands.do(lambda: self._house.companion.cost(ended))
+            spent = await self._house.backroom.do(lambda: self._house.companion.cost(ended))
             if spent is not None:
                 self.cost = (self.cost or 0.0) + spent

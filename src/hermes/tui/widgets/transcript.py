@@ -94,3 +94,13 @@ class Transcript(VerticalScroll, can_focus=False):
     def go_to_end(self) -> None:
         self.anchor()
         self.post_message(self.Moved())
+
+    def go_to(self, thing: Widget) -> None:
+        """The end, or the beginning of a last thing that is longer than the screen."""
+        self.go_to_end()
+        self.call_after_refresh(self._begin_at, thing)
+
+    def _begin_at(self, thing: Widget) -> None:
+        if thing.is_attached and thing.outer_size.height > self.size.height:
+            self.release_anchor()
+            self.scroll_to_widget(thing, animate=False, top=True, force=True)

@@ -18,6 +18,8 @@ _MOST = 4_000
 _HEAD, _TAIL = 9, 3
 """Characters and lines of a question that are shown; it is sent whole."""
 _COMMAND = 200
+_BLOCK = 1_000
+"""Characters after which the lines of an answer that is shown raw go on in another block."""
 
 
 class Said(Static):
@@ -71,8 +73,11 @@ class Answer(Vertical):
 
     DEFAULT_CSS = "Answer { height: auto; margin: 1 1 1 1; }"
 
-    def __init__(self) -> None:
+    def __init__(self, *, raw: bool = False) -> None:
+        """`raw`: as it was written, with the signs of its Markdown."""
         super().__init__()
+        self._raw = raw
+        self._block: _Verbatim | None = None
         self._pieces = Pieces()
         self._open: Prose | None = None
         self._rest = ""
@@ -94,6 +99,9 @@ class Answer(Vertical):
         if text.endswith("\r"):
             text, self._rest = text[:-1], "\r"
         self._said.append(text)
+        if self._raw:
+            await self._write(harmless(text))
+            return
         for piece in self._pieces.feed(harmless(text)):
             if piece.text:
                 await self._extend(piece.text)
@@ -101,6 +109,14 @@ class Answer(Vertical):
                 if self._open is not None:
                     self._open.set_class(piece.joined, "joined")
                 self._open = None
+
+    async def _write(self, text: str) -> None:
+        for line in text.splitlines(keepends=True):
+            if self._block is None:
+                self._block = _Verbatim()
+                await self.mount(self._block)
+            if self._block.takes(line) and line.endswith("\n"):
+                self._block = None
 
     async def _extend(self, text: str) -> None:
         if self._open is None:
@@ -111,6 +127,20 @@ class Answer(Vertical):
             await self.mount(self._open)
         self.readings += 1
         await self._open.append(text)
+
+
+class _Verbatim(Static):
+    """Some lines of an answer; what is drawn again and again must not be long."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._text = ""
+
+    def takes(self, text: str) -> bool:
+        """Whether it is full now."""
+        self._text += text
+        self.update(Content(self._text.removesuffix("\n")))
+        return len(self._text) > _BLOCK
 
 
 def _short(text: str) -> str:

@@ -38,9 +38,14 @@ async def test_an_interrupt_keeps_half_an_answer(tmp_path: Path, program: str) -
 
 async def test_an_interrupt_ends_the_command(tmp_path: Path, program: str) -> None:
     async with served(runs(ENDLESS), tmp_path, program) as (_, house):
-        await interrupted(house, partial(heard, house, ToolStarted))
-        pid = int(await written(tmp_path / "work" / "pid"))
-        assert await is_gone(pid)
+
+        async def begun() -> None:
+            """Told to us, and so far that it has said who it is."""
+            await heard(house, ToolStarted)
+            await written(tmp_path / "work" / "pid")
+
+        await interrupted(house, begun)
+        assert await is_gone(int(await written(tmp_path / "work" / "pid")))
         assert house.service.started == 1
     (result,) = results(house.said)
     assert result.failed

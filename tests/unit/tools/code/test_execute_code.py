@@ -49,7 +49,8 @@ class Bench:
         self.asked.append((name, given))
         if given.get("path") == "gone":
             raise ToolError("read_file: there is no such file.")
-        return Output.text(msgspec.json.encode({"content": given}).decode())
+        failed = given.get("command") == "false"
+        return Output.text(msgspec.json.encode({"content": given}).decode(), failed=failed)
 
     async def ask(self, wish: Wish) -> Ruling:
         self.wishes.append(wish)
@@ -102,6 +103,11 @@ async def test_a_tool_that_fails_can_be_caught(bench: Bench) -> None:
         "try:\n    read_file('gone')\nexcept ToolFailed as error:\n    print('no:', error)"
     )
     assert answer["output"] == "no: read_file: there is no such file.\n"
+
+
+async def test_a_command_that_ends_badly_has_run_and_the_program_judges_it(bench: Bench) -> None:
+    answer = await bench.run("print(terminal(command='false')['content'])")
+    assert (answer["output"], answer["status"]) == ("{'command': 'false'}\n", "success")
 
 
 async def test_what_goes_wrong_is_shown_as_python_shows_it(bench: Bench) -> None:

@@ -6,11 +6,6 @@ from hermes.tools.processes.watching import Crowd, Heard, Watch
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 def watch(clock: FakeClock, *patterns: str, crowd: Crowd | None = None) -> Watch:
     return Watch(patterns or ("ERROR",), clock, crowd or Crowd(clock))
 

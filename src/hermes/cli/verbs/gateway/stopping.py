@@ -10,7 +10,7 @@ from hermes.cli.verbs.gateway.service import Service, active_service, patience
 from hermes.cli.verbs.gateway.starting import begin
 from hermes.config.home import Home, ensure_home
 from hermes.daemon.control import Manner, end_gateway, process_of
-from hermes.daemon.marks import announce_stop
+from hermes.daemon.marks import STOP, announce_stop
 from hermes.daemon.record import Record
 from hermes.daemon.standing import Standing, look
 from hermes.kit.clock import SystemClock
@@ -44,7 +44,7 @@ def restart(args: Namespace, context: CliContext) -> int:
         )
         return 0
     if standing.record is not None or service is not None:
-        _end(context, standing, service, force=args.force)
+        _end(context, standing, service, force=args.force, reason="restart")
     ensure_home(home)
     return begin(context, home)
 
@@ -92,12 +92,19 @@ def _tell_of_work(context: CliContext, standing: Standing, *, force: bool) -> No
     context.stderr.flush()
 
 
-def _end(context: CliContext, standing: Standing, service: Service | None, *, force: bool) -> None:
+def _end(
+    context: CliContext,
+    standing: Standing,
+    service: Service | None,
+    *,
+    force: bool,
+    reason: str = STOP,
+) -> None:
     home, record, clock = standing.home, standing.record, SystemClock()
     _tell_of_work(context, standing, force=force)
     if service is not None:
         if record is not None:
-            announce_stop(home, record, clock.now())
+            announce_stop(home, record, clock.now(), reason)
         if force:
             service.kill()
         service.stop()
@@ -110,7 +117,9 @@ def _end(context: CliContext, standing: Standing, service: Service | None, *, fo
         context.stderr.write("  still letting turns end; Ctrl+C once more ends it at once\n")
         context.stderr.flush()
 
-    manner = Manner(patience=patience(home, context.env), force=force, impatient=impatient)
+    manner = Manner(
+        patience=patience(home, context.env), force=force, reason=reason, impatient=impatient
+    )
     killed = end_gateway(home, record, clock, manner)
     how = "was killed" if killed else "is stopped"
     context.stdout.write(f"The gateway of profile {home.profile} {how} (pid {record.pid})\n")

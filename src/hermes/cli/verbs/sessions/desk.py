@@ -9,6 +9,7 @@ import anyio
 from hermes.app.archive import open_archive
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import harmless
+from hermes.cli.typed import typed_line
 from hermes.cli.verbs.sessions.paper import Paper
 from hermes.kit.clock import Clock
 from hermes.schema.errors import NotFound, UsageError
@@ -60,7 +61,7 @@ class Desk:
             )
         self.context.stderr.write(f"{question} [y/N] ")
         self.context.stderr.flush()
-        if self.context.stdin.readline().strip().lower() in {"y", "yes"}:
+        if typed_line(self.context.stdin).strip().lower() in {"y", "yes"}:
             return True
         self.note("Nothing was changed.")
         return False

@@ -10,7 +10,7 @@ from hermes.kit.threads import Worker
 T = TypeVar("T")
 
 
-class Errands:
+class Backroom:
     """Nobody waits for the thread at the end: what it still does is not wanted any more."""
 
     def __init__(self, name: str) -> None:

@@ -1,3 +1,5 @@
+"""A store on disk with a clock that stands still, and the ledger of what is learned."""
+
 from collections.abc import AsyncGenerator
 from pathlib import Path
 

@@ -1,0 +1,40 @@
+"""Where a session's shell stands on another machine, whose folders nobody can look at from here."""
+
+from pathlib import Path, PurePosixPath
+
+from hermes.schema.errors import ToolError
+from hermes.schema.scope import Scope
+from hermes.tools.recent import Recent
+
+SESSIONS = 512
+HOME = "~"
+"""The home of whoever we are over there; its shell knows where that is."""
+
+
+class FarPlaces:
+    """As much of `Places` as commands need; they begin in the folder `first`."""
+
+    def __init__(self, first: str = HOME) -> None:
+        self._first = Path(first)
+        self._standing: Recent[str, Path] = Recent(SESSIONS)
+
+    def cwd(self, scope: Scope) -> Path:
+        return self._standing.get(scope.session) or self._first
+
+    def move(self, session: str, folder: Path | None) -> None:
+        """None leads back to where they begin."""
+        if folder is None:
+            self._standing.drop(session)
+        else:
+            self._standing.put(session, folder)
+
+    def find(self, scope: Scope, path: str) -> Path:
+        """The folder that is meant over there. Raises `ToolError`."""
+        if not path.strip() or "\0" in path:
+            raise ToolError("the path is empty or contains a NUL character")
+        from_home = PurePosixPath(path).parts[0] == HOME
+        return Path(path) if from_home else self.cwd(scope) / path
+
+    def is_folder(self, path: Path) -> bool:
+        """Whoever goes there finds out."""
+        return True

@@ -1,0 +1,42 @@
+"""The first tools of a real house: a store, a registry, and processes without a wall."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from background import as_is, registry_of
+from hermes.kit.clock import Clock
+from hermes.ports.tool import Tool
+from hermes.sandbox.child_env import EnvRules, child_env
+from hermes.sandbox.door import GRACE, Door
+from hermes.sandbox.local import LocalSandbox
+from hermes.store.blobs import FileBlobs
+from hermes.store.sqlite import SqliteStore, open_store
+from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.terminal.shell import find_shell
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@asynccontextmanager
+async def local_tools(
+    folder: Path, clock: Clock, grace: float = GRACE
+) -> AsyncGenerator[tuple[SqliteStore, dict[str, Tool]]]:
+    with Door(grace=grace) as door:
+        async with (
+            open_store(folder / "state.db", clock) as store,
+            registry_of(store, clock, folder) as registry,
+        ):
+            deps = ToolDeps(
+                sandbox=LocalSandbox(door),
+                blobs=FileBlobs(folder / "blobs"),
+                clock=clock,
+                env=lambda scope: child_env(EnvRules(process={"PATH": PATH}), scope),
+                redact=as_is,
+                home=folder,
+                spill_folder=folder / "spill",
+                shell=find_shell(PATH),
+                rg=None,
+                processes=registry,
+            )
+            yield store, first_tools(deps)

@@ -1,0 +1,26 @@
+"""What ended after its turn is looked for by who may still be there, and forgotten in the end."""
+
+import pytest
+
+from hermes.app.later import MOST_NEWS, Homecoming
+from hermes.schema.scope import Scope
+from hermes.store.sqlite import SqliteStore
+
+pytestmark = pytest.mark.anyio
+
+
+def scope(session: str) -> Scope:
+    return Scope("default", session, "run", "/work", source="cli")
+
+
+async def test_only_so_many_sessions_are_remembered(store: SqliteStore) -> None:
+    home = Homecoming(store)
+    for name in ("first", "last"):
+        await store.commit(*home.brought(scope(name), f"news of {name}", "It has ended."))
+    home.ring(scope("first"))
+    assert await home.has_news("first")
+    for number in range(MOST_NEWS - 1):
+        home.ring(scope(f"session {number}"))
+    home.ring(scope("last"))
+    assert not await home.has_news("first")
+    assert await home.has_news("last")

@@ -1,0 +1,53 @@
+"""A line from a terminal, and a Ctrl+C that comes when nobody can be woken by it."""
+
+import os
+import signal
+import threading
+from io import StringIO
+
+import pytest
+
+from hermes.cli.typed import GLANCE, typed_line
+
+TRIES = 300
+
+
+def test_a_line_is_read_from_wherever_it_comes() -> None:
+    assert typed_line(StringIO("y\n")) == "y\n"
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs) as terminal:
+        os.write(ours, b"yes\n\x04")
+        assert [typed_line(terminal), typed_line(terminal)] == ["yes\n", ""]
+    os.close(ours)
+
+
+def test_a_signal_is_heard_that_has_not_ended_the_wait() -> None:
+    """As one that comes just before it: here another thread of the process is the one it meets."""
+    heard = threading.Event()
+    ours, theirs = os.openpty()
+
+    def hear(number: int, frame: object) -> None:
+        if not heard.is_set():
+            heard.set()
+            raise KeyboardInterrupt
+
+    def press() -> None:
+        for _ in range(TRIES):
+            if heard.wait(GLANCE):
+                return
+            signal.raise_signal(signal.SIGUSR1)
+        # What is heard now is heard because a key was pressed.
+        heard.set()
+        os.write(ours, b"too late\n")
+
+    before = signal.signal(signal.SIGUSR1, hear)
+    pressing = threading.Thread(target=press)
+    try:
+        pressing.start()
+        with os.fdopen(theirs) as terminal, pytest.raises(KeyboardInterrupt):
+            typed_line(terminal)
+    finally:
+        heard.set()
+        pressing.join()
+        signal.signal(signal.SIGUSR1, before)
+        os.close(ours)

@@ -1,0 +1,155 @@
+"""A question on the screen: answered by key, click or words, and not by chance."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from companions import Scripted, answered, called, clarified, leave_asked
+from drawn import drawn
+from hermes.schema.events import Answered
+from hermes.testing.clock import FakeClock
+from hermes.tui.screens.chat import Chat
+from hermes.tui.screens.hush import HUSH
+from hermes.tui.widgets.question import CALM, QuestionCard
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("keys", "answer", "told"),
+    [
+        (("o",), "once", "allowed once"),
+        (("a",), "always", "allowed always"),
+        (("enter",), "deny", "denied"),
+        (("up", "up", "enter"), "session", "allowed for this session"),
+    ],
+)
+async def test_leave_is_given_by_a_key(
+    tmp_path: Path, keys: tuple[str, ...], answer: str, told: str
+) -> None:
+    companion, clock = Scripted(), FakeClock()
+    began, done = called("terminal", '{"command": "make"}', "")
+    asked = [began, leave_asked(origin="Ann on telegram"), companion.until_decided, done]
+    companion.turns = [[*asked, *answered("That was it.")]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("build")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        assert "asked by Ann on telegram" in screen.text
+        await clock.advance(CALM)
+        await screen.pilot.press(*keys)
+        await screen.shows("That was it.")
+        assert companion.answers == [("q1", answer)]
+        assert f"→ {told}" in screen.text
+        assert "why:" not in screen.text
+        # The person's time is not the call's.
+        assert " s\n" not in screen.text
+        assert screen.ui.chat.prompt.has_focus
+
+
+async def test_leave_is_given_by_a_click(tmp_path: Path) -> None:
+    companion = Scripted()
+    companion.turns = [[leave_asked(), companion.until_decided, *answered("That was it.")]]
+    async with drawn(companion, tmp_path) as screen:
+        await screen.says("build")
+        await screen.shows("Allow for this session")
+        place = next(row for row, line in enumerate(screen.lines) if "for this session" in line)
+        await screen.pilot.click(offset=(8, place))
+        await screen.shows("That was it.")
+        assert companion.answers == [("q1", "session")]
+
+
+async def test_keys_in_a_hurry_decide_nothing(tmp_path: Path) -> None:
+    companion, clock = Scripted(), FakeClock()
+    companion.turns = [[leave_asked(), companion.until_decided]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("build")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await screen.pilot.press("o", "enter", "a")
+        assert companion.answers == []
+        companion.interrupt()
+        await screen.shows("→ not answered")
+        await screen.until(lambda: screen.ui.chat.prompt.has_focus)
+
+
+async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: Path) -> None:
+    companion, clock = Scripted(), FakeClock()
+    asked = leave_asked(until=clock.now() + timedelta(seconds=60), origin="you, in the terminal")
+    lapsed = Answered("q1", "")
+    companion.turns = [[asked, companion.until_decided, lapsed, companion.until_stopped]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        prompt = screen.ui.chat.prompt
+        await screen.says("build")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await screen.shows("60 s left, then it is not done")
+        assert "asked by" not in screen.text
+        await clock.advance(13)
+        await screen.shows("47 s left")
+        await clock.advance(47)
+        companion._decided.set()
+        await screen.shows("Nobody answered within 60 s: not done")
+        assert "left, then" not in screen.text
+        await screen.until(lambda: prompt.has_focus)
+        await screen.pilot.press("d")
+        assert prompt.text == ""
+        await clock.advance(HUSH)
+        await screen.types("do")
+        assert prompt.text == "do"
+        assert companion.answers == []
+        companion.interrupt()
+        await screen.rests()
+
+
+async def test_other_keys_are_words_at_once_when_a_question_is_over(tmp_path: Path) -> None:
+    companion, clock = Scripted(), FakeClock()
+    asked = leave_asked(until=clock.now() + timedelta(seconds=60))
+    lapsed = Answered("q1", "")
+    companion.turns = [[asked, companion.until_decided, lapsed, companion.until_stopped]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("build")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        companion._decided.set()
+        await screen.shows("Nobody answered within")
+        await screen.until(lambda: screen.ui.chat.prompt.has_focus)
+        await screen.types("no dog")
+        assert screen.ui.chat.prompt.text == "no dog"
+        companion.interrupt()
+        await screen.rests()
+
+
+async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> None:
+    companion, clock = Scripted(), FakeClock()
+    companion.turns = [[companion.until_decided, leave_asked(), companion.until_decided]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("build")
+        await screen.types("so")
+        companion._decided.set()
+        await screen.shows("Allow once")
+        await clock.advance(CALM)
+        await screen.types("on")
+        assert screen.ui.chat.prompt.text == "soon"
+        assert companion.answers == []
+        companion.interrupt()
+        await screen.rests()
+
+
+@pytest.mark.parametrize(("typed", "answer"), [("2", "blue"), ("green", "green")])
+async def test_a_question_is_answered_by_number_or_words(
+    tmp_path: Path, typed: str, answer: str
+) -> None:
+    companion, clock = Scripted(), FakeClock()
+    companion.turns = [[clarified("red", "blue"), companion.until_decided, *answered("Nice.")]]
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await screen.says("paint")
+        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await clock.advance(CALM)
+        if typed != "2":
+            await screen.pilot.press("escape")
+        await screen.types(typed, *(("enter",) if typed != "2" else ()))
+        await screen.shows("Nice.")
+        assert companion.answers == [("q2", answer)]
+        assert companion.heard == ["paint"]
+
+
+def has_focus_in(chat: Chat, kind: type) -> bool:
+    return any(isinstance(one, kind) for one in (chat.focused or chat).ancestors_with_self)
