@@ -7,7 +7,6 @@ from typing import Self
 import aiohttp
 import anyio
 
-from hermes.kit.clock import Clock
 from hermes.kit.sse import SseReader
 from hermes.models.endpoint import Crowd, NoProgress, Place, whole_of
 
@@ -75,17 +74,16 @@ class AnswerEvents:
 
     Comments, empty events and bytes of an unfinished one are signs of life, no progress:
     they do not make the wait for the next piece of the answer any longer. All waits are
-    bounded here, by one timer: the HTTP library would set one for each read. The clock is for
-    the pauses of a crowd; `close` leaves the crowd that this answer is one of.
+    bounded here, by one timer: the HTTP library would set one for each read. `close` leaves
+    the crowd that this answer is one of.
     """
 
-    def __init__(
-        self, response: aiohttp.ClientResponse, place: Place, crowd: Crowd, clock: Clock
-    ) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, place: Place, crowd: Crowd) -> None:
         self._place = place
         self._crowd = crowd
-        self._clock = clock
         self._content = response.content
+        self._rest: asyncio.Future[None] | None = None
+        self._content.on_eof(self._rouse)
         self._whole = response.content_type == "application/json"
         self._reader = SseReader(_ONE_EVENT)
         self._loop = asyncio.get_running_loop()
@@ -137,13 +135,19 @@ class AnswerEvents:
 
         Nothing while there is no crowd: neither the first words nor the last wait for others.
         """
-        content, pause = self._content, self._crowd.pause
-        if not pause or self._moved_at == self._begun_at or content.is_eof():
+        content = self._content
+        if not self._crowd.pause or self._moved_at == self._begun_at or content.is_eof():
             return b""
         # What is here already is not lost if the line breaks meanwhile.
         data = content.read_nowait()
-        await self._clock.sleep(pause)
+        self._rest = self._crowd.rest()
+        await self._rest
         return data if content.exception() else data + content.read_nowait()
+
+    def _rouse(self) -> None:
+        """All has come: the pause is over."""
+        if self._rest is not None and not self._rest.done():
+            self._rest.set_result(None)
 
     def _too_late(self) -> TimeoutError:
         now, place = self._loop.time(), self._place

@@ -121,7 +121,7 @@ class WireModel:
             self._endpoint.let_go(response)
 
     def _events(self, response: aiohttp.ClientResponse) -> AnswerEvents:
-        return AnswerEvents(response, self._endpoint.place, self._endpoint.crowd, self._clock)
+        return AnswerEvents(response, self._endpoint.place, self._endpoint.crowd)
 
     async def _answered(self, request: Request) -> aiohttp.ClientResponse:
         """The beginning of an answer. What is refused and can be left out, is; once."""

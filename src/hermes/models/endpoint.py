@@ -6,6 +6,7 @@ import os
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import aiohttp
@@ -31,6 +32,8 @@ _PART = 256 * 1024
 _FOR_EACH = 0.0001
 _LEAST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.05
+_GRAIN = 0.004
+"""Seconds within which pauses end together."""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -81,6 +84,7 @@ class Crowd:
 
     def __init__(self) -> None:
         self.answers = 0
+        self._resting: dict[int, list[asyncio.Future[None]]] = {}
 
     @property
     def pause(self) -> float:
@@ -88,11 +92,44 @@ class Crowd:
         pause = self.answers * _FOR_EACH
         return min(pause, _LONGEST_PAUSE) if pause >= _LEAST_PAUSE else 0.0
 
+    def rest(self) -> "asyncio.Future[None]":
+        """Done when the pause that begins now is over; those that end about then share a timer."""
+        loop = asyncio.get_running_loop()
+        end = math.ceil((loop.time() + self.pause) / _GRAIN)
+        over: asyncio.Future[None] = loop.create_future()
+        if end not in self._resting:
+            self._resting[end] = []
+            loop.call_at(end * _GRAIN, self._end, end)
+        self._resting[end].append(over)
+        return over
+
+    def _end(self, end: int) -> None:
+        for over in self._resting.pop(end):
+            if not over.done():
+                over.set_result(None)
+
+
+class _Receiving(ResponseHandler):
+    """Goes on receiving only where it had stopped.
+
+    The library asks for that with every piece that is read, and its parser then looks for bytes
+    left over from a pause, also where there was none.
+    """
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
+
 
 class _Connector(aiohttp.TCPConnector):
     """Notes which tasks had a connection opened: all others got one that was kept from before."""
 
-    fresh: set[asyncio.Task[object] | None]
+    def __init__(self, place: Place, fresh: set[asyncio.Task[object] | None]) -> None:
+        super().__init__(  # pyright: ignore[reportUnknownMemberType] - so it is over there
+            ssl=_tls(place), limit=0, keepalive_timeout=_KEEP_ALIVE
+        )
+        self._factory = partial(_Receiving, loop=self._loop)
+        self._fresh = fresh
 
     async def _create_connection(
         self,
@@ -100,7 +137,7 @@ class _Connector(aiohttp.TCPConnector):
         traces: list[Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as the library calls it
     ) -> ResponseHandler:
-        self.fresh.add(asyncio.current_task())
+        self._fresh.add(asyncio.current_task())
         return await super()._create_connection(req, traces, timeout)
 
 
@@ -201,10 +238,8 @@ class Endpoint:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             place = self.place
-            connector = _Connector(ssl=_tls(place), limit=0, keepalive_timeout=_KEEP_ALIVE)
-            connector.fresh = self._fresh
             self._session = aiohttp.ClientSession(
-                connector=connector,
+                connector=_Connector(place, self._fresh),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=_times(place, total=place.ceiling),
                 headers={"accept-encoding": "identity", **dict(place.headers)},

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import pytest
 from aiohttp import web
 from anyio.abc import SocketStream
@@ -22,7 +23,7 @@ from hermes.schema.errors import BadRequest, NotFound, RateLimited, Unreachable
 from hermes.schema.events import Notice
 from hermes.schema.messages import Media, Stop
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.model import listen
+from hermes.testing.contracts.model import ASKED, Heard, listen
 
 pytestmark = pytest.mark.anyio
 
@@ -280,6 +281,29 @@ async def listing(endpoint: Endpoint) -> bytes:
     origin = Origin(provider="mock", model="", base_url=endpoint.place.base_url)
     headers = {"authorization": "Bearer sk-secret"}
     return await endpoint.get("/models", headers, origin, SystemClock())
+
+
+async def test_what_comes_faster_than_it_is_read_waits_and_is_read_whole():
+    ahead = anyio.Event()
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        response = await begun(request)
+        for part in range(100):
+            await response.write(TOKEN * 1000)
+            await anyio.lowlevel.checkpoint()
+            if part == 20:
+                ahead.set()
+        await response.write(LAST + DONE)
+        await response.write_eof()
+        return response
+
+    heard = Heard()
+    async with model_with(handle) as model, model.stream(ASKED) as chunks:
+        with anyio.fail_after(60):
+            async for chunk in chunks:
+                heard.chunks.append(chunk)
+                await ahead.wait()
+    assert heard.answer.text == "x" * 100_000
 
 
 class Unready(ChatWire):
