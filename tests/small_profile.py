@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from hermes.app.build import App, Choices, open_app
 from hermes.config.env import Env
-from hermes.config.home import Home
+from hermes.config.home import DEFAULT, Home
 from hermes.ports.counsel import Ruling, Wish
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.messages import Text
@@ -25,13 +25,14 @@ ENV = {
 
 
 @asynccontextmanager
-async def profile(root: Path, settings: str = "") -> AsyncGenerator[App]:
+async def profile(root: Path, settings: str = "", name: str = DEFAULT) -> AsyncGenerator[App]:
     home, work = root / "home", root / "work"
-    home.mkdir()
+    path = home if name == DEFAULT else home / "profiles" / name
+    path.mkdir(parents=True)
     work.mkdir()
-    (home / "config.yaml").write_text(settings)
+    (path / "config.yaml").write_text(settings)
     env = Env({**ENV, "HOME": str(root)})
-    async with open_app(Home(root=home, path=home), env, Choices(workspace=str(work))) as app:
+    async with open_app(Home(home, path, name), env, Choices(workspace=str(work))) as app:
         yield app
 
 

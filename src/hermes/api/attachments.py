@@ -8,7 +8,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
@@ -170,4 +170,6 @@ async def _extracted(document: Document, sandbox: Sandbox) -> str:
 
 
 def _fields(given: object) -> _Fields:
-    return {str(name): value for name, value in given.items()} if isinstance(given, dict) else {}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownMemberType]
+    if not isinstance(given, dict):
+        return {}
+    return {str(name): value for name, value in cast("dict[object, object]", given).items()}

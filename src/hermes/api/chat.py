@@ -18,7 +18,7 @@ from hermes.api.completion import (
     finished,
     headers_of,
 )
-from hermes.api.desk import Desk, Route, answer, decode
+from hermes.api.desk import PROFILE, Desk, Route, answer, decode
 from hermes.api.entry import Ask, Slot
 from hermes.api.errors import ApiError, invalid
 from hermes.api.forms import demand_form, form_of, in_form
@@ -137,7 +137,7 @@ class Chat:
     ) -> web.StreamResponse:
         prompt: Prompt | None = None
         while True:
-            with self._desk.entry.take() as slot:
+            with self._desk.entry.take(request.get(PROFILE, "")) as slot:
                 prompt = prompt or await job.draft.keep(job.app)
                 place = await self._place(job, prompt, sure=claim is not None)
                 once = self._replies.once(job.app, claim, place.session.id)

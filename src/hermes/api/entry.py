@@ -1,6 +1,6 @@
 """The one way in: every route that starts a turn does it here, counted and non-delivering."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 from typing import Self, TypeAlias
 
@@ -75,8 +75,9 @@ class Going(Struct, frozen=True):
 class Slot:
     """The right to run one turn, for the length of a block; giving it back twice is no harm."""
 
-    def __init__(self, entry: "Entry") -> None:
+    def __init__(self, entry: "Entry", holder: str) -> None:
         self._entry = entry
+        self._holder = holder
         self._held = True
         self._share: Share | None = None
 
@@ -96,11 +97,15 @@ class Slot:
             self._held = False
             if self._share is not None:
                 self._share.active -= 1
-            self._entry.leave()
+            self._entry.leave(self._holder)
 
 
 class Entry:
-    """Counts the turns that go on, and lets no more in than there is room for."""
+    """Counts the turns that go on, and lets no more in than there is room for.
+
+    `keyed` are the profiles with a key of their own. Whoever comes with one has only a share of
+    the room, so that others find some; the key of the server opens all of it.
+    """
 
     def __init__(self, most: int, tally: Tally) -> None:
         self._most = most
@@ -109,6 +114,8 @@ class Entry:
         self._idle = anyio.Event()
         self._idle.set()
         self.calls_back: CallsBack = nobody_is_called
+        self.keyed: Collection[str] = ()
+        self._held: dict[str, int] = {}
         self.going: dict[str, Going] = {}
         """By the name of their run."""
 
@@ -133,20 +140,34 @@ class Entry:
         found = self.going.get(run)
         return found if found is not None and found.app is app else None
 
-    def take(self) -> Slot:
-        """Raises `ApiError` when there is no room, before anything was written."""
+    def take(self, holder: str = "") -> Slot:
+        """`holder` is the profile whose own key was given.
+
+        Raises `ApiError` when there is no room, before anything was written.
+        """
         if self._draining:
             told = "The gateway is about to end. Try again in a moment."
             raise ApiError(503, "gateway_draining", told, wait=BACK_IN)
         if self._most and self.tally.active >= self._most:
             told = f"{self._most} turns are going on already. Try again in a moment."
             raise ApiError(429, "rate_limit_exceeded", told, wait=BACK_IN)
+        self._check_share(holder)
         self.tally.active += 1
+        self._held[holder] = self._held.get(holder, 0) + 1
         self._idle = anyio.Event() if self._idle.is_set() else self._idle
-        return Slot(self)
+        return Slot(self, holder)
 
-    def leave(self) -> None:
+    def _check_share(self, holder: str) -> None:
+        share = max(1, self._most // (len(self.keyed) + 1))
+        if self._most and holder in self.keyed and self._held.get(holder, 0) >= share:
+            told = (
+                f"As many turns as this key may have, {share}, are going on. Try again in a moment."
+            )
+            raise ApiError(429, "rate_limit_exceeded", told, wait=BACK_IN)
+
+    def leave(self, holder: str) -> None:
         self.tally.active -= 1
+        self._held[holder] -= 1
         if not self.tally.active:
             self._idle.set()
 
@@ -155,7 +176,8 @@ class Entry:
 
         Raises `SessionBusy`, and `ConfigError` when there is no model.
         """
-        taken, share = slot or self.take(), self.tally.of(app.home.profile)
+        profile = app.home.profile
+        taken, share = slot or self.take(profile), self.tally.of(profile)
         taken.counts_for(share)
 
         async def counted(event: Event) -> None:

@@ -40,6 +40,7 @@ SHOWN = (
     "X-Hermes-Error, X-Hermes-Run-Id, X-Hermes-Replayed, X-Should-Retry, Retry-After"
 )
 KEPT = "600"
+CROWDED = "too_many_requests"
 TOLD = 20
 """Refused keys that are logged one by one."""
 _CLIENT_HEADERS = "x-stainless-"
@@ -49,10 +50,13 @@ _CLIENT_HEADERS = "x-stainless-"
 class Guard:
     """`free` are the paths that need no key, as they were given to the router.
 
-    `spoken` are the connections that have sent a request.
+    `spoken` are the connections that have sent a request, and `idle` those whose last one was
+    answered, the longest ago first. Of `connections`, a profile's own key may keep its share busy.
     """
 
-    def __init__(self, settings: ApiSettings, tally: Tally, free: Collection[str]) -> None:
+    def __init__(
+        self, settings: ApiSettings, tally: Tally, free: Collection[str], connections: int
+    ) -> None:
         check_key(settings.key)
         self._key = settings.key.encode()
         self._own: dict[str, bytes] = {}
@@ -63,6 +67,14 @@ class Guard:
         self._named = frozenset(settings.allowed_hosts)
         self._hosts: frozenset[str] | None = None
         self.spoken: set[RequestHandler] = set()
+        self.idle: dict[RequestHandler, None] = {}
+        self._connections = connections
+        self._busy: dict[str, int] = {}
+
+    @property
+    def keyed(self) -> Collection[str]:
+        """The profiles with a key of their own, now and later."""
+        return self._own.keys()
 
     def lets_in(self, profile: str, key: str) -> None:
         """A profile's own key, for that profile alone. Raises `ConfigError`."""
@@ -88,16 +100,14 @@ class Guard:
     async def watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The boundary of a request: whatever happens, one shape of answer."""
         self.spoken.add(request.protocol)
+        self.idle.pop(request.protocol, None)
         try:
-            self._check_host(request)
-            self._check_origin(request)
-            if request.method == "OPTIONS":
-                response = self._preflight(request)
-            else:
-                self._check_key(request)
-                response = await handler(request)
+            response = await self._admitted(request, handler)
         except ApiError as error:
             response = error.response()
+            if error.code == CROWDED:
+                # Or it would stay open, and be in the way all the same.
+                response.force_close()
         except web.HTTPException as error:
             response = from_http(error, request.path).response()
         except HermesError as error:
@@ -107,7 +117,28 @@ class Guard:
             told = "Something broke inside Hermes; the log has it."
             response = ApiError(500, "internal", told).response()
         self._tally.of(_profile(request)).answered(response.status)
+        self.idle[request.protocol] = None
         return response
+
+    async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._check_host(request)
+        self._check_origin(request)
+        if request.method == "OPTIONS":
+            return self._preflight(request)
+        self._check_key(request)
+        holder = request.get(PROFILE, "")
+        if not holder:
+            return await handler(request)
+        going = self._busy.get(holder, 0)
+        share = max(1, self._connections // (len(self._own) + 1))
+        if going >= share:
+            told = f"As many requests as this key may have, {share}, are going on."
+            raise ApiError(429, CROWDED, told, wait=1)
+        self._busy[holder] = going + 1
+        try:
+            return await handler(request)
+        finally:
+            self._busy[holder] -= 1
 
     async def dress(self, request: web.Request, response: web.StreamResponse) -> None:
         """The headers that every answer has, refusals and streams too."""

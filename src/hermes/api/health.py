@@ -29,6 +29,11 @@ class Health(Struct, frozen=True):
     version: str
 
 
+WELL = Health("ok", "hermes-agent", __version__)
+PATHS = ("/health", "/v1/health")
+"""Answered to anybody, also when there is room for nothing else."""
+
+
 class Check(Struct, frozen=True):
     status: Literal["ok", "failed"]
     detail: str = ""
@@ -84,7 +89,7 @@ def routes(desk: Desk) -> list[Route]:
     async def health(request: web.Request) -> web.Response:
         if "profile" in request.match_info:
             desk.app(request)
-        return answer(Health("ok", "hermes-agent", __version__))
+        return answer(WELL)
 
     async def detailed(request: web.Request) -> web.Response:
         return answer(await _detailed(desk, desk.app(request), request.get(PROFILE, "")))
@@ -98,7 +103,7 @@ def routes(desk: Desk) -> list[Route]:
     there = "Whether somebody is there."
     return [
         Route(method="GET", path=path, handler=health, summary=there, answer=Health, free=True)
-        for path in ("/health", "/v1/health")
+        for path in PATHS
     ] + [
         Route(
             method="GET",

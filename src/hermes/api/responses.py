@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, structs
 
 from hermes.api.chat_wire import ChatTool, ToolFunction
 from hermes.api.choosing import Offer, offer
-from hermes.api.desk import Desk, Route, answer, decode
+from hermes.api.desk import PROFILE, Desk, Route, answer, decode
 from hermes.api.entry import Ask, Slot
 from hermes.api.errors import ApiError, invalid, missing, retrying
 from hermes.api.forms import demand_form, in_form, text_form
@@ -191,7 +191,7 @@ class _Door:
     async def _run(
         self, request: web.Request, job: _Job, claim: Claim | None
     ) -> web.StreamResponse:
-        with self._desk.entry.take() as slot:
+        with self._desk.entry.take(request.get(PROFILE, "")) as slot:
             talk = await job.question.place(job.app)
             if job.offer.calling.form is not None:
                 await demand_form(job.app, talk.place.session, job.route)

@@ -104,7 +104,7 @@ class RunLog:
                 await self._store.commit(*writes)
             except StoreError as error:
                 # Whoever follows must not wait for ever; the next start finds the run open.
-                log.error("the end of run %s could not be written: %s", self.run, error)  # noqa: TRY400
+                log.error("the end of run %s could not be written: %s", self.run, error)  # noqa: TRY400 - where it failed is no news
             self._settle(self._last)
             self._ended = True
             self._wake()

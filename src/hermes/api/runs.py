@@ -9,7 +9,7 @@ from aiohttp import web
 from msgspec import Meta, Struct, structs
 
 from hermes.api.callbacks import checked
-from hermes.api.desk import Desk, Route, answer, decode
+from hermes.api.desk import PROFILE, Desk, Route, answer, decode
 from hermes.api.entry import Ask, Going
 from hermes.api.errors import ApiError, invalid, missing
 from hermes.api.naming import model_names, route_for
@@ -229,7 +229,7 @@ class _Door:
         callback = checked(body.callback_url, body.callback_secret, seal, private=private)
         opened = await app.store.journal.by_key(key, OWNER) if key else None
         if opened is None:
-            slot = self._desk.entry.take()
+            slot = self._desk.entry.take(request.get(PROFILE, ""))
             try:
                 talk = await question.place(app)
                 talk = structs.replace(talk, place=await settle(app, talk.place, route))

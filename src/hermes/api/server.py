@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import resource
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
 import anyio
+import msgspec
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
@@ -30,6 +32,12 @@ from hermes.schema.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+TURNED = 64
+"""Connections that may say what they want although there is no room for them."""
+TURNED_SECONDS = 2.0
+LONGEST_HEAD = 16_384
+SPARE_FILES = 256
+"""Of those that a process may have open: for stores, commands and channels."""
 LOOK = 1.0
 """Seconds between two looks at the loop's lateness and at connections that say nothing."""
 
@@ -72,19 +80,58 @@ class _Connection(RequestHandler):
 
 
 class _Turned(asyncio.Protocol):
-    """Tells a connection that there are too many, and ends it."""
+    """Tells a connection that there are too many, and ends it; of its health it tells anybody.
+
+    It waits for what is asked, but not for long, nor with many others who say nothing.
+    """
+
+    def __init__(self, waiting: "dict[_Turned, None]") -> None:
+        self._waiting = waiting
+        self._head = b""
+        self._transport: asyncio.WriteTransport | None = None
+        self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.write(_busy())
-        transport.close()
+        if not isinstance(transport, asyncio.WriteTransport):
+            transport.close()
+            return
+        self._transport = transport
+        self._patience = asyncio.get_running_loop().call_later(TURNED_SECONDS, self.turn_away)
+        self._waiting[self] = None
+        if len(self._waiting) > TURNED:
+            next(iter(self._waiting)).turn_away()
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        if b"\r\n\r\n" in self._head or len(self._head) > LONGEST_HEAD:
+            self.turn_away()
+
+    def turn_away(self) -> None:
+        self._let_go()
+        if self._transport is not None:
+            self._transport.write(_turned_answer(self._head))
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._waiting.pop(self, None)
+        if self._patience is not None:
+            self._patience.cancel()
 
 
-def _busy() -> bytes:
-    headers = {"Connection": "close", "Content-Type": JSON, **_TOO_MANY.headers, **SECURITY}
+def _turned_answer(head: bytes) -> bytes:
+    method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
+    path = rest.partition(b" ")[0].partition(b"?")[0]
+    if method in {b"GET", b"HEAD"} and path.decode("latin-1") in health.PATHS:
+        body, more, status = msgspec.json.encode(health.WELL), {}, "200 OK"
+    else:
+        body, more, status = _TOO_MANY.body, _TOO_MANY.headers, "503 Service Unavailable"
+    headers = {"Connection": "close", "Content-Type": JSON, **more, **SECURITY}
     lines = [f"{name}: {value}" for name, value in headers.items()]
-    lines = ["HTTP/1.1 503 Service Unavailable", *lines, f"Content-Length: {len(_TOO_MANY.body)}"]
-    return "\r\n".join([*lines, "", ""]).encode() + _TOO_MANY.body
+    lines = [f"HTTP/1.1 {status}", *lines, f"Content-Length: {len(body)}", "", ""]
+    return "\r\n".join(lines).encode() + (b"" if method == b"HEAD" else body)
 
 
 class ApiServer:
@@ -107,7 +154,10 @@ class ApiServer:
         routes = [route for offer in modules for route in offer(self.desk)]
         self.routes = [*routes, document_route(routes)]
         free = {path for one in self.routes if one.free for path in _paths(one)}
-        self._guard = Guard(settings, self.tally, free)
+        self._most = _room(self._limits.connections)
+        self._guard = Guard(settings, self.tally, free, self._most)
+        self.entry.keyed = self._guard.keyed
+        self._turned: dict[_Turned, None] = {}
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._stack = AsyncExitStack()
@@ -191,6 +241,7 @@ class ApiServer:
             self._runner = runner
             self._server = await self._bind()
             stack.callback(self._server.close)
+            stack.callback(self._turn_all_away)
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
             self.desk.works_in(group)
@@ -248,8 +299,8 @@ class ApiServer:
 
     def _connection(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None
-        if server is None or len(server.connections) >= self._limits.connections:
-            return _Turned()
+        if server is None or not self._has_room(server.connections):
+            return _Turned(self._turned)
         return _Connection(
             server,
             loop=asyncio.get_running_loop(),
@@ -259,6 +310,23 @@ class ApiServer:
             lingering_time=2.0,
             auto_decompress=False,
         )
+
+    def _has_room(self, connections: Sequence[RequestHandler]) -> bool:
+        """If need be, by ending the connection that has had its answer for longest."""
+        if len(connections) < self._most:
+            return True
+        idle, there = self._guard.idle, set(connections)
+        while idle:
+            oldest = next(iter(idle))
+            del idle[oldest]
+            if oldest in there:
+                oldest.force_close()
+                return True
+        return False
+
+    def _turn_all_away(self) -> None:
+        for one in [*self._turned]:
+            one.turn_away()
 
     async def _look(self) -> None:
         while True:
@@ -273,11 +341,21 @@ class ApiServer:
         server = self._runner.server if self._runner is not None else None
         connections = server.connections if server is not None else []
         self._guard.spoken.intersection_update(connections)
+        for one in self._guard.idle.keys() - set(connections):
+            del self._guard.idle[one]
         waiting = [one for one in connections if one not in self._guard.spoken]
         self._silent = {one: self._silent.get(one, now) for one in waiting}
         for one, since in self._silent.items():
             if now - since >= self._limits.head_seconds:
                 one.force_close()
+
+
+def _room(most: int) -> int:
+    """No more connections than there are files for them."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return most
+    return min(most, max(files - SPARE_FILES, files // 2))
 
 
 def _paths(route: Route) -> tuple[str, str]:

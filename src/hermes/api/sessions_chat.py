@@ -10,7 +10,7 @@ from msgspec import Raw, structs
 
 from hermes.api.chat_wire import ChatMessage
 from hermes.api.completion import Finished, Label, failure_of, finished
-from hermes.api.desk import Desk, answer, decode
+from hermes.api.desk import PROFILE, Desk, answer, decode
 from hermes.api.entry import Ask
 from hermes.api.errors import ApiError, invalid
 from hermes.api.naming import model_names
@@ -71,7 +71,7 @@ class SessionChat:
     async def _run(
         self, request: web.Request, app: App, body: ChatTurn, streams: bool, claim: Claim | None
     ) -> web.StreamResponse:
-        with self._desk.entry.take() as slot:
+        with self._desk.entry.take(request.get(PROFILE, "")) as slot:
             ask = await _ask(app, request, body)
             once = self._replies.once(app, claim, ask.session.id)
             telling = Telling(self._label(app, ask), once, app.clock)

@@ -23,10 +23,9 @@ def checkpoints_of(
     wanted = config.checkpoints
     if not wanted.enabled:
         return None
-    # Whoever keeps none need not load them.
-    from hermes.tools.checkpoints.git import find_git  # noqa: PLC0415
-    from hermes.tools.checkpoints.shadow import Keeping, ShadowGit, ShadowParts  # noqa: PLC0415
-    from hermes.tools.checkpoints.trees import Limits  # noqa: PLC0415
+    from hermes.tools.checkpoints.git import find_git  # noqa: PLC0415 - only who keeps any pays for it
+    from hermes.tools.checkpoints.shadow import Keeping, ShadowGit, ShadowParts  # noqa: PLC0415 - likewise
+    from hermes.tools.checkpoints.trees import Limits  # noqa: PLC0415 - likewise
 
     own = user_home(env)
     return ShadowGit(

@@ -1,6 +1,7 @@
 """From the typed settings to what the choice of a model needs to know."""
 
 from collections.abc import Mapping
+from typing import cast
 
 from hermes.config.schema import Config
 from hermes.config.sections import models as sections
@@ -80,9 +81,10 @@ def _windows(models: object) -> Mapping[str, int | None]:
     """`models` is a list of names, or a mapping from names to what is known of each."""
     match models:
         case list():
-            return {str(name): None for name in models}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return {str(name): None for name in cast("list[object]", models)}
         case dict():
-            return {str(name): _window(facts) for name, facts in models.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            known = cast("dict[object, object]", models)
+            return {str(name): _window(facts) for name, facts in known.items()}
         case _:
             return {}
 

@@ -12,11 +12,11 @@ from hermes.config.home import Home
 from hermes.kit.clock import Clock
 from hermes.models.address import shown_url
 from hermes.models.build import build_model
-from hermes.models.discover import find_local, list_models
+from hermes.models.discover import find_local, list_models, resolve_live
 from hermes.models.pool import KeyPool
 from hermes.models.profile import Profile
 from hermes.models.resilient import Resilient
-from hermes.models.resolve import ModelUnnamed, Resolved, resolve, resolve_live
+from hermes.models.resolve import ModelUnnamed, Resolved, resolve
 from hermes.models.settings import CustomProvider, Flags, LocalServer, ModelSettings
 from hermes.ports.blobs import Blobs
 from hermes.ports.model import Model

@@ -97,8 +97,7 @@ def _read(rules: Rules, wish: Wish) -> "Whole | None":
     code = wish.code or wish.reaching is Reaching.OPEN
     if not wish.shell and not code:
         return None
-    # Who runs no command needs no reader.
-    from hermes.approvals.unwrap import every_call, every_command, joined  # noqa: PLC0415
+    from hermes.approvals.unwrap import every_call, every_command, joined  # noqa: PLC0415 - only commands need a reader
 
     place = _place(rules, wish)
     if not wish.shell:

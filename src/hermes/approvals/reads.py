@@ -23,7 +23,6 @@ _PRIVATE = re.compile(
     r"|(^|/)proc/[^/]+/(environ|mem|maps|fd|root|cwd|cmdline|task)(/|$)",
     re.IGNORECASE,
 )
-_WORKED_ON = re.compile(r"(profiles/[^/]+/)?workspace(/|$)")
 _REVISION = re.compile(r"(?!-)[\w./~^@-]+")
 
 

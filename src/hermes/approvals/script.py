@@ -98,7 +98,7 @@ def read_script(text: str, place: Place) -> Reading:
 @cache
 def _parser() -> "Parser":
     import tree_sitter_bash  # noqa: PLC0415 - only who reads commands pays for it
-    from tree_sitter import Language, Parser  # noqa: PLC0415
+    from tree_sitter import Language, Parser  # noqa: PLC0415 - likewise
 
     return Parser(Language(tree_sitter_bash.language()))
 

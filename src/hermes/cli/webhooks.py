@@ -65,7 +65,7 @@ class _Desk:
 
     def url(self, name: str) -> str:
         place = _listening(self.home, self.settings, self.context)
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(place.host, place.host)  # noqa: S104
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(place.host, place.host)  # noqa: S104 - nothing listens here
         shown = f"[{host}]" if ":" in host else host
         before = "" if self.home.profile == DEFAULT else f"/p/{self.home.profile}"
         return f"http://{shown}:{place.port}{before}/webhooks/{quote(name)}"

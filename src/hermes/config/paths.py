@@ -43,10 +43,13 @@ def format_path(path: KeyPath) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
             continue
-        if not _PLAIN.fullmatch(step):
-            step = '"' + step.replace("\\", "\\\\").replace('"', '\\"') + '"'  # noqa: PLW2901
-        text += f".{step}" if text else step
+        name = step if _PLAIN.fullmatch(step) else _quoted(step)
+        text += f".{name}" if text else name
     return text
+
+
+def _quoted(step: str) -> str:
+    return '"' + step.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _key(step: re.Match[str]) -> str | int:

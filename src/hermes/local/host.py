@@ -172,8 +172,7 @@ class Host:
     async def command(self, line: str) -> Reply:
         """Raises `Interrupted` when somebody did not want to wait for it."""
         with self._defects_kept(), self._stoppable():
-            # Whoever asks a single question does not wait for commands to be loaded.
-            from hermes.local.commanding import run_command  # noqa: PLC0415
+            from hermes.local.commanding import run_command  # noqa: PLC0415 - a single question needs none
 
             reply = await run_command(self._seat, line)
             if self._start.screen:
@@ -306,8 +305,7 @@ async def _resume(app: App, conversation: Conversation, name: str) -> None:
     try:
         await conversation.resume(name)
     except NotFound:
-        # Few are looked for by how they began.
-        from hermes.app.archive import listed_as  # noqa: PLC0415
+        from hermes.app.archive import listed_as  # noqa: PLC0415 - few are looked for by how they began
 
         found = await listed_as(app.store.seen_by(OWNER), name)
         if found is None:

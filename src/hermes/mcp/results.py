@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import mcp_types as types
 import msgspec
@@ -117,6 +118,7 @@ def _adds(structured: object, said: Sequence[str]) -> bool:
             continue
         if same in (structured, {"result": same}) or {"result": same} == structured:
             return False
-    if isinstance(structured, dict) and list(structured) == ["result"]:  # pyright: ignore[reportUnknownArgumentType]
-        return structured["result"] not in said
-    return True
+    if not isinstance(structured, dict):
+        return True
+    fields = cast("dict[str, object]", structured)
+    return [*fields] != ["result"] or fields["result"] not in said

@@ -112,19 +112,19 @@ def _wire(mode: str, served: Served) -> Wire:
     """Only the language that is spoken is loaded."""
     match mode:
         case modes.CHAT:
-            from hermes.models.chat_completions import ChatWire  # noqa: PLC0415
+            from hermes.models.chat_completions import ChatWire  # noqa: PLC0415 - only one is spoken
 
             return ChatWire(served)
         case modes.ANTHROPIC:
-            from hermes.models.anthropic_messages import AnthropicWire  # noqa: PLC0415
+            from hermes.models.anthropic_messages import AnthropicWire  # noqa: PLC0415 - likewise
 
             return AnthropicWire(served)
         case modes.RESPONSES:
-            from hermes.models.openai_responses import ResponsesWire  # noqa: PLC0415
+            from hermes.models.openai_responses import ResponsesWire  # noqa: PLC0415 - likewise
 
             return ResponsesWire(served)
         case modes.GEMINI:
-            from hermes.models.gemini_native import GeminiWire  # noqa: PLC0415
+            from hermes.models.gemini_native import GeminiWire  # noqa: PLC0415 - likewise
 
             return GeminiWire(served)
         case _:

@@ -1,10 +1,13 @@
-"""Find model servers running on this machine, and list the models of any server."""
+"""Find model servers running on this machine, and list the models of any server.
 
-from collections.abc import Mapping, Sequence
+Where the settings do not say enough, this is where the rest is known from.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import anyio
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from hermes.kit.clock import SystemClock
 from hermes.models.address import tidy_url
@@ -13,8 +16,15 @@ from hermes.models.endpoint import Endpoint, Place
 from hermes.models.errors import Origin, url_hint
 from hermes.models.modes import ANTHROPIC, CHAT, GEMINI
 from hermes.models.providers import EMBEDDED, PROVIDERS, Provider
-from hermes.models.resolve import Target
-from hermes.models.settings import LocalServer, Lookup
+from hermes.models.resolve import (
+    ModelUnnamed,
+    NothingConfigured,
+    Resolved,
+    Target,
+    first_chat_model,
+    resolve,
+)
+from hermes.models.settings import Flags, LocalServer, Lookup, ModelSettings
 from hermes.schema.errors import BadRequest, ModelError
 
 TIMEOUT = 0.6
@@ -65,7 +75,38 @@ class _Rows(Struct):
     """Gemini's word for it."""
 
 
-async def find_local(env: Lookup, timeout: float = TIMEOUT) -> Sequence[LocalServer]:  # noqa: ASYNC109
+async def resolve_live(
+    settings: ModelSettings,
+    env: Lookup,
+    flags: Flags,
+    look: Callable[[], Awaitable[Sequence[LocalServer]]],
+    ask: Callable[[Target], Awaitable[Mapping[str, int | None]]],
+) -> Resolved:
+    """Like `resolve`, but looks around where the settings are silent.
+
+    `look` finds local servers; `ask` lists the models of one target. Neither is called
+    when the settings say enough.
+    """
+    try:
+        return resolve(settings, env, flags)
+    except NothingConfigured:
+        found = await look()
+        if not found:
+            raise
+        return resolve(settings, env, flags, found)
+    except ModelUnnamed as unnamed:
+        models = await ask(unnamed.target)
+        model = first_chat_model(models)
+        if not model:
+            raise
+    resolved = resolve(settings, env, structs.replace(flags, model=model))
+    window = settings.context_length or models.get(model)
+    if not window:
+        return resolved
+    return structs.replace(resolved, primary=structs.replace(resolved.primary, window=window))
+
+
+async def find_local(env: Lookup, timeout: float = TIMEOUT) -> Sequence[LocalServer]:  # noqa: ASYNC109 - what was found by then counts
     """Every known local server that answers, in the order of the provider table."""
     servers = [one for one in PROVIDERS if one.local and one.name != EMBEDDED]
     places = [(one, url) for one in servers for url in _addresses(one, env)]
@@ -87,7 +128,7 @@ async def find_local(env: Lookup, timeout: float = TIMEOUT) -> Sequence[LocalSer
     return [found[index] for index in sorted(found)]
 
 
-async def list_models(target: Target, timeout: float = 10.0) -> Mapping[str, int | None]:  # noqa: ASYNC109
+async def list_models(target: Target, timeout: float = 10.0) -> Mapping[str, int | None]:  # noqa: ASYNC109 - each step has its share
     """The models a server offers, with their windows where it tells. Raises `ModelError`."""
     if target.provider == EMBEDDED:
         from hermes.models.embedded.place import place_at  # noqa: PLC0415 - few have it

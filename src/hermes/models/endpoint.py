@@ -22,7 +22,6 @@ from hermes.models.error_body import shown
 from hermes.models.errors import Origin, classify, url_hint
 from hermes.schema.errors import BadRequest, ModelError, ModelNotFound, NotRunning, Unreachable
 
-LOCAL_IDLE = 900.0
 REMOTE_IDLE = 120.0
 CEILING = 3600.0
 ERROR_BODY = 256 * 1024

@@ -125,11 +125,11 @@ class Resilient:
         self,
         routes: Sequence[Route],
         clock: Clock,
-        policy: Policy = Policy(),  # noqa: B008
+        policy: Policy = Policy(),  # noqa: B008 - a frozen value
         *,
         chance: Callable[[], float] = random.random,
         closing: Callable[[], Awaitable[None]] | None = None,
-        profile: Profile = Profile(),  # noqa: B008
+        profile: Profile = Profile(),  # noqa: B008 - likewise
     ) -> None:
         if not routes:
             raise ValueError("a chain needs at least one model")

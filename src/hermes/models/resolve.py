@@ -6,13 +6,13 @@ configuration, HERMES_INFERENCE_MODEL, the provider's own default.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
 
 from hermes.kit.text import did_you_mean
-from hermes.models.address import has_password, host_of, is_local, shown_url, tidy_url
+from hermes.models.address import host_of, is_local, tidy_url
 from hermes.models.catalog import window_of
 from hermes.models.keys import Strategy
 from hermes.models.modes import CHAT, address_for, mode_for
@@ -34,8 +34,7 @@ from hermes.models.settings import (
     Lookup,
     ModelSettings,
 )
-from hermes.models.told_keys import env_keys, split_keys
-from hermes.models.told_keys import told_keys as told_keys  # noqa: PLC0414 - known from here
+from hermes.models.told_keys import check_keys, env_keys, split_keys
 from hermes.schema.errors import ConfigError
 
 _AUTO = {"", "auto"}
@@ -104,7 +103,7 @@ class _Wish(Struct, frozen=True, kw_only=True):
 def resolve(
     settings: ModelSettings,
     env: Lookup,
-    flags: Flags = Flags(),  # noqa: B008
+    flags: Flags = Flags(),  # noqa: B008 - a frozen value
     found: Sequence[LocalServer] = (),
 ) -> Resolved:
     """Raises `ConfigError`: `NothingConfigured`, `ModelUnnamed`, or what is wrong with a setting.
@@ -118,37 +117,6 @@ def resolve(
         if not target.model:
             raise ModelUnnamed(target)
     return Resolved(primary=primary, fallbacks=fallbacks, tries=flags.tries or settings.tries)
-
-
-async def resolve_live(
-    settings: ModelSettings,
-    env: Lookup,
-    flags: Flags,
-    look: Callable[[], Awaitable[Sequence[LocalServer]]],
-    ask: Callable[[Target], Awaitable[Mapping[str, int | None]]],
-) -> Resolved:
-    """Like `resolve`, but looks around where the settings are silent.
-
-    `look` finds local servers; `ask` lists the models of one target. Neither is called
-    when the settings say enough.
-    """
-    try:
-        return resolve(settings, env, flags)
-    except NothingConfigured:
-        found = await look()
-        if not found:
-            raise
-        return resolve(settings, env, flags, found)
-    except ModelUnnamed as unnamed:
-        models = await ask(unnamed.target)
-        model = first_chat_model(models)
-        if not model:
-            raise
-    resolved = resolve(settings, env, structs.replace(flags, model=model))
-    window = settings.context_length or models.get(model)
-    if not window:
-        return resolved
-    return structs.replace(resolved, primary=structs.replace(resolved.primary, window=window))
 
 
 class _Resolver:
@@ -269,27 +237,11 @@ class _Resolver:
         host = host_of(url)
         return next((one for one in PROVIDERS if host_of(one.base_url) == host), CUSTOM)
 
-    def _embedded_target(self, wish: _Wish) -> Target:
-        """Whether the weights are here shows when it is asked: they may be fetched meanwhile."""
-        from hermes.models.embedded.small import small_profile  # noqa: PLC0415 - as above
-        from hermes.models.embedded.target import chosen_weights  # noqa: PLC0415 - few have it
-
-        weights = chosen_weights(wish.model, self._settings.weights)
-        return Target(
-            provider=EMBEDDED,
-            base_url=self._settings.weights,
-            model=weights.name,
-            window=self._settings.context_length or weights.window,
-            max_output=self._settings.max_tokens,
-            profile=small_profile(),
-            idle=self._settings.local_idle,
-            local=True,
-            source=wish.source or "auto",
-        )
-
     def _named_target(self, provider: Provider, wish: _Wish) -> Target:
         if provider.name == EMBEDDED:
-            return self._embedded_target(wish)
+            from hermes.models.embedded.target import embedded_target  # noqa: PLC0415 - few have it
+
+            return embedded_target(self._settings, wish.model, wish.source)
         url = wish.base_url or self._url(provider)
         if not url:
             raise ConfigError(
@@ -300,7 +252,7 @@ class _Resolver:
         mode = wish.api_mode or mode_for(provider, url)
         url = address_for(mode, url)
         keys, key_env = self._keys(provider, wish, url)
-        _check(url, keys, key_env)
+        check_keys(url, keys, key_env)
         local = provider.local or is_local(url)
         if not keys and not local and provider is not CUSTOM:
             raise ConfigError(
@@ -337,7 +289,7 @@ class _Resolver:
         keys = split_keys(wish.api_key or custom.api_key or stored or "")
         keys = (*keys, *self._settings.pools.get(custom.name, ()))
         url = tidy_url(wish.base_url or custom.base_url)
-        _check(url, keys, custom.key_env)
+        check_keys(url, keys, custom.key_env)
         local = is_local(url)
         host = self._provider_at(url)
         mode = custom.api_mode or mode_for(host, url)
@@ -448,18 +400,3 @@ def _fallback_wish(one: Fallback) -> _Wish:
 def first_chat_model(models: Mapping[str, int | None]) -> str:
     """The first that can talk; embedding models are in the same list."""
     return next((name for name in models if not re.search(r"embed|rerank|whisper|tts", name)), "")
-
-
-def _check(url: str, keys: Sequence[str], key_env: str) -> None:
-    """Raises `ConfigError` for what no request could carry; no secret is in its words."""
-    if keys and has_password(url):
-        raise ConfigError(
-            f"the address {shown_url(url)} holds a password, and there is a key as well",
-            hint="Only one of them can be sent: take the name and password out of base_url.",
-        )
-    if not all(key.isascii() and key.isprintable() for key in keys):
-        raise ConfigError(
-            f"the key{f' in {key_env}' if key_env else ''} holds a character that no key has",
-            hint="A line break or other invisible character may have been copied along: "
-            "set the key again.",
-        )

@@ -1,7 +1,11 @@
 """Keys from the environment and the settings, each with where it was told."""
 
+from collections.abc import Sequence
+
+from hermes.models.address import has_password, shown_url
 from hermes.models.providers import provider_named
 from hermes.models.settings import Lookup, ModelSettings
+from hermes.schema.errors import ConfigError
 
 
 def split_keys(value: str) -> tuple[str, ...]:
@@ -30,3 +34,18 @@ def told_keys(settings: ModelSettings, env: Lookup, provider: str) -> list[tuple
     elif known is not None and not told:
         told = next(filter(None, (env_keys(env, name) for name in known.key_env)), told)
     return told
+
+
+def check_keys(url: str, keys: Sequence[str], key_env: str) -> None:
+    """Raises `ConfigError` for what no request could carry; no secret is in its words."""
+    if keys and has_password(url):
+        raise ConfigError(
+            f"the address {shown_url(url)} holds a password, and there is a key as well",
+            hint="Only one of them can be sent: take the name and password out of base_url.",
+        )
+    if not all(key.isascii() and key.isprintable() for key in keys):
+        raise ConfigError(
+            f"the key{f' in {key_env}' if key_env else ''} holds a character that no key has",
+            hint="A line break or other invisible character may have been copied along: "
+            "set the key again.",
+        )

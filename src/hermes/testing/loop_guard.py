@@ -130,7 +130,7 @@ class LoopGuard:
                 self._stacks["".join(traceback.format_stack(self._frame())[-12:])] += 1
 
     def _frame(self) -> FrameType | None:
-        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nothing else shows another thread
         return frames.get(self._ident)
 
 

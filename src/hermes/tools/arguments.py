@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -38,7 +38,8 @@ class Arguments(Generic[T]):
             raise ToolError(f"{self._tool}: the arguments are not valid JSON: {error}") from error
         if not isinstance(given, dict):
             raise ToolError(f"{self._tool}: the arguments must be a JSON object")
-        present = {name: value for name, value in given.items() if value is not None}  # pyright: ignore[reportUnknownVariableType]
+        fields = cast("dict[str, object]", given)
+        present = {name: value for name, value in fields.items() if value is not None}
         try:
             return msgspec.convert(present, self._kind, strict=False)
         except msgspec.ValidationError as error:

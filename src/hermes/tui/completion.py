@@ -66,7 +66,7 @@ def _paths(kind: str, what: str, folder: Path) -> list[Suggestion]:
     parent, slash, start = typed.rpartition("/")
     place = parent + slash
     try:
-        entries = list(os.scandir(folder / os.path.expanduser(place or ".")))  # noqa: PTH111
+        entries = list(os.scandir(folder / os.path.expanduser(place or ".")))  # noqa: PTH111 - "~nobody" stays as it is
     except (OSError, ValueError):
         return []
     fitting = [one for one in entries if _fits(one.name, start)]

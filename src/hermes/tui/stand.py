@@ -5,5 +5,4 @@ from textual.message_pump import MessagePump
 
 
 def app_of(thing: MessagePump) -> App[object]:
-    # Its result differs from program to program, which the library leaves open.
-    return thing.app  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return thing.app  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - the library leaves open what a program results in

@@ -1,13 +1,16 @@
 """Every route against everybody who may not come in, and what every answer carries."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from api_house import KEY, House, Told, house, settings
 from hermes.api.desk import Limits
 from hermes.api.guard import SECURITY, TOLD
+from hermes.api.server import TURNED
 from hermes.testing.clock import FakeClock
 from processes import PATIENCE
 
@@ -149,25 +152,56 @@ async def test_a_promise_that_nobody_understands_gets_the_same_shape(
         assert refusal(await heard(one, head.encode())) == (417, "expectation_failed")
 
 
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()
+
+
 async def test_one_connection_too_many_gets_the_same_shape(tmp_path: Path) -> None:
     async with house(tmp_path, limits=Limits(connections=2)) as one:
+        await one.ask("POST", "/api/sessions", b'{"id": "s1"}')
         async with (
             await anyio.connect_tcp("127.0.0.1", one.server.port) as first,
             await anyio.connect_tcp("127.0.0.1", one.server.port) as second,
         ):
-            request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
             for stream in (first, second):
-                # Once they are answered, they are counted.
-                await stream.send(request)
+                # Once they are answered, they are counted; they took the place of an idle one.
+                await stream.send(get("/api/sessions/s1/events"))
                 with anyio.fail_after(PATIENCE):
                     assert (await stream.receive()).startswith(b"HTTP/1.1 200")
-            found = await heard(one, b"")
-            assert refusal(found) == (503, "too_many_connections")
-            assert b"\r\nretry-after: 1\r\n" in found.lower()
+            for words in (get("/v1/models"), b""):
+                found = await heard(one, words)
+                assert refusal(found) == (503, "too_many_connections")
+                assert b"\r\nretry-after: 1\r\n" in found.lower()
+            for path in ("/health", "/v1/health?x=1"):
+                head, _, body = (await heard(one, get(path))).partition(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+                assert msgspec.json.decode(body)["status"] == "ok"
         # There is room again once the server saw them leave.
-        again = request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        again = get("/v1/models").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         with anyio.fail_after(PATIENCE):
             while not (await heard(one, again)).startswith(b"HTTP/1.1 200"):
+                pass
+
+
+async def test_who_says_nothing_keeps_nobody_from_asking_for_health(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=Limits(connections=0)) as one, AsyncExitStack() as stack:
+        for _ in range(TURNED + 3):
+            stream = await anyio.connect_tcp("127.0.0.1", one.server.port)
+            await stack.enter_async_context(stream)
+        assert (await heard(one, get("/health"))).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_an_idle_connection_makes_room(tmp_path: Path) -> None:
+    async with (
+        house(tmp_path, limits=Limits(connections=1)) as one,
+        await anyio.connect_tcp("127.0.0.1", one.server.port) as idle,
+    ):
+        with anyio.fail_after(PATIENCE):
+            await idle.send(get("/health"))
+            assert (await idle.receive()).startswith(b"HTTP/1.1 200")
+            assert (await one.ask("GET", "/v1/models")).status == 200
+            # The server has hung up, so there is an end of what it says.
+            async for _ in idle:
                 pass
 
 

@@ -4,12 +4,18 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
+import anyio
 import msgspec
 import pytest
 
-from api_house import KEY, House, env_of, house
+from api_house import KEY, House, Told, env_of, house, settings
+from gateways import until
+from hermes.api.desk import Limits
 from hermes.app.build import Choices, open_app
 from hermes.config.home import resolve_home
+from hermes.testing.mock_openai.script import Fault, Reply, Script
+from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -111,6 +117,57 @@ async def test_a_profiles_own_key_sees_that_profile_alone(tmp_path: Path) -> Non
             assert 'hermes_api_turns_active{profile="work"} 0\n' in numbers
             part = (await one.ask("GET", "/p/work/metrics")).body.decode()
             assert "default" not in part
+
+
+TURN = msgspec.json.encode({"stream": True, "messages": [{"role": "user", "content": "hi"}]})
+
+
+async def test_a_profiles_own_key_has_its_share_of_the_turns(tmp_path: Path) -> None:
+    hanging = [Reply(text="never", fault=Fault("hang"))] * 2
+    given, limits = settings(most=4), Limits(drain=0.05)
+    async with (
+        house(tmp_path / "home", Script(replies=hanging), given=given, limits=limits) as one,
+        opened(tmp_path / "work", one, OWN) as work,
+        anyio.create_task_group() as group,
+    ):
+        one.server.attach("work", work)
+
+        async def ask(key: str) -> Told:
+            return await one.ask("POST", "/v1/chat/completions", TURN, key=key)
+
+        for _ in hanging:
+            group.start_soon(ask, OWN)
+        with anyio.fail_after(PATIENCE):
+            await until(lambda: len(one.mock.requests) == len(hanging))
+            told = await ask(OWN)
+            assert (told.status, told.code) == (429, "rate_limit_exceeded")
+            assert told.headers["retry-after"] == "1"
+            assert (await ask(KEY)).status == 200
+            assert (await one.ask("POST", "/p/work/v1/chat/completions", TURN)).status == 200
+        group.cancel_scope.cancel()
+    assert one.server.entry.active == 0
+
+
+async def test_a_profiles_own_key_has_its_share_of_the_connections(tmp_path: Path) -> None:
+    async with (
+        house(tmp_path / "home", limits=Limits(connections=6)) as one,
+        opened(tmp_path / "work", one, OWN) as work,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {OWN}"}) as readers,
+    ):
+        one.server.attach("work", work)
+        assert (await one.ask("POST", "/api/sessions", b'{"id": "rd"}', key=OWN)).status == 201
+        with anyio.fail_after(PATIENCE):
+            following = [await readers.get(f"{one.url}/api/sessions/rd/events") for _ in range(4)]
+            assert [one.status for one in following] == [200, 200, 200, 429]
+            refused = msgspec.json.decode(await following[-1].read())
+            assert refused["error"]["code"] == "too_many_requests"
+            assert following[-1].headers["Connection"] == "close"
+            assert await models(one, "", OWN) == 429
+            assert await models(one, "", KEY) == 200
+            for follow in following:
+                follow.close()
+            while await models(one, "", OWN) != 200:
+                pass
 
 
 async def test_what_nobody_serves_makes_no_numbers(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from hermes.kit.clock import SystemClock
 from hermes.models.build import build_model
-from hermes.models.discover import find_local, list_models
-from hermes.models.resolve import Resolved, resolve, resolve_live
+from hermes.models.discover import find_local, list_models, resolve_live
+from hermes.models.resolve import Resolved, resolve
 from hermes.models.settings import CustomProvider, Fallback, Flags, ModelSettings
 from hermes.ports.model import Request
 from hermes.schema.errors import (

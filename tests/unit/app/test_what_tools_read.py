@@ -65,16 +65,19 @@ async def test_temporary_files_are_opened_by_whose_they_are(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("role", [Role.OWNER, Role.MEMBER])
-async def test_a_profile_made_while_we_run_is_closed(tmp_path: Path, role: Role) -> None:
-    async with profile(tmp_path, SETTINGS) as app:
+@pytest.mark.parametrize("name", ["default", "work"])
+async def test_a_profile_made_while_we_run_is_closed(tmp_path: Path, name: str, role: Role) -> None:
+    async with profile(tmp_path, SETTINGS, name) as app:
         scope = asking(tmp_path) if role is Role.OWNER else member(tmp_path)
         (tmp_path / "work" / "first").write_text("x")
         await call(app, scope, "read_file", path="first")
         secret = tmp_path / "home/profiles/third/.env"
         secret.parent.mkdir(parents=True)
+        state = tmp_path / "home/gateway_state.json"
+        state.write_text("{}")
         secret.write_text("KEY=x")
         (tmp_path / "work" / "second").hardlink_to(secret)
-        for path in (str(secret), "second"):
+        for path in (str(secret), "second", str(state)):
             with pytest.raises(ToolError, match="closed to tools"):
                 await call(app, scope, "read_file", path=path)
         attached = await references_of(app).expand([Text(f"@file:{secret}")], scope)

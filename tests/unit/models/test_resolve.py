@@ -3,6 +3,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from hermes.models.address import is_local, tidy_url
+from hermes.models.discover import resolve_live
 from hermes.models.keys import Strategy
 from hermes.models.resolve import (
     ModelUnnamed,
@@ -10,7 +11,6 @@ from hermes.models.resolve import (
     Resolved,
     Target,
     resolve,
-    resolve_live,
 )
 from hermes.models.settings import (
     CustomProvider,

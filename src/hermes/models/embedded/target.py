@@ -11,7 +11,9 @@ from hermes.models.embedded.place import (
     place_at,
     place_under,
 )
-from hermes.models.settings import LocalServer
+from hermes.models.embedded.small import small_profile
+from hermes.models.resolve import Target
+from hermes.models.settings import LocalServer, ModelSettings
 
 
 def chosen_weights(name: str, folder: str) -> Weights:
@@ -24,6 +26,22 @@ def chosen_weights(name: str, folder: str) -> Weights:
     place = place_at(folder)
     here = [one for one in catalogue() if place.has(one)]
     return here[0] if here else fitting(free_memory(), free_disk(place.folder))
+
+
+def embedded_target(settings: ModelSettings, model: str, source: str) -> Target:
+    """Whether the weights are here shows when it is asked: they may be fetched meanwhile."""
+    weights = chosen_weights(model, settings.weights)
+    return Target(
+        provider=PROVIDER,
+        base_url=settings.weights,
+        model=weights.name,
+        window=settings.context_length or weights.window,
+        max_output=settings.max_tokens,
+        profile=small_profile(),
+        idle=settings.local_idle,
+        local=True,
+        source=source or "auto",
+    )
 
 
 def found_here(root: Path) -> Sequence[LocalServer]:

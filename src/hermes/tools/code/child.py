@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 import types
-from typing import Callable, Dict, List  # noqa: UP035 older Pythons run this
+from typing import Callable, Dict  # noqa: UP035 older Pythons run this
 
 Tell = Callable[[Dict[str, object]], None]  # noqa: UP006 older Pythons run this
 
@@ -32,13 +32,13 @@ class Wire:
         self._lock = threading.Lock()
         self._turn = threading.Lock()
 
-    def tell(self, message: Dict[str, object]) -> None:  # noqa: UP006
+    def tell(self, message: dict[str, object]) -> None:
         view = memoryview(json.dumps(message).encode() + b"\n")
         with self._lock:
             while view:
                 view = view[os.write(self._out, view) :]
 
-    def call(self, name: str, given: Dict[str, object]) -> object:  # noqa: UP006
+    def call(self, name: str, given: dict[str, object]) -> object:
         with self._turn:
             self.tell({"call": name, "args": given})
             line = sys.stdin.buffer.readline()
@@ -87,11 +87,11 @@ def relay(fd: int, name: str, tell: Tell) -> threading.Thread:  # noqa: TID251 n
     return reader
 
 
-def install(tools: Dict[str, List[str]], wire: Wire) -> None:  # noqa: UP006
+def install(tools: dict[str, list[str]], wire: Wire) -> None:
     """`from hermes_tools import read_file` works, and so do plain calls of the functions."""
     module = types.ModuleType("hermes_tools")
 
-    def make(name: str, names: List[str]) -> Callable[..., object]:  # noqa: UP006
+    def make(name: str, names: list[str]) -> Callable[..., object]:
         def function(*args: object, **kwargs: object) -> object:
             if len(args) > len(names):
                 raise TypeError("{} takes {}".format(name, ", ".join(names)))
@@ -110,7 +110,7 @@ def install(tools: Dict[str, List[str]], wire: Wire) -> None:  # noqa: UP006
 
 
 def run(code: str) -> int:
-    space: Dict[str, object] = {"__name__": "__main__", "__builtins__": __builtins__}  # noqa: UP006
+    space: dict[str, object] = {"__name__": "__main__", "__builtins__": __builtins__}
     tools = vars(sys.modules["hermes_tools"])
     space.update((name, tools[name]) for name in tools if not name.startswith("_"))
     try:

@@ -307,7 +307,7 @@ def xlsx(data: bytes, page: Page) -> None:
 def pdf(data: bytes, page: Page) -> None:
     try:
         from pypdf import PdfReader  # noqa: PLC0415 - only a PDF pays for it
-        from pypdf.errors import PyPdfError  # noqa: PLC0415
+        from pypdf.errors import PyPdfError  # noqa: PLC0415 - likewise
     except ImportError as error:
         raise Unreadable("the library that reads PDF files (pypdf) is not installed") from error
     try:

@@ -71,7 +71,7 @@ def _yaml(text: str) -> str | None:
     """Events only: no alias is followed, however often it doubles what it stands for."""
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=_LOADER):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        for event in yaml.parse(text, Loader=_LOADER):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - it has no types
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:

@@ -157,7 +157,7 @@ class ProcessTool:
             exit_code_meaning=record.meaning or UNSET,
             completion_reason=record.state.value if ended else UNSET,
             termination_source=record.source or UNSET,
-            **more,  # pyright: ignore[reportArgumentType]
+            **more,  # pyright: ignore[reportArgumentType] - each name has a type of its own
         )
 
     def _uptime(self, record: Record) -> int:

@@ -274,8 +274,7 @@ class QuestionCard(Vertical):
 
 def _meant(words: str, choices: tuple[str, ...]) -> str:
     """Nothing when it is not clearly one of the choices: a word, or the letter of one."""
-    # Most questions are answered by a key.
-    from hermes.approvals.wording import choice_in  # noqa: PLC0415
+    from hermes.approvals.wording import choice_in  # noqa: PLC0415 - a key answers most questions
 
     word = words.strip().strip(".!").lower()
     letters = {choice[0]: choice for choice in choices}

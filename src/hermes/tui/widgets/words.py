@@ -120,8 +120,7 @@ class Answer(Vertical):
 
     async def _extend(self, text: str) -> None:
         if self._open is None:
-            # The parser takes a while to be loaded, and nothing is said at first.
-            from hermes.tui.widgets.code import Prose  # noqa: PLC0415
+            from hermes.tui.widgets.code import Prose  # noqa: PLC0415 - slow to load, not needed at first
 
             self._open = Prose()
             await self.mount(self._open)

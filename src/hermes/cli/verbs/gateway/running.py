@@ -98,4 +98,4 @@ def _start_anew(home: Home, context: CliContext, options: RunOptions) -> None:
     context.stderr.flush()
     flags = ["-v"] * options.verbose + (["-q"] if options.quiet else [])
     command = gateway_command(home, *flags)
-    os.execve(command[0], command, {**context.env, "HERMES_HOME": str(home.root)})  # noqa: S606
+    os.execve(command[0], command, {**context.env, "HERMES_HOME": str(home.root)})  # noqa: S606 - our own command, no shell

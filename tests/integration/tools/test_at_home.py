@@ -1,0 +1,50 @@
+"""Where the workspace is the user's home: commands and file tools keep to one rule."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import Raw, structs
+
+from hermes.ports.counsel import Reaching, Ruling, Wish
+from hermes.ports.tool import ToolContext
+from hermes.schema.errors import ToolError
+from small_profile import answered, asking, call, profile
+
+pytestmark = pytest.mark.anyio
+
+OF_PROGRAMS = ("msgspec.py", "msgspec/__init__.py", "go/bin/gopls", "go/bin/new", ".bashrc")
+FREE = ("notes/a.txt", "go/src/main.go", "notes/deep/er.txt")
+
+
+async def test_what_programs_are_started_from_is_written_by_neither(tmp_path: Path) -> None:
+    for name in ("notes/deep", "go/bin", "go/src"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "go/bin/gopls").write_text("mine")
+    wishes: list[Wish] = []
+
+    async def ask(wish: Wish) -> Ruling:
+        wishes.append(wish)
+        return Ruling(allowed=wish.reaching is Reaching.INSIDE)
+
+    async def silent(text: str) -> None:
+        pass
+
+    async with profile(tmp_path) as app:
+        scope = structs.replace(asking(tmp_path), workspace=str(tmp_path))
+        write = app.toolbox.on(scope.source)["write_file"]
+        context = ToolContext(scope, "c", silent, ask)
+        for name in (*OF_PROGRAMS, *FREE):
+            command = f"mkdir -p $(dirname {name}) && echo x > {name}"
+            done = answered(await call(app, scope, "terminal", command=command))
+            assert (done["exit_code"] == 0) == (name in FREE), name
+            args = Raw(msgspec.json.encode({"path": name, "content": "y"}))
+            if name in FREE:
+                await write.run(args, context)
+            else:
+                with pytest.raises(ToolError, match="folders that are in"):
+                    await write.run(args, context)
+            beyond = Reaching.INSIDE if name in FREE else Reaching.BEYOND
+            assert wishes[-1].reaching is beyond, name
+    assert (tmp_path / "go/bin/gopls").read_text() == "mine"
+    assert not (tmp_path / "msgspec.py").exists()
