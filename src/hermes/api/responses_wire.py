@@ -88,6 +88,7 @@ class OwnCallItem(Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_
     error: str | None = None
     server_label: str = "hermes"
     approval_request_id: str | None = None
+    """Nobody is asked by way of such an item; the public API always writes the field."""
 
 
 class SummaryText(Struct, frozen=True, kw_only=True):
@@ -158,6 +159,7 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     background: bool = False
     temperature: float | None = None
     top_p: float | None = None
+    """Like `temperature` nobody chooses it here; clients of the public API require both."""
     object: str = "response"
 
 

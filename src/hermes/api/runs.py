@@ -2,11 +2,10 @@
 
 import secrets
 from collections.abc import AsyncGenerator
-from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta, Struct, structs
+from msgspec import structs
 
 from hermes.api.callbacks import checked
 from hermes.api.desk import PROFILE, Desk, Route, answer, decode
@@ -16,10 +15,19 @@ from hermes.api.naming import model_names, route_for
 from hermes.api.parameters import FOLLOWED, NEW_TURN, TURN
 from hermes.api.run_events_stream import stream_events
 from hermes.api.runs_desk import PREFIX, Runs
+from hermes.api.runs_requests import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    ClarifyAnswer,
+    ClarifyRequest,
+    RunBegun,
+    RunList,
+    RunRequest,
+    RunSteered,
+    RunStopped,
+    SteerRequest,
+)
 from hermes.api.runs_talk import (
-    History,
-    Identity,
-    Input,
     Question,
     Talk,
     Wanted,
@@ -40,84 +48,6 @@ from hermes.schema.scope import OWNER, Role
 
 CLOSED = b": stream closed\n\n"
 
-
-class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`session_id` names a session to go on in; a history is for one that is new.
-
-    Without `later` nothing is promised that would come after the run: nobody would hear of it.
-    Whoever lends the run to somebody else says in which `role`, and whether the words are
-    `brought`: nobody's own, but data. Neither gives anybody more than the key does.
-    """
-
-    input: Input
-    instructions: str | None = None
-    conversation_history: History | None = None
-    previous_response_id: Identity | None = None
-    session_id: Identity | None = None
-    model: Identity | None = None
-    later: bool = True
-    role: Role = Role.OWNER
-    brought: bool = False
-    callback_url: str | None = None
-    callback_secret: str | None = None
-
-
-class RunBegun(Struct, frozen=True, kw_only=True):
-    run_id: str
-    session_id: str
-    status: str = "started"
-
-
-class RunList(Struct, frozen=True):
-    """What goes on now. A `hermes.turn` was asked for under a key: it can be stopped, no more."""
-
-    data: list[RunState]
-    object: str = "list"
-
-
-class RunStopped(Struct, frozen=True, kw_only=True):
-    run_id: str
-    status: RunStatus
-
-
-class SteerRequest(Struct, frozen=True, kw_only=True):
-    input: Input
-
-
-class RunSteered(Struct, frozen=True, kw_only=True):
-    run_id: str
-    status: str = "accepted"
-
-
-class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """`question_id` names one of several; without it the latest is meant, with `all` every one."""
-
-    choice: Literal["once", "session", "always", "deny", "approve", "allow"]
-    question_id: Identity = ""
-    all: bool = False
-    resolve_all: bool = False
-
-
-class ClarifyRequest(Struct, frozen=True, kw_only=True):
-    """An answer in a person's own words, or one of the choices."""
-
-    answer: Annotated[str, Meta(min_length=1, max_length=20_000)]
-    question_id: Identity = ""
-
-
-class ClarifyAnswer(Struct, frozen=True, kw_only=True):
-    object: str = "hermes.run.clarify_response"
-    run_id: str
-    resolved: int
-
-
-class ApprovalAnswer(Struct, frozen=True, kw_only=True):
-    object: str = "hermes.run.approval_response"
-    run_id: str
-    choice: str
-    resolved: int
-
-
 _RUN = msgspec.json.Decoder(RunRequest)
 _STEER = msgspec.json.Decoder(SteerRequest)
 _APPROVAL = msgspec.json.Decoder(ApprovalRequest)
@@ -126,13 +56,16 @@ _CLARIFY = msgspec.json.Decoder(ClarifyRequest)
 
 def routes(desk: Desk) -> list[Route]:
     door = _Door(desk)
+    return [*_runs(door), *_words(door)]
+
+
+def _runs(door: "_Door") -> list[Route]:
     busy = {
         409: "The session is in the middle of a turn.",
         422: "The Idempotency-Key was used for another request.",
         429: "There is no room.",
         503: "Ending.",
     }
-    not_now = {409: "It is not the time for this."}
     return [
         Route(
             method="POST",
@@ -167,6 +100,13 @@ def routes(desk: Desk) -> list[Route]:
             takes=FOLLOWED,
             summary="Follow a run from any event on.",
         ),
+    ]
+
+
+def _words(door: "_Door") -> list[Route]:
+    """What is said to a run that goes on."""
+    not_now = {409: "It is not the time for this."}
+    return [
         Route(
             method="POST",
             path="/v1/runs/{run_id}/stop",

@@ -43,6 +43,8 @@ MOST_MESSAGES = 2_000
 LONGEST_TITLE = 200
 LONGEST_PROMPT = 200_000
 FARTHEST = 10**15
+ALL = "/api/sessions"
+ONE = "/api/sessions/{session_id}"
 
 _NEW = msgspec.json.Decoder(NewSession)
 _PATCH = msgspec.json.Decoder(SessionPatch)
@@ -58,14 +60,15 @@ LISTED = (
 
 
 def routes(desk: Desk) -> list[Route]:
-    door, chat, follow = _Door(desk), SessionChat(desk), SessionFollow(desk)
-    all_of_them, one = "/api/sessions", "/api/sessions/{session_id}"
-    taken = {409: "The id or the title is taken."}
-    busy = {409: "The session is in the middle of a turn."}
+    door = _Door(desk)
+    return [*_looks(door, SessionFollow(desk)), *_changes(door), *_turns(SessionChat(desk))]
+
+
+def _looks(door: "_Door", follow: SessionFollow) -> list[Route]:
     return [
         Route(
             method="GET",
-            path=all_of_them,
+            path=ALL,
             handler=door.list,
             summary="Sessions, the last active first.",
             answer=SessionList,
@@ -73,14 +76,14 @@ def routes(desk: Desk) -> list[Route]:
         ),
         Route(
             method="GET",
-            path=one,
+            path=ONE,
             handler=door.get,
             summary="One session.",
             answer=SessionObject,
         ),
         Route(
             method="GET",
-            path=f"{one}/messages",
+            path=f"{ONE}/messages",
             handler=door.messages,
             summary="What was said in it.",
             answer=MessageList,
@@ -91,15 +94,22 @@ def routes(desk: Desk) -> list[Route]:
         ),
         Route(
             method="GET",
-            path=f"{one}/events",
+            path=f"{ONE}/events",
             handler=follow.events,
             summary="Follow what is said in a session.",
             streams=True,
             takes=FOLLOWED,
         ),
+    ]
+
+
+def _changes(door: "_Door") -> list[Route]:
+    taken = {409: "The id or the title is taken."}
+    busy = {409: "The session is in the middle of a turn."}
+    return [
         Route(
             method="POST",
-            path=all_of_them,
+            path=ALL,
             handler=door.create,
             summary="Make a session.",
             body=NewSession,
@@ -109,7 +119,7 @@ def routes(desk: Desk) -> list[Route]:
         ),
         Route(
             method="PATCH",
-            path=one,
+            path=ONE,
             handler=door.change,
             summary="Rename or end a session, or give it a callback.",
             body=SessionPatch,
@@ -118,7 +128,7 @@ def routes(desk: Desk) -> list[Route]:
         ),
         Route(
             method="DELETE",
-            path=one,
+            path=ONE,
             handler=door.delete,
             summary="Delete a session with all that is in it.",
             answer=SessionDeleted,
@@ -126,7 +136,7 @@ def routes(desk: Desk) -> list[Route]:
         ),
         Route(
             method="POST",
-            path=f"{one}/fork",
+            path=f"{ONE}/fork",
             handler=door.fork,
             summary="Go on in a copy of a session.",
             body=Fork,
@@ -134,9 +144,14 @@ def routes(desk: Desk) -> list[Route]:
             status=201,
             answers=busy,
         ),
+    ]
+
+
+def _turns(chat: SessionChat) -> list[Route]:
+    return [
         Route(
             method="POST",
-            path=f"{one}/chat",
+            path=f"{ONE}/chat",
             handler=chat.whole,
             summary="One turn in a session.",
             body=ChatTurn,
@@ -146,7 +161,7 @@ def routes(desk: Desk) -> list[Route]:
         ),
         Route(
             method="POST",
-            path=f"{one}/chat/stream",
+            path=f"{ONE}/chat/stream",
             handler=chat.stream,
             summary="One turn in a session, as it grows.",
             body=ChatTurn,
@@ -274,7 +289,7 @@ async def _shown(app: App, session: Session) -> SessionObject:
 
 async def _forked(app: App, session: Session, title: str, lease: Lease) -> Session:
     copy = structs.replace(going_on(fresh_session(app), session), title=title)
-    writes = await copied(app.store, app.runner, lease, copy)
+    writes = await copied(app.store, app.runner, lease, copy, handed=True)
     if not session.key:
         # The open session of a chat stays open: its people go on in it.
         ended = SessionChange(ended_at=app.clock.now(), end_reason="branched")

@@ -6,7 +6,7 @@ from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.sandbox import Sandbox
-from hermes.tools.places import Fence, Places
+from hermes.tools.places import Enclosure, Places
 
 _MB = 1 << 20
 
@@ -17,7 +17,7 @@ def checkpoints_of(
     config: Config,
     sandbox: Sandbox,
     clock: Clock,
-    protected: Fence,
+    protected: Enclosure,
 ) -> Checkpoints | None:
     """None where they are turned off. `sandbox` runs git on this machine."""
     wanted = config.checkpoints

@@ -73,15 +73,16 @@ class Directory:
                 await self._clock.sleep(PACE)
         finally:
             if self._changed.is_set():
-                with anyio.CancelScope(shield=True):
-                    await self._save()
+                await self._save()
 
     async def _save(self) -> None:
         self._changed = anyio.Event()
-        try:
-            await run_sync(self._write, self._whole())
-        except (OSError, ValueError) as error:
-            log.warning("%s cannot be written: %s", self._path, error)
+        # What does not count as changed any more is on its way to the disk, also at the end.
+        with anyio.CancelScope(shield=True):
+            try:
+                await run_sync(self._write, self._whole())
+            except (OSError, ValueError) as error:
+                log.warning("%s cannot be written: %s", self._path, error)
 
     def _read(self) -> Mapping[str, list[Chat]]:
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hermes.app.sandboxes import fence_of
+from hermes.app.sandboxes import enclosure_of
 from hermes.config.home import Home, user_home
 from hermes.config.sections.comfort import WebsiteBlocklist
 from hermes.kit.files import read_ordinary
@@ -225,7 +225,7 @@ def references_of(app: "App") -> References:
     private = [*map(Path, private_to(home, root=os.geteuid() == 0))]
     return References(
         Sources(
-            places=Places(home, fence_of(app.home), private=private),
+            places=Places(home, enclosure_of(app.home), private=private),
             sandbox=app.toolbox.sandboxes.near,
             git=shutil.which("git", path=path),
             path=path,

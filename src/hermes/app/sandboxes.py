@@ -23,7 +23,7 @@ from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
 from hermes.schema.errors import SandboxError
 from hermes.schema.scope import OWNER
-from hermes.tools.places import Fence, own_part
+from hermes.tools.places import Enclosure, own_part
 
 if TYPE_CHECKING:
     from hermes.sandbox.choice import Walls
@@ -366,13 +366,13 @@ def view_of(parts: SandboxParts) -> "View":
     )
 
 
-def fence_of(home: Home) -> Fence:
+def enclosure_of(home: Home) -> Enclosure:
     """The same for tools that open files themselves: all profiles, except what is open to who asks.
 
     By names and not by what is there, since a profile may be made at any time.
     """
     closed = [home.root, *_closed_in_homes(home), *_closed_in(home.path)]
-    return Fence(closed, partial(_opened, _real(home)))
+    return Enclosure(closed, partial(_opened, _real(home)))
 
 
 def _opened(home: Home, principal: str) -> list[Path]:

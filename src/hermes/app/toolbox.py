@@ -18,8 +18,8 @@ from hermes.app.sandboxes import (
     Sandboxes,
     SandboxParts,
     backend_on,
+    enclosure_of,
     far_folder,
-    fence_of,
     is_elsewhere,
     network_on,
     refusal,
@@ -100,7 +100,7 @@ class Workbench(Struct, frozen=True):
             self.config,
             sandboxes.near,
             self.clock,
-            fence_of(self.home),
+            enclosure_of(self.home),
         )
         build = partial(self._tools, sandboxes, checkpoints)
         return Toolbox(build, self.config, asked, sandboxes, checkpoints)
@@ -142,7 +142,7 @@ class Workbench(Struct, frozen=True):
             spill_folder=self.home.cache / "output",
             shell=find_shell(path, self.config.terminal.shell_init_files),
             rg=find_rg(path),
-            protected=fence_of(self.home),
+            protected=enclosure_of(self.home),
             command_timeout=min(self.config.terminal.timeout, MAX_TIMEOUT),
             processes=self.processes,
             python=self._python,

@@ -105,7 +105,8 @@ class Ledger:
         paths = {edit.path for edit in done.edits}
         entries = await self.log(limit=1000)
         ids = [entry.change.id for entry in entries]
-        place = ids.index(done.id) if done.id in ids else len(ids)
+        # The attempt to undo it may have been one too many: all that is left came later.
+        place = ids.index(done.id) if done.id in ids else -1
         later = [
             short(entry.change.id)
             for entry in reversed(entries[place + 1 :])

@@ -70,7 +70,8 @@ async def _named(context: Context, words: str) -> Session:
     except NotFound as error:
         if not str(error).startswith("There is no"):
             raise
-        if found := await _about(context, words):
+        # A number means a place in the list, never words that happen to have it.
+        if not words.isdigit() and (found := await _about(context, words)):
             return found
         raise NotFound(str(error), hint="/sessions lists them.") from error
 

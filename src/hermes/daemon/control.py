@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.config.home import Home
-from hermes.daemon.marks import announce_stop, withdraw_stop
+from hermes.daemon.marks import STOP, announce_stop, withdraw_stop
 from hermes.daemon.record import Record, read_record
 from hermes.daemon.state import Phase, read_state
 from hermes.gateway.ending import DRAIN, waited_for
@@ -81,7 +81,7 @@ class Manner(Struct, frozen=True, kw_only=True):
 
     patience: float = PATIENCE
     force: bool = False
-    reason: str = "stop"
+    reason: str = STOP
     impatient: Callable[[], None] | None = None
 
 
@@ -111,7 +111,7 @@ def end_gateway(home: Home, record: Record, clock: Clock, manner: Manner | None 
                 hint="It waits for a disk or a device; look at it with: ps -o stat,wchan -p "
                 f"{record.pid}",
             )
-    _tidy(home, record)
+    _tidy(home, record, followed=manner.reason != STOP)
     return True
 
 
@@ -139,7 +139,7 @@ def _waited(process: Process, manner: Manner) -> bool:
     return True
 
 
-def _tidy(home: Home, record: Record) -> None:
+def _tidy(home: Home, record: Record, *, followed: bool) -> None:
     """Say what a killed process cannot say itself, unless another one has taken its place."""
     withdraw_stop(home)
     state, noted = read_state(home.gateway_state), read_record(home.gateway_pid)
@@ -147,7 +147,11 @@ def _tidy(home: Home, record: Record) -> None:
         home.gateway_pid.unlink(missing_ok=True)
     if state is not None and (state.pid, state.start_time) == (record.pid, record.start_time):
         killed = structs.replace(
-            state, gateway_state=Phase.STOPPED, exit_reason="killed on request", active_agents=0
+            state,
+            gateway_state=Phase.STOPPED,
+            exit_reason="killed on request",
+            restart_requested=followed,
+            active_agents=0,
         )
         data = msgspec.json.format(msgspec.json.encode(killed), indent=2) + b"\n"
         write_atomic(home.gateway_state, data, mode=0o600)

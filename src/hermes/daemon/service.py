@@ -74,7 +74,6 @@ class Service:
             env=self._env,
             shared=shared,
             manifests=self._manifests,
-            status=self.status,
             restart=self.restart,
             programs=self._programs,
             park=advice.park,

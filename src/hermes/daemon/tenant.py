@@ -49,7 +49,6 @@ class Lodging(Struct, frozen=True, kw_only=True):
     owner: Home
     env: Env
     shared: Shared
-    status: Callable[[], bytes]
     restart: Callable[[], None]
     programs: Programs
     manifests: Mapping[str, Manifest] = {}
@@ -184,7 +183,7 @@ class Tenant:
             self.failure = ""
 
     async def _work(self) -> None:
-        services = Services(wake=self.look_again, status=self._lodging.status)
+        services = Services(wake=self.look_again)
         marks = marks_of(self._lodging.env)
         local = LocalDoor(self.app.home.path, self.app, marks, services)
         async with anyio.create_task_group() as group:

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TypeAlias
 
@@ -28,14 +28,6 @@ _WORD_END = re.compile(r"\s+|[\u3001\uff0c\uff1a\uff1b]")
 
 def characters(text: str) -> int:
     return len(text)
-
-
-def utf16_units(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def utf8_bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
 
 
 class Limits(Struct, frozen=True):
@@ -84,11 +76,6 @@ def cut_text(text: str, limits: Limits) -> list[Chunk]:
         if len(chunks) < 10**digits:
             break
     return _counted(chunks, layout)
-
-
-def join_chunks(chunks: Sequence[Chunk]) -> str:
-    """The text that was cut."""
-    return "".join(chunk.before + chunk.body + chunk.after for chunk in chunks)
 
 
 def _counted(chunks: list[Chunk], layout: Layout) -> list[Chunk]:

@@ -14,13 +14,14 @@ MOST = 10_000
 class DeadTargets:
     """One parked parcel for each; the newest are remembered when there are too many."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, most: int = MOST) -> None:
         self._store = store
         self._clock = clock
+        self._most = most
         self._reasons: dict[str, str] = {}
 
     async def load(self) -> None:
-        for parked in await self._store.lanes.parked(_LANE, MOST):
+        for parked in await self._store.lanes.parked(_LANE, self._most):
             self._reasons[parked.parcel.topic] = parked.reason
 
     def reason(self, address: Address) -> str | None:
@@ -31,14 +32,24 @@ class DeadTargets:
 
     async def bury(self, address: Address, reason: str) -> None:
         topic = topic_of(address)
+        self._reasons.pop(topic, None)
         self._reasons[topic] = reason
-        key = f"{_LANE}:{topic}"
+        key = _key(topic)
         await self._store.lanes.put(Parcel(key=key, lane=_LANE, topic=topic, body=Raw(b"null")))
         await self._store.lanes.park(key, reason)
+        while len(self._reasons) > self._most:
+            await self._forgive(next(iter(self._reasons)), "too many others are gone")
 
     async def revive(self, address: Address) -> None:
         """Somebody spoke from there, so it can be reached."""
         topic = topic_of(address)
-        if self._reasons.pop(topic, None) is not None:
-            now = self._clock.now()
-            await self._store.lanes.retry(f"{_LANE}:{topic}", now, "somebody spoke from there")
+        if topic in self._reasons:
+            await self._forgive(topic, "somebody spoke from there")
+
+    async def _forgive(self, topic: str, why: str) -> None:
+        del self._reasons[topic]
+        await self._store.lanes.retry(_key(topic), self._clock.now(), why)
+
+
+def _key(topic: str) -> str:
+    return f"{_LANE}:{topic}"

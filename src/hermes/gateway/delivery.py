@@ -3,15 +3,14 @@
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Literal, TypeAlias
 
 import anyio
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from hermes.gateway.chunks import Limits, cut_text
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.ending import LAST_POSTS
+from hermes.gateway.delivery_rules import DeliveryRules, Pending
 from hermes.gateway.leftovers import left_beside
 from hermes.gateway.letters import Reply, address_in, amended, as_spoken, outbox, read_reply
 from hermes.gateway.pacer import LONGEST, Pacer
@@ -20,7 +19,6 @@ from hermes.kit.clock import Clock
 from hermes.kit.deadline import within
 from hermes.kit.failpoints import passing
 from hermes.kit.holder import this_process
-from hermes.kit.retry import Backoff
 from hermes.ports.channel import (
     Channel,
     Edits,
@@ -38,46 +36,12 @@ from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
-Replies: TypeAlias = Literal["off", "first", "all"]
-
 MARK = "(recovered) "
 """Before a text that may have arrived once already."""
 
 GIVEN_UP = "The answer could not be delivered."
 
 OFFLINE_CAP = 30.0
-
-
-class DeliveryRules(Struct, frozen=True, kw_only=True):
-    """`unsure` is how often a post is sent again that may have arrived; then it is given up.
-
-    A call to the platform may take `limit` seconds; one that changes a post `edit_limit`, for then
-    there is another way. `replies` are the parts of a text that quote what they answer.
-    """
-
-    attempts: int = 8
-    unsure: int = 2
-    limit: float = LAST_POSTS
-    edit_limit: float = 10.0
-    stale: timedelta = timedelta(hours=24)
-    at_once: int = 64
-    backoff: Backoff = Backoff(base=1.0, cap=120.0)
-    replies: Replies = "first"
-
-    def quotes(self, place: int) -> bool:
-        return self.replies == "all" or (self.replies == "first" and place == 0)
-
-
-class _Pending(Struct):
-    """`beside` says that the post which should have become the answer still shows progress."""
-
-    parcel: Parcel
-    reply: Reply
-    beside: bool = False
-
-    @property
-    def attempts(self) -> int:
-        return self.parcel.attempts - self.reply.free
 
 
 class Delivery:
@@ -258,24 +222,17 @@ class Delivery:
             reply = structs.replace(reply, doubt=True, unsure=unsure, known=parcel.attempts)
             await self._store.commit(amended(parcel.key, reply))
             passing("delivery.doubted")
-        pending = _Pending(parcel, reply)
+        pending = Pending(parcel, reply)
         if reason := self._hopeless(pending):
             return await self._park(pending, reason)
         return await self._send(pending)
 
-    def _hopeless(self, pending: _Pending) -> str | None:
-        reply, rules = pending.reply, self._rules
-        if gone := self._dead.reason(reply.address):
+    def _hopeless(self, pending: Pending) -> str | None:
+        if gone := self._dead.reason(pending.reply.address):
             return f"The address cannot be reached any more: {gone}"
-        if reply.unsure > rules.unsure:
-            return f"Sent {reply.unsure} times, and it is unknown whether it arrived."
-        if pending.attempts >= rules.attempts:
-            return f"Given up after {pending.attempts} attempts."
-        if self._clock.now() - reply.at > rules.stale:
-            return "Too old to be of use."
-        return None
+        return self._rules.reason_to_stop(pending, self._clock.now())
 
-    async def _send(self, pending: _Pending) -> float:
+    async def _send(self, pending: Pending) -> float:
         parcel, reply = pending.parcel, pending.reply
         chunks = self._cut(reply)
         noted: list[Write] = []
@@ -314,7 +271,7 @@ class Delivery:
         limits = Limits(max(self._channel.caps.max_text - len(MARK), 40))
         return [chunk.text for chunk in cut_text(reply.text, limits)]
 
-    def _noted(self, pending: _Pending, post: str) -> list[Write]:
+    def _noted(self, pending: Pending, post: str) -> list[Write]:
         """What is to be known of the post besides that it arrived."""
         reply = pending.reply
         writes: list[Write] = []
@@ -325,7 +282,7 @@ class Delivery:
             pending.beside = True
         return writes
 
-    async def _post(self, pending: _Pending, place: int, text: str) -> str:
+    async def _post(self, pending: Pending, place: int, text: str) -> str:
         """Returns the platform's name for the post."""
         bubble = pending.reply.bubble
         if place == 0 and bubble and not pending.reply.apart:
@@ -350,7 +307,7 @@ class Delivery:
             raise ValueError("The channel gave a receipt without an id.")
         return receipt.id
 
-    async def _became(self, pending: _Pending, text: str) -> bool:
+    async def _became(self, pending: Pending, text: str) -> bool:
         """Turn the bubble into the text; an edit can be repeated, so it needs no mark."""
         reply, channel = pending.reply, self._channel
         if not isinstance(channel, Edits) or reply.bubble is None or reply.unsure > 1:
@@ -372,7 +329,7 @@ class Delivery:
             return False
         return True
 
-    async def _not_sent(self, pending: _Pending, error: NotSent) -> float:
+    async def _not_sent(self, pending: Pending, error: NotSent) -> float:
         """The outcome is known: not this time."""
         free = isinstance(error, Offline | Throttled)
         reply = structs.replace(
@@ -389,7 +346,7 @@ class Delivery:
         delay = self._delay(pending.parcel.attempts + 1)
         return min(delay, OFFLINE_CAP) if free else delay
 
-    async def _park(self, pending: _Pending, reason: str) -> float:
+    async def _park(self, pending: Pending, reason: str) -> float:
         """The post that should have become the answer does not show progress for ever.
 
         In doubt the answer stands there already: an edit can be repeated, never taken back. One

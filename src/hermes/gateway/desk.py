@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias, assert_never
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from hermes.commands.command import Ask, Back, Command, Context, Leave, OnScreen, Told
 from hermes.commands.registry import Registry
@@ -47,9 +47,6 @@ AT_ONCE = frozenset({"stop", "status", "approve", "deny", "help", "whoami"})
 """Commands that wait for no other one."""
 _UNASKED = frozenset({"stop"})
 """Commands that no hook can keep waiting."""
-
-_CHOSEN = ("title", "model", "provider", "system", "effort", "personality")
-"""What a command may set in a session that is not on disk yet."""
 
 
 class Desk:
@@ -158,12 +155,7 @@ class Desk:
         """A command chose something for a session that nobody has spoken in yet."""
         welcome, channel = order.welcome, order.letter.address.channel
         session = await self._sessions.current(welcome.key, channel, welcome.principal)
-        chosen = {
-            name: getattr(after, name)
-            for name in _CHOSEN
-            if getattr(after, name) != getattr(before, name)
-        }
-        await self._store.commit(ChangeSession(session.id, SessionChange(**chosen)))
+        await self._store.commit(ChangeSession(session.id, _chosen(before, after)))
 
     async def _ask_hooks(self, order: Order, name: str, session: Session | None) -> str | None:
         """None when the command is to be run; else what to answer in its place."""
@@ -290,3 +282,19 @@ async def _answer(command: Command, context: Context, words: str) -> Answer:
             return "There is no screen here."
         case _:
             assert_never(reply)
+
+
+def _chosen(before: Session, after: Session) -> SessionChange:
+    """What a command may set in a session that is not on disk yet."""
+    return SessionChange(
+        title=_news(before.title, after.title),
+        model=_news(before.model, after.model),
+        provider=_news(before.provider, after.provider),
+        system=_news(before.system, after.system),
+        effort=_news(before.effort, after.effort),
+        personality=_news(before.personality, after.personality),
+    )
+
+
+def _news(before: str, after: str) -> str | UnsetType:
+    return UNSET if after == before else after

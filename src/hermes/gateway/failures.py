@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from hermes.config.home import DEFAULT
 from hermes.schema.errors import (
     ContextTooLong,
+    LeaseLost,
     Overloaded,
     PolicyRefused,
     RateLimited,
+    SessionBusy,
+    SpendCapReached,
     Unreachable,
     UsageError,
 )
@@ -24,15 +27,21 @@ NOT_YOURS = (
     "The log there says what."
 )
 BUSY = "My model cannot be reached just now. Ask again in a while."
+BROKEN_OFF = "This was broken off before I had answered. Ask again."
+SPENT = "What I may spend on answers is used up for now. Ask again tomorrow, or whoever runs me."
 STEPS = "The limit of steps was reached."
+UNFINISHED = "The answer ends here: it could not be finished."
 THERE = " (That is for a shell on the machine that I run on.)"
 
+OF_STEPS = "steps"
 _FOR_EVERYBODY = frozenset({UsageError.code, "loop"})
 """What is said about these is about what was asked, and nothing else."""
 _PLAIN: Mapping[str, str] = {
     RateLimited.code: BUSY,
     Overloaded.code: BUSY,
     Unreachable.code: BUSY,
+    **dict.fromkeys((SessionBusy.code, LeaseLost.code, "interrupted", "cancelled"), BROKEN_OFF),
+    SpendCapReached.code: SPENT,
     ContextTooLong.code: "This conversation has become too long for my model. Ask for less.",
     PolicyRefused.code: "My model declined to answer this. Put it in other words.",
 }
@@ -42,6 +51,13 @@ _SHELL = re.compile(r"(?<![\w/.-])hermes(?= (?!profile\b|-p\b)[a-z-])")
 def for_profile(text: str, profile: str) -> str:
     """The same with `-p NAME` in its commands, where they are about another than the first."""
     return text if profile == DEFAULT else _SHELL.sub(f"hermes -p {profile}", text)
+
+
+def limit_told_of(code: str, reason: str, role: Role) -> str:
+    """What is read below an answer that a limit has cut off."""
+    if role is Role.OWNER:
+        return reason
+    return STEPS if code == OF_STEPS else UNFINISHED
 
 
 def told_of(code: str, reason: str, role: Role) -> str:

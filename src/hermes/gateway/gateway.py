@@ -18,7 +18,8 @@ from hermes.gateway.actors import ActorLimits, Actors
 from hermes.gateway.answers import Answers
 from hermes.gateway.bubble import Bubble, Pace, Shows
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.delivery import Delivery, DeliveryRules, Replies
+from hermes.gateway.delivery import Delivery
+from hermes.gateway.delivery_rules import DeliveryRules, Replies
 from hermes.gateway.desk import Desk, Urgent
 from hermes.gateway.ending import COMMANDS, DRAIN, FAREWELLS, LAST_POSTS, ends_within
 from hermes.gateway.hooks import Hooks, NoHooks

@@ -11,7 +11,7 @@ from msgspec import Struct, field, structs
 from hermes.agent.answers import Verdict, final_text, judge
 from hermes.agent.prompts import prompt_text
 from hermes.gateway.bubble import Bubble
-from hermes.gateway.failures import STEPS, told_of
+from hermes.gateway.failures import limit_told_of, told_of
 from hermes.gateway.letters import Busy, Letter, Reply, post_reply
 from hermes.kit.retry import Backoff
 from hermes.ports.store import Write
@@ -183,7 +183,7 @@ def last_words(
         case Outcome.DONE:
             return final_text(said)
         case Outcome.EXHAUSTED:
-            limit = ended.reason if role is Role.OWNER else STEPS
+            limit = limit_told_of(ended.code, ended.reason, role)
             return f"{final_text(said)}\n\n{limit}".strip()
         case Outcome.FAILED:
             return told_of(ended.code, ended.reason, role)

@@ -7,7 +7,7 @@ from typing import assert_never
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup, TaskStatus
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from hermes.app.build import App
 from hermes.local.failures import trouble_of
@@ -26,7 +26,6 @@ from hermes.local.wire import (
     Failed,
     Frames,
     Hello,
-    Inquire,
     Interrupt,
     Look,
     Looked,
@@ -38,7 +37,6 @@ from hermes.local.wire import (
     Reported,
     Request,
     Say,
-    Status,
     Steer,
     Wake,
     Welcome,
@@ -60,18 +58,13 @@ def _nothing() -> None:
     return None
 
 
-def _nothing_known() -> bytes:
-    return b"{}"
-
-
 class Services(Struct, frozen=True, kw_only=True):
     """What the house does for those who do not want to talk.
 
-    `wake` is told that something waits in the inbox or the outbox; `status` gives JSON.
+    `wake` is told that something waits in the inbox or the outbox.
     """
 
     wake: Callable[[], None] = _nothing
-    status: Callable[[], bytes] = _nothing_known
 
 
 class Guest:
@@ -121,8 +114,6 @@ class Guest:
             case Wake():
                 self._services.wake()
                 self._outlet.add(Woken())
-            case Inquire():
-                self._outlet.add(Status(Raw(self._services.status())))
             case Hello():
                 await self._take_in(first)
             case _:

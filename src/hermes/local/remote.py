@@ -32,7 +32,6 @@ from hermes.local.wire import (
     Failed,
     Happened,
     Hello,
-    Inquire,
     Look,
     Looked,
     Recount,
@@ -43,7 +42,6 @@ from hermes.local.wire import (
     Reported,
     Request,
     Say,
-    Status,
     Steer,
     Wake,
     Welcome,
@@ -177,25 +175,15 @@ def _taken_in(line: Line, hello: Hello, refused: Callable[[str], None]) -> bool:
 
 def wake(folder: Path) -> bool:
     """Tell the gateway of this home that there is something to do; False when none runs."""
-    return isinstance(_ask(folder, Wake()), Woken)
-
-
-def ask_status(folder: Path) -> bytes | None:
-    """What the gateway of this home says of itself, as JSON; None when none runs."""
-    answer = _ask(folder, Inquire())
-    return bytes(answer.facts) if isinstance(answer, Status) else None
-
-
-def _ask(folder: Path, question: Wake | Inquire) -> Answer | None:
     with connected(folder) as line:
         if line is None:
-            return None
+            return False
         line.wait_at_most(DECISION)
         try:
-            line.send(question)
-            return line.receive()
+            line.send(Wake())
+            return isinstance(line.receive(), Woken)
         except HermesError:
-            return None
+            return False
 
 
 def _failure(answer: Answer) -> HermesError:

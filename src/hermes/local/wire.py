@@ -7,7 +7,7 @@ from types import UnionType
 from typing import Generic, TypeAlias, TypeVar, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from hermes.local.partner import (
     Greeting,
@@ -41,12 +41,6 @@ class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
 
 class Wake(Struct, frozen=True, tag="wake"):
     """Something was put into the inbox or the outbox from outside."""
-
-    protocol: int = PROTOCOL
-
-
-class Inquire(Struct, frozen=True, tag="inquire"):
-    """How is the gateway?"""
 
     protocol: int = PROTOCOL
 
@@ -139,11 +133,7 @@ class Woken(Struct, frozen=True, tag="woken"):
     pass
 
 
-class Status(Struct, frozen=True, tag="status"):
-    facts: Raw
-
-
-First: TypeAlias = Hello | Wake | Inquire
+First: TypeAlias = Hello | Wake
 Request: TypeAlias = Say | Command | Report | Look | Recount | Decide | Steer | Interrupt
 Answer: TypeAlias = (
     Accepted
@@ -157,7 +147,6 @@ Answer: TypeAlias = (
     | Recounted
     | Failed
     | Woken
-    | Status
 )
 
 

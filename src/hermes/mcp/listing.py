@@ -148,13 +148,6 @@ class Listing:
         return bare
 
 
-def specs_of(server: Server, tools: Sequence[types.Tool], acting: Acting | None = None) -> Specs:
-    """Of a list that is here as a whole."""
-    listing = Listing(server, acting)
-    listing.take(tools)
-    return listing.done()
-
-
 def described(server: Server, tool: str, words: str) -> str:
     """The server's own words with whose they are; words to the model itself are left out."""
     words, name = words[:MOST_WORDS], plain(tool)[:60]

@@ -350,7 +350,7 @@ class _Resolver:
             return (*split_keys(wish.api_key), *pool), wish.key_env
         names = (wish.key_env,) if wish.key_env else self._key_names(provider, url)
         for name in names:
-            if keys := self._env_keys(name):
+            if keys := tuple(key for key, _ in env_keys(self._env, name)):
                 return (*keys, *pool), name
         return pool, names[0] if names else ""
 
@@ -359,9 +359,6 @@ class _Resolver:
         if provider is CUSTOM and host_of(tidy_url(self._url(CUSTOM))) != host_of(url):
             return ()
         return provider.key_env
-
-    def _env_keys(self, name: str) -> tuple[str, ...]:
-        return tuple(key for key, _ in env_keys(self._env, name))
 
     def _url(self, provider: Provider) -> str:
         for name in provider.url_env:

@@ -6,6 +6,7 @@ from typing import TypeAlias
 import anyio
 
 from hermes.ports.sandbox import Exit, Finished, Job, Process
+from hermes.sandbox.door import NotBegun
 from hermes.sandbox.output import Keeping
 
 TIMED_OUT = 124
@@ -57,7 +58,7 @@ async def follow(process: Process, job: Job, keeping: Keeping, heard: Heard | No
             group.start_soon(listener.listen)
             deadline.deadline = anyio.current_time() + job.timeout
             with deadline:
-                ended = await process.wait()
+                ended = await _end_of(process, listener)
             if deadline.cancelled_caught:
                 await process.end()
             await listener.drain()
@@ -73,6 +74,15 @@ async def follow(process: Process, job: Job, keeping: Keeping, heard: Heard | No
         left=ended.left,
         unsure=ended.unsure,
     )
+
+
+async def _end_of(process: Process, listener: _Listener) -> Exit:
+    try:
+        return await process.wait()
+    except NotBegun:
+        # What kept it from beginning was said before, and may still be in the pipe.
+        await listener.drain()
+        raise
 
 
 async def _tell(process: Process, data: bytes) -> None:

@@ -264,12 +264,13 @@ def _in_home(person: str) -> Iterator[tuple[str, Sight]]:
 
 
 def _guarded(view: View, writable: list[str]) -> Iterator[str]:
+    """Names, no patterns: a command chooses what its folders are called."""
     for name in view.guarded:
-        for pattern in (name,) if name.startswith("/") else _below(writable, name):
-            yield from _found(pattern)
+        for path in (name,) if name.startswith("/") else _below(writable, name):
+            yield from _there(path)
     for git in repositories(writable) if view.guarded else ():
         for path in guards(git):
-            yield from _found(path)
+            yield from _there(path)
 
 
 def _needed(sorted_rules: list[Rule]) -> list[Rule]:
@@ -301,12 +302,16 @@ def _found(pattern: str, known: dict[str, list[str]] | None = None) -> list[str]
     Any part of the path may have a `*` in it; `known` are the names in folders that were listed.
     """
     if "*" not in pattern:
-        return [os.path.realpath(pattern)] if os.access(pattern, os.F_OK) else []
+        return _there(pattern)
     known = {} if known is None else known
     folder, _, name = pattern.rpartition("/")
     folders = _found(folder, known) if "*" in folder else [folder]
     paths = (path for one in folders for path in _named(one, name, known))
-    return [os.path.realpath(path) for path in paths if os.access(path, os.F_OK)]
+    return [real for path in paths for real in _there(path)]
+
+
+def _there(path: str) -> list[str]:
+    return [os.path.realpath(path)] if os.access(path, os.F_OK) else []
 
 
 def _named(folder: str, name: str, known: dict[str, list[str]]) -> list[str]:

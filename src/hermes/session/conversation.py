@@ -63,14 +63,17 @@ async def as_it_is(session: Session, parts: Parts) -> Parts:
     return parts
 
 
-async def copied(store: Store, runner: Runner, lease: Lease, copy: Session) -> list[Write]:
+async def copied(
+    store: Store, runner: Runner, lease: Lease, copy: Session, *, handed: bool = False
+) -> list[Write]:
     """What makes `copy` the same talk as the session that is held, with an end for every call.
 
-    Only the old session knows what became of a call that was cut off.
+    Only the old session knows what became of a call that was cut off. `handed`: those that have
+    not begun may have been handed to somebody, who still brings what came of them.
     """
     archive = store.seen_by(copy.principal)
     said = [row.message for row in await archive.messages(lease.session)]
-    await runner.closed(lease, said)
+    await runner.closed(lease, said, begun_only=handed)
     rows = await archive.messages(lease.session)
     return [OpenSession(copy), *(Append(copy.id, row.run, row.message, row.at) for row in rows)]
 

@@ -24,10 +24,13 @@ async def close_lost_calls(
     fence: Fence,
     history: Sequence[Message],
     left: Left = NOTHING,
+    *,
+    begun_only: bool = False,
 ) -> list[Message]:
     """The history with an end for every call, which is durable when this returns.
 
-    Calls that go on have none yet: `open_calls` finds them.
+    Calls that go on have none yet: `open_calls` finds them. `begun_only`: nor have those that did
+    nothing here, which may have been handed to somebody who still brings what came of them.
     """
     session, lost = fence.session, unanswered_calls(history)
     if not lost:
@@ -36,6 +39,8 @@ async def close_lost_calls(
     goes_on = _going_on(history, left, begun)
     writes: list[Write] = []
     results: list[Message] = []
+    if begun_only:
+        goes_on |= {call for call, _ in lost if call not in begun and call not in left.told}
     for call in [call for call, _ in lost if call not in goes_on]:
         # What has no intent was a reader or had not begun: nothing was changed either way.
         intent = begun.get(call)

@@ -275,13 +275,20 @@ class Runner:
         return History(whole), {row.message.id for row in stored}
 
     async def closed(
-        self, lease: Lease, said: Sequence[Message], *, resumed: bool = False
+        self,
+        lease: Lease,
+        said: Sequence[Message],
+        *,
+        resumed: bool = False,
+        begun_only: bool = False,
     ) -> list[Message]:
         """With an end for every call, for who holds the session; a `resumed` turn goes on."""
         left = NOTHING
         if self._questions is not None:
             left = await self._questions.left(lease.session, resumed=resumed)
-        return await close_lost_calls(self._store, self._clock, lease.fence, said, left)
+        return await close_lost_calls(
+            self._store, self._clock, lease.fence, said, left, begun_only=begun_only
+        )
 
     async def _take_results(
         self, turn: Turn, said: Sequence[Message], lease: Lease

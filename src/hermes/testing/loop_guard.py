@@ -9,7 +9,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -158,12 +158,14 @@ class _Starved:
         return max(gone, 0) / 1e9
 
     def _renew(self) -> None:
-        for file in self._files:
-            os.close(file)
+        self.close()
         tasks = Path("/proc/self/task")
         listed = list(tasks.iterdir()) if tasks.exists() else list[Path]()
-        found = [task / "schedstat" for task in listed if task.name != self._watcher]
-        self._files = [os.open(path, os.O_RDONLY) for path in found if path.exists()]
+        for task in listed:
+            # A thread may have ended since it was listed.
+            with suppress(OSError):
+                if task.name != self._watcher:
+                    self._files.append(os.open(task / "schedstat", os.O_RDONLY))
         self._age = 0
         self._last = self._sum()
 

@@ -1,1 +1,1 @@
-"""The tools of the first hour: a shell, files, search in files, and a plan of what is to do."""
+"""What the model can call: shell, files, search, code, memory, skills, and what belongs to them."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hermes.tools.files.locks import Locks
     from hermes.tools.files.seen import Seen
     from hermes.tools.origins import Origins
-    from hermes.tools.places import Fence, Places
+    from hermes.tools.places import Enclosure, Places
     from hermes.tools.processes.registry import Registry
     from hermes.tools.skills.listing import SkillParts
     from hermes.tools.terminal.shell import Shell
@@ -85,7 +85,7 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     spill_folder: Path
     shell: "Shell"
     rg: str | None
-    protected: "Fence | Sequence[Path]" = ()
+    protected: "Enclosure | Sequence[Path]" = ()
     command_timeout: float = 180.0
     redact_file: Callable[[str], str] | None = None
     processes: "Registry | None" = None

@@ -1,10 +1,14 @@
 """Where a session's shell stands on another machine, whose folders nobody can look at from here."""
 
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.tools.recent import Recent
+
+if TYPE_CHECKING:
+    from hermes.tools.places import Places
 
 SESSIONS = 512
 HOME = "~"
@@ -38,3 +42,15 @@ class FarPlaces:
     def is_folder(self, path: Path) -> bool:
         """Whoever goes there finds out."""
         return True
+
+    def begin_again(self, session: str) -> str:
+        """Stand where commands begin; what is to be told of that, if it is somewhere else."""
+        if self._standing.get(session) is None:
+            return ""
+        self._standing.drop(session)
+        return f"The next command begins in {self._first} again."
+
+
+def back_to_first(places: "Places | FarPlaces", session: str) -> str:
+    """For a command that could not be begun: the folder may be gone, and nobody here sees that."""
+    return places.begin_again(session) if isinstance(places, FarPlaces) else ""

@@ -31,7 +31,7 @@ OF_REPOSITORIES = frozenset({"config", "config.worktree", "commondir", "hooks"})
 Identity = tuple[int, int]
 
 
-class Fence(Struct, frozen=True):
+class Enclosure(Struct, frozen=True):
     """Files and folders that are closed to tools, by names in which parts may have a `*`.
 
     `opened` are the real paths of what a principal may open in them all the same.
@@ -181,7 +181,7 @@ class Places:
     def __init__(
         self,
         home: Path,
-        protected: "Fence | Sequence[Path]" = (),
+        protected: "Enclosure | Sequence[Path]" = (),
         temporary: Sequence[Path] = TEMPORARY,
         private: Sequence[Path] = (),
         own_tmp: Callable[[str], Path | None] = lambda principal: None,
@@ -191,9 +191,9 @@ class Places:
         steering = steering if isinstance(steering, Steering) else Steering(steering)
         self._steering = _settled(steering.ours)
         self._starts = _settled(steering.starts)
-        fence = protected if isinstance(protected, Fence) else Fence(protected)
-        self._opened = fence.opened
-        self._protected = Names(_settled(fence.closed))
+        enclosure = protected if isinstance(protected, Enclosure) else Enclosure(protected)
+        self._opened = enclosure.opened
+        self._protected = Names(_settled(enclosure.closed))
         self._private = Names(_settled(private))
         self._temporary = tuple(path.resolve() for path in temporary)
         self._own_tmp = own_tmp

@@ -54,6 +54,7 @@ class _Memory:
         self._questions = before.asked
         self._run = ""
         self._answers: list[tuple[Answer, str]] = []
+        self._thoughts: list[Thinking] = []
         self._cards: dict[str, tuple[ToolCard, datetime | None]] = {}
         self._ends: list[tuple[ToolCard, Result, float]] = []
 
@@ -72,6 +73,8 @@ class _Memory:
     async def fill(self) -> None:
         for answer, words in self._answers:
             await answer.add(words)
+        for thinking in self._thoughts if self._taste.open else ():
+            await thinking.open()
         for card, result, took in self._ends:
             await card.end(result, took)
         for card, _ in self._cards.values():
@@ -98,6 +101,7 @@ class _Memory:
             thinking.add(thoughts)
             thinking.end()
             self.things.append(thinking)
+            self._thoughts.append(thinking)
         if words := text_of(message).strip("\n"):
             answer = Answer(raw=self._taste.raw)
             self.things.append(answer)

@@ -163,6 +163,25 @@ async def test_a_fork_knows_of_a_call_that_was_cut_off_as_much_as_its_session(tm
             assert "outcome is unknown" in text_of(last)
 
 
+@pytest.mark.parametrize("where", ["session", "copy"])
+async def test_a_fork_ends_no_call_that_its_asker_still_works_on(tmp_path: Path, where: str):
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    replies = [Reply("", [Call("weather", {})]), Reply("Sunny.")]
+    async with house(tmp_path, Script(rules=[Rule("weather", replies)])) as home:
+        name = await make(home)
+        asked = [{"role": "user", "content": "the weather"}]
+        first = await home.chat({"messages": asked, "tools": [tool]}, X_Hermes_Session_Id=name)
+        said = first.json["choices"][0]["message"]
+        copy = str((await ask(home, "POST", f"/{name}/fork", {}, 201)).json["id"])
+        result = {"role": "tool", "content": "22 C", "tool_call_id": said["tool_calls"][0]["id"]}
+        going_on = name if where == "session" else copy
+        body = {"messages": [*asked, said, result], "tools": [tool]}
+        assert (await home.chat(body, X_Hermes_Session_Id=going_on)).status == 200
+        *_, told, _ = await home.said(going_on)
+        assert isinstance(told, Result)
+        assert text_of(told) == "22 C"
+
+
 async def test_a_deleted_session_is_gone(tmp_path: Path):
     async with house(tmp_path, SCRIPT) as home:
         name = await make(home)

@@ -38,7 +38,7 @@ async def ended_tenant(folder: Path) -> AsyncGenerator[tuple[Tenant, anyio.Event
 
     async with sharing() as shared, anyio.create_task_group() as group:
         lodging = Lodging(
-            owner=home, env=Env({}), shared=shared, status=bytes, restart=lambda: None,
+            owner=home, env=Env({}), shared=shared, restart=lambda: None,
             programs=Programs(SystemClock()),
         )  # fmt: skip
         tenant: Tenant = await group.start(keep, lodging)

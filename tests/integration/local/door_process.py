@@ -22,7 +22,7 @@ def say(word: str) -> None:
 async def serve(uid: int) -> None:
     env = Env(process_env())
     home = resolve_home(env)
-    services = Services(wake=lambda: say("woken"), status=lambda: b'{"state": "running"}')
+    services = Services(wake=lambda: say("woken"))
     choices = Choices(workspace="/", source="gateway", looks_back=True, logs=True)
     async with (
         open_app(home, env, choices) as app,

@@ -17,18 +17,19 @@ from doors import DoorProcess, served
 from hermes.local.line import connected
 from hermes.local.marks import marks_of
 from hermes.local.partner import Question, Start
-from hermes.local.remote import ask_status, wake
+from hermes.local.remote import wake
 from hermes.local.wire import (
     FIRST_LIMIT,
     Accepted,
     Answer,
     Failed,
     Hello,
-    Inquire,
     Interrupt,
     Refused,
     Say,
+    Wake,
     Welcome,
+    Woken,
     pack,
 )
 from hermes.schema.messages import Text
@@ -335,21 +336,19 @@ def test_a_home_with_a_long_name_has_a_door_too(hermes: Hermes, tmp_path: Path) 
 
 def test_another_user_is_turned_away(hermes: Hermes) -> None:
     with served(hermes, "--uid", str(os.getuid() + 1)):
-        assert ask_status(hermes.home) is None
+        assert not wake(hermes.home)
         ran, modules = probed(hermes, "-z", "hello")
     assert ran.out == "Plain answer.\n"
     assert not went_through_the_door(modules)
     assert "was turned away" in (hermes.home / "logs/agent.log").read_text()
 
 
-def test_waking_and_asking_need_no_conversation(hermes: Hermes, door: DoorProcess) -> None:
-    assert ask_status(hermes.home) == b'{"state": "running"}'
+def test_waking_needs_no_conversation(hermes: Hermes, door: DoorProcess) -> None:
     assert wake(hermes.home)
     door.hears("woken")
     assert hermes("sessions", "list", "--json").events == []
     door.stop()
     assert not wake(hermes.home)
-    assert ask_status(hermes.home) is None
 
 
 @pytest.mark.parametrize(
@@ -371,7 +370,7 @@ def test_garbage_is_answered_and_the_door_stays_open(
     assert isinstance(answer, Failed)
     assert answer.trouble.code == "bad_frame"
     assert receive(call) is None
-    assert ask_status(hermes.home) is not None
+    assert wake(hermes.home)
 
 
 @pytest.mark.parametrize("data", [b"\0\0\0\x01{", b"\xff\xff\xff\xff"])
@@ -385,7 +384,7 @@ def test_garbage_in_the_middle_of_a_turn_ends_it(
         kinds.append(type(answer).__name__)
     assert "Failed" in kinds
     assert kinds[-1] == "Ended"
-    assert ask_status(hermes.home) is not None
+    assert wake(hermes.home)
 
 
 def test_two_requests_at_once_are_refused(hermes: Hermes, call: socket.socket) -> None:
@@ -420,8 +419,8 @@ def test_many_guests_at_once_and_one_too_many(hermes: Hermes, door: DoorProcess)
         assert type(answer).__name__ == "Ended"
     with connected(hermes.home) as line:
         assert line is not None
-        line.send(Inquire())
-        assert type(line.receive()).__name__ == "Status"
+        line.send(Wake())
+        assert line.receive() == Woken()
     for one in calls:
         one.close()
     assert hermes("-z", "hello").out == "Plain answer.\n"
@@ -435,7 +434,7 @@ def test_a_reader_who_stops_and_goes_on_misses_nothing(hermes: Hermes, door: Doo
         assert process.stdout is not None
         assert process.stdout.read(1) == b"w"
         process.send_signal(signal.SIGSTOP)
-        assert ask_status(hermes.home) is not None
+        assert wake(hermes.home)
         process.send_signal(signal.SIGCONT)
         rest = process.stdout.read()
     assert b"w" + rest == b"word " * 400_000 + b"\n"

@@ -43,6 +43,7 @@ class Asking:
         self.decided: list[Any] = []
         self.asked: list[str] = []
         self.runs = True
+        self.able = 200
         self.asks: dict[str, Any] = ASKS
         self.then: dict[str, Any] = {}
         self.more: list[dict[str, Any]] = []
@@ -50,6 +51,8 @@ class Asking:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self.asked.append(f"{request.method} {request.path}")
+        if request.path == "/v1/capabilities" and self.able != 200:
+            return web.Response(status=self.able)
         if request.path == "/v1/capabilities":
             return web.json_response({"object": OURS, "features": dict.fromkeys(NEEDED, True)})
         if request.path == "/v1/chat/completions":
@@ -229,6 +232,32 @@ async def test_one_that_is_another_now_is_a_plain_server(tmp_path: Path) -> None
         assert far.asked == ["GET /v1/capabilities", "POST /v1/runs", "POST /v1/chat/completions"]
         await ask(runtime)
         assert far.asked.count("GET /v1/capabilities") == 2
+
+
+@pytest.mark.parametrize("status", [500, 522])
+async def test_trouble_on_the_way_makes_nobody_a_plain_server(tmp_path: Path, status: int) -> None:
+    """A chat completion would not say who asks: everybody would be the owner there."""
+    far = Asking()
+    far.able = status
+    async with served(far) as url:
+        ear = await ask(runtime_of(tmp_path, url))
+    assert ear.ended.outcome is Outcome.FAILED
+    assert f"Proxy error ({status})" in ear.ended.reason
+    assert far.asked == ["GET /v1/capabilities"]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_who_is_known_is_not_waited_for_to_say_it_again(tmp_path: Path, status: int) -> None:
+    far, clock = Asking(), FakeClock()
+    far.go_on()
+    async with served(far) as url:
+        runtime = FarRuntime(Parts(far=Far(url=url), clock=clock, blobs=FileBlobs(tmp_path)))
+        await ask(runtime)
+        far.able = status
+        await clock.advance(LIFE + 1)
+        assert (await ask(runtime)).texts[-1] == "Done."
+    assert far.asked.count("GET /v1/capabilities") == 2
+    assert far.asked.count("POST /v1/runs") == 2
 
 
 async def test_what_it_can_do_is_asked_again_after_a_while(tmp_path: Path) -> None:

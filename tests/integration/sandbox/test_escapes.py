@@ -325,10 +325,21 @@ async def test_a_new_repository_that_is_armed(wall: Make, place: Place, door: Do
         place.git(place.work / name, "status")
     assert not sign.exists()
     aside = sorted(str(path.relative_to(place.work)) for path in place.work.rglob("*.set-aside"))
-    wanted = ["bare/config.set-aside", "src/.git/config.set-aside", "src/.git/hooks.set-aside"]
-    assert aside == wanted
-    assert done.output.count(b"[sandbox: ") == 3
+    wanted = ["bare/config", "link/.git", "src/.git/config", "src/.git/hooks"]
+    assert aside == [f"{name}.set-aside" for name in wanted]
+    assert done.output.count(b"[sandbox: ") == 4
     assert (place.work / "plain/.git/config").exists()
+
+
+@pytest.mark.parametrize("name", ["plain", "a*[b]"])
+async def test_hooks_are_guarded_whatever_the_folder_is_called(
+    place: Place, door: Door, name: str
+) -> None:
+    sandbox = WalledSandbox(door, bubblewrap(place))
+    await sandbox.run(place.job(f"git init -q '{name}'"))
+    done = await sandbox.run(place.job(f"echo evil > '{name}/.git/hooks/pre-commit'"))
+    assert b"Read-only file system" in done.output
+    assert not (place.work / name / ".git/hooks/pre-commit").exists()
 
 
 async def test_a_background_command_is_looked_after_too(place: Place, door: Door):

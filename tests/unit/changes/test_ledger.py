@@ -5,13 +5,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, structs
 
 from hermes.changes.change import Author, Change, Edit, Origin, Proposal, State
-from hermes.changes.differences import in_full, one_line
+from hermes.changes.differences import in_full, one_line, short
 from hermes.changes.files import Drifted, carry_out, present
 from hermes.changes.ledger import MOST_WAITING, Ledger
 from hermes.kit.errors import UsageError
@@ -98,6 +99,29 @@ async def test_a_file_that_somebody_edited_stays_as_it_is(ledger: Ledger, home: 
         await ledger.undo(done.id)
     assert ((home / "a").read_bytes(), (home / "b").read_bytes()) == (b"1", b"mine")
     assert [entry.state for entry in await ledger.log()] == [State.APPLIED, State.FAILED]
+
+
+async def test_the_oldest_that_is_remembered_is_told_what_came_later(
+    ledger: Ledger, store: SqliteStore
+) -> None:
+    done = await ledger.apply(change(Edit("a", None, b"1")))
+    others = [change() for _ in range(998)]
+    rows = [
+        Matter(
+            kind="change",
+            id=one.id,
+            session="",
+            state=State.APPLIED,
+            at=one.at,
+            body=Raw(msgspec.json.encode(one)),
+        )
+        for one in others
+    ]
+    await store.commit(*(PutMatter(row, was="") for row in rows))
+    later = await ledger.apply(change(Edit("a", b"1", b"2")))
+    with pytest.raises(Drifted) as caught:
+        await ledger.undo(done.id)
+    assert caught.value.hint == f"Undo first what came later, in this order: {short(later.id)}."
 
 
 async def test_what_was_undone_cannot_be_undone_twice(ledger: Ledger) -> None:

@@ -89,23 +89,24 @@ async def test_resume(tmp_path: Path) -> None:
 async def test_resume_by_words_that_the_list_shows(tmp_path: Path) -> None:
     async with desk(tmp_path, says("1"), says("2"), says("3"), clock=FakeClock(auto=True)) as at:
         ids = list[str]()
-        for text in ("Feed the cat, please", "Feed the dog", "Nothing else"):
+        for text in ("Feed the cat, please", "Feed 10 dogs", "Nothing else"):
             await at.one.say(text, Ear())
             ids.append(at.one.conversation.session.id)
             await at.read("/new")
         await at.read(f"/resume {ids[2]}")
         await at.read("/title Gardening at night")
         assert ids[0] in await at.read("/resume the CAT")
-        assert ids[1] in await at.read("/resume “Feed the d…”")
+        assert ids[1] in await at.read("/resume “Feed 10 d…”")
         assert ids[2] in await at.read("/resume gardening")
         with pytest.raises(UsageError, match="This is that session"):
             await at.type("/resume at night")
         with pytest.raises(NotFound) as several:
-            await at.type("/resume feed the")
+            await at.type("/resume feed")
         assert all(one in str(several.value) for one in ids[:2])
         assert ids[2] not in str(several.value)
-        with pytest.raises(NotFound, match="There is no session"):
-            await at.type("/resume “”")
+        for nothing in ("“”", "10", "0"):
+            with pytest.raises(NotFound, match="There is no session"):
+                await at.type(f"/resume {nothing}")
 
 
 async def test_undo(tmp_path: Path) -> None:

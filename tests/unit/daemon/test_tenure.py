@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,15 @@ from hermes.cli.start import gateway_lives
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.sections.chats import Gateway
+from hermes.daemon.control import Manner, end_gateway
 from hermes.daemon.lock import AlreadyRunning, who_holds
 from hermes.daemon.marks import announce_stop, farewell_file, planned_stop, planned_stop_file
 from hermes.daemon.options import Ending, RunOptions
 from hermes.daemon.process import run_gateway
+from hermes.daemon.record import own_record
 from hermes.daemon.standing import look
 from hermes.daemon.state import Phase, Snapshot, read_state
+from hermes.daemon.state_file import StateFile
 from hermes.daemon.tenure import Tenure, hold
 from hermes.kit.errors import ConfigError
 from hermes.testing.clock import FakeClock
@@ -165,6 +170,24 @@ def test_a_state_of_another_process_is_not_taken_for_ours(home: Home) -> None:
         home.gateway_state.write_text('{"pid": 1, "gateway_state": "running"}')
         assert look(home).state is None
         tenure.end(Ending.STOPPED)
+
+
+@pytest.mark.parametrize(("reason", "awaited"), [("stop", False), ("restart", True)])
+def test_one_that_is_killed_is_awaited_no_longer_than_it_should_be(
+    home: Home, reason: str, awaited: bool
+) -> None:
+    """Also when it was about to begin again by itself."""
+    code = "import hermes.kit.holder as h; print(h.this_process(), flush=True); input()"
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        holder = other.stdout.readline().strip()
+        now = FakeClock().now()
+        record = structs.replace(own_record(home, now), pid=other.pid, holder=holder)
+        draining = Snapshot(gateway_state=Phase.DRAINING, restart_requested=not awaited)
+        StateFile(home, record, FakeClock()).write(draining)
+        assert end_gateway(home, record, FakeClock(), Manner(force=True, reason=reason))
+    assert gateway_lives(home) is awaited
 
 
 def test_a_start_with_wrong_settings_is_the_last_word(home: Home) -> None:

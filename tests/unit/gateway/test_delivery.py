@@ -13,7 +13,8 @@ from msgspec import Raw, structs
 
 from gateways import until
 from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.delivery import GIVEN_UP, MARK, Delivery, DeliveryRules, Replies
+from hermes.gateway.delivery import GIVEN_UP, MARK, Delivery
+from hermes.gateway.delivery_rules import DeliveryRules, Replies
 from hermes.gateway.leftovers import Left, farewells
 from hermes.gateway.letters import Reply, post_reply, read_reply, topic_of
 from hermes.kit.retry import Backoff
@@ -158,6 +159,20 @@ async def test_a_dead_address_is_not_tried_again_until_it_speaks(tmp_path: Path)
         await one.dead.bury(gone, "Again.")
     async with office(tmp_path) as one:
         assert one.dead.reason(gone) == "Again."
+
+
+async def test_of_too_many_dead_addresses_the_oldest_is_forgiven(tmp_path: Path) -> None:
+    first, second, third = (Address("fake", chat) for chat in "123")
+    async with open_store(tmp_path / "state.db", FakeClock()) as store:
+        dead = DeadTargets(store, FakeClock(), most=2)
+        await dead.bury(first, "Gone.")
+        await dead.bury(second, "Gone.")
+        await dead.bury(first, "Gone again.")
+        await dead.bury(third, "Gone.")
+        assert dead.all() == {first: "Gone again.", third: "Gone."}
+        later = DeadTargets(store, FakeClock())
+        await later.load()
+        assert later.all() == dead.all()
 
 
 async def test_ten_hours_offline_use_up_no_attempt(tmp_path: Path) -> None:

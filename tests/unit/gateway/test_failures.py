@@ -5,11 +5,22 @@ from pathlib import Path
 import pytest
 
 from gateways import key_of, lobby
-from hermes.gateway.failures import BROKEN, BUSY, NOT_YOURS, STEPS, THERE, for_profile, told_of
+from hermes.gateway.failures import (
+    BROKEN,
+    BROKEN_OFF,
+    BUSY,
+    NOT_YOURS,
+    SPENT,
+    STEPS,
+    THERE,
+    UNFINISHED,
+    for_profile,
+    told_of,
+)
 from hermes.gateway.letters import TurnedAway, Welcome
 from hermes.gateway.runs import last_words
 from hermes.ports.channel import Inbound
-from hermes.schema.errors import Unauthorized, Unreachable, UsageError
+from hermes.schema.errors import LeaseLost, SpendCapReached, Unauthorized, Unreachable, UsageError
 from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Role
@@ -44,6 +55,9 @@ def test_others_read_what_they_can_do_themselves(role: Role) -> None:
     assert told_of(Unreachable.code, WHY, role) == BUSY
     assert told_of(UsageError.code, "Say something first.", role) == "Say something first."
     assert told_of(Unauthorized.code, WHY, role) == NOT_YOURS
+    assert told_of(SpendCapReached.code, WHY, role) == SPENT
+    assert told_of(LeaseLost.code, WHY, role) == BROKEN_OFF
+    assert told_of("interrupted", WHY, role) == BROKEN_OFF
     assert told_of("", "", role) == BROKEN
 
 
@@ -67,3 +81,8 @@ def test_a_limit_tells_others_nothing_of_what_failed_besides() -> None:
     said = [answer("So far.")]
     assert last_words(ended, said, None, Role.GUEST) == f"So far.\n\n{STEPS}"
     assert last_words(ended, said, None) == f"So far.\n\nThe summary failed: {WHY}"
+
+
+def test_what_is_cut_off_elsewhere_has_reached_no_limit_of_steps() -> None:
+    ended = RunEnded("r", Outcome.EXHAUSTED, f"It fell silent: {WHY}", "truncated")
+    assert last_words(ended, [answer("So far.")], None, Role.GUEST) == f"So far.\n\n{UNFINISHED}"

@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from gateways import lobby, update
-from hermes.gateway.delivery import MARK, DeliveryRules
+from hermes.gateway.delivery import MARK
+from hermes.gateway.delivery_rules import DeliveryRules
 from hermes.gateway.gateway import GatewayRules
 from hermes.gateway.letters import Busy
 from hermes.gateway.runs import ActorRules

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.mcp.elicitation import filled
-from hermes.mcp.listing import LARGEST, MOST_WORDS, specs_of
+from hermes.mcp.listing import LARGEST, MOST_WORDS
 from hermes.mcp.results import MOST_TEXT, NOTHING, Reading
 from hermes.mcp.server import LONGEST, Server, Site
 from hermes.schema.messages import Media, Text
 from hermes.schema.tools import Effect
+from mcp_lists import specs_of
 from mcp_server import PICTURE
 
 pytestmark = pytest.mark.anyio

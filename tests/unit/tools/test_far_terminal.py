@@ -84,6 +84,16 @@ async def test_a_folder_that_is_not_there(call):
         await call("terminal", command="pwd", workdir="~/nowhere")
 
 
+async def test_a_folder_that_is_gone_keeps_nobody_from_going_on(call, there: Path):
+    """Neither commands nor programs, and it is told."""
+    for tool, args in (("terminal", {"command": "pwd"}), ("execute_code", {"code": "1"})):
+        await call("terminal", command="mkdir -p gone && cd gone && rmdir ../gone")
+        with pytest.raises(ToolError, match="No such file or directory") as lost:
+            await call(tool, **args)
+        assert lost.value.hint == "The next command begins in ~ again."
+        assert (await call("terminal", command="pwd"))["output"] == f"{there}\n"
+
+
 async def test_the_settings_name_where_commands_begin(deps: ToolDeps, scope: Scope, there: Path):
     tools = first_tools(msgspec.structs.replace(deps, far="~/project"))
     assert await _said(tools, scope, "pwd") == f"{there}/project\n"

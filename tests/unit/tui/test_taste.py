@@ -12,8 +12,11 @@ from hermes.cli.taste_settings import taste_of
 from hermes.config.home import Home
 from hermes.config.load import load_config
 from hermes.schema.events import ReasoningDelta
+from hermes.schema.messages import Assistant, Reasoning, Stop, Text, User
+from hermes.schema.sessions import Stored
 from hermes.testing.clock import FakeClock
 from hermes.tui.app import Setting, Ui
+from hermes.tui.companion import Before
 from hermes.tui.taste import USUAL, Taste
 
 pytestmark = pytest.mark.anyio
@@ -178,6 +181,20 @@ async def test_times_and_status_until_one_leaves(tmp_path: Path) -> None:
         await screen.says("/redraw")
         await screen.says("go")
         await screen.shows("One.")
+
+
+async def test_a_session_that_one_comes_back_to_is_shown_to_the_same_taste(tmp_path: Path) -> None:
+    at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
+    thought = Assistant("m2", (Reasoning("A deep idea."), Text("Beans.")), Stop.END)
+    asked = User("m1", (Text("What grows?"),))
+    companion = Scripted()
+    companion.past = Before(rows=(Stored(1, at, "r1", asked), Stored(2, at, "r1", thought)))
+    async with drawn(companion, tmp_path, taste=Taste(open=True)) as screen:
+        await screen.says("/ts on")
+        await screen.shows("Times are shown from now on.")
+        await screen.says("/resume s7")
+        await screen.shows(f"{at.astimezone():%H:%M} What grows?")
+        await screen.shows("A deep idea.")
 
 
 async def test_where_no_editor_can_have_the_terminal_it_is_said(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
-from hermes.runtimes.proxy.errors import broken
+from hermes.runtimes.proxy.errors import broken, refused
 from hermes.runtimes.proxy.line import NOT_NOW, Cut, Line, Patience, Refused
 from hermes.runtimes.proxy.runtime import Far
 from hermes.schema.errors import ModelError
@@ -63,21 +63,26 @@ class Probe:
         try:
             told = abilities_of(await self._ask())
         except Refused as error:
+            if _is_trouble(error.status):
+                return self._as_before(refused(error.status, error.body, self._far.key))
             if error.status not in UNKNOWN:
                 return Abilities()
             told = Abilities()
-        except (Cut, ModelError) as error:
-            # A link that is down says nothing about who is behind it.
-            log.info("the far gateway could not be asked what it can do: %s", error)
-            if self._known is not None:
-                return self._known
-            if isinstance(error, ModelError):
-                raise
-            raise broken(error.cause, self._far.connect, self._far.key) from error
+        except Cut as error:
+            return self._as_before(broken(error.cause, self._far.connect, self._far.key))
+        except ModelError as error:
+            return self._as_before(error)
         if told != self._known:
             log.info("the far gateway at %s: %s", self._far.url, told)
         self._known, self._until = told, now + LIFE
         return told
+
+    def _as_before(self, trouble: ModelError) -> Abilities:
+        """A link that is down says nothing about who is behind it."""
+        log.info("the far gateway could not be asked what it can do: %s", trouble)
+        if self._known is None:
+            raise trouble
+        return self._known
 
     def forget(self) -> None:
         """It proved wrong: ask again the next time."""
@@ -96,7 +101,7 @@ class Probe:
                         raise
                     await patience.wait(error)
                 except Refused as error:
-                    if error.status not in NOT_NOW:
+                    if self._known is not None or error.status not in NOT_NOW:
                         raise
                     await patience.wait(error)
 
@@ -117,6 +122,11 @@ def abilities_of(body: bytes) -> Abilities:
         roles="run_roles" in able,
         sessions="session_events_sse" in able,
     )
+
+
+def _is_trouble(status: int) -> bool:
+    """Whether that is no answer, but somebody on the way, or something broken, in its place."""
+    return status in NOT_NOW or (status >= 500 and status not in UNKNOWN)
 
 
 def _nobody_is_there(error: Exception) -> bool:

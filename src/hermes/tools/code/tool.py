@@ -18,7 +18,7 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.code.foreign import foreign_in
 from hermes.tools.code.program import Call, Program
-from hermes.tools.far_places import FarPlaces
+from hermes.tools.far_places import FarPlaces, back_to_first
 from hermes.tools.origins import LONGEST_BEHIND, Origins
 from hermes.tools.places import Places
 from hermes.tools.terminal.foreign import Bringing, Foreign, bringing, others_in
@@ -105,7 +105,9 @@ class ExecuteCode:
                     with anyio.move_on_after(self._parts.timeout) as limit:
                         await program.run(code, self._tools(), limit)
         except SandboxError as error:
-            raise ToolError(f"execute_code: {error}", hint=error.hint) from error
+            back = back_to_first(self._parts.places, ctx.scope.session)
+            hint = f"{error.hint} {back}".strip()
+            raise ToolError(f"execute_code: {error}", hint=hint) from error
         took = self._parts.clock.monotonic() - began
         output = self._output(program, took, late=limit.cancelled_caught)
         return structs.replace(output, foreign=foreign.shown or heard.strangers)

@@ -19,7 +19,7 @@ from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.caps import USUAL
-from hermes.tools.far_places import FarPlaces
+from hermes.tools.far_places import FarPlaces, back_to_first
 from hermes.tools.origins import LONGEST_BEHIND, Origins
 from hermes.tools.places import Places
 from hermes.tools.processes.record import Record
@@ -163,7 +163,8 @@ class Terminal:
                 return await self._leave_running(asked, ctx, folder, permit)
             return await self._run(asked, ctx, folder, permit)
         except SandboxError as error:
-            raise ToolError(f"terminal: {error}", hint=error.hint) from error
+            back = "" if asked.workdir else back_to_first(self._parts.places, ctx.scope.session)
+            raise ToolError(f"terminal: {error}", hint=f"{error.hint} {back}".strip()) from error
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
         """Stand where the transcript says the shell stood last, if that folder is still there."""

@@ -145,7 +145,7 @@ class Chat(Reading):
     async def show_back(self, told: str, typed: str) -> None:
         self.transcript.begin_session()
         await self.show_note(told, "reply", typed)
-        self._scribe.used = await recall(self.transcript, self._house)
+        self._scribe.used = await recall(self.transcript, self._house, self._scribe.taste)
         self._look_again()
 
     async def adjust(self, wish: OnScreen, typed: str) -> None:
