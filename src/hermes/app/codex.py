@@ -185,7 +185,7 @@ def closed_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str
     user = user_home(env)
     secrets = [path for name in SECRETS for path in user.glob(name)]
     place = Path(workspace).resolve()
-    closed: list[str] = []
+    closed: set[str] = set()
     waiting = [home.root, *secrets]
     while waiting:
         path = waiting.pop()
@@ -194,7 +194,7 @@ def closed_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str
         if place.is_relative_to(path.resolve()):
             waiting += path.iterdir()
         elif path.exists():
-            closed.append(str(path))
+            closed.add(str(path))
     return sorted(closed)
 
 
