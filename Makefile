@@ -8,10 +8,19 @@ TESTS  ?= tests
 # Where this is set, every run would compile all tests, and every program a test starts, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run install dev test check format lint types storeys unit typed quick seeds bench demo soak specs lock clean
+.PHONY: help run install dev test check format lint types storeys unit typed quick seeds bench demo soak specs lock clean
 
 run: install
 	$(BIN)/hermes
+
+help:
+	@echo 'make run      install into .venv, then start the chat'
+	@echo 'make install  only install'
+	@echo 'make test     every check and test'
+	@echo 'make check    the quick ones'
+	@echo 'make bench    measure speed and memory'
+	@echo 'make demo     everyday tasks for the small local model'
+	@echo 'make clean    delete .venv and caches; your ~/.hermes stays'
 
 install: $(VENV)/.run
 dev: $(VENV)/.dev

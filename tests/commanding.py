@@ -145,6 +145,7 @@ class Butler:
         self.left_running: list[str] = []
         self.begun: list[tuple[Scope, str]] = []
         self.paused: set[str] = set()
+        self.more_tools: Sequence[ToolSpec] = ()
         self.window = Glass()
 
     def personalities(self) -> Mapping[str, str]:
@@ -181,7 +182,7 @@ class Butler:
         tools = [ToolSpec("look", "Look at something.", {}, Effect.READ, 1.0)]
         if role is Role.OWNER:
             tools.append(ToolSpec("shell", f"Run on {platform}.", {}, Effect.OUTSIDE, 1.0))
-        return tools
+        return [*tools, *self.more_tools]
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         return {"eyes": ["look"], "hands": ["shell"], "both": ["look", "shell"]}

@@ -61,6 +61,7 @@ class Talk:
         self.root = root
         self.events: list[Event] = []
         self._answering: Callable[[Asked], None] | None = None
+        self._turns = 0
         self.scope = Scope(
             profile="default", session="s1", run="r1", workspace=str(root / "work"), source="cli",
             attended=True,
@@ -79,7 +80,8 @@ class Talk:
 
     async def says(self, *calls: tuple[str, Mapping[str, object]], **scope: object) -> list[Result]:
         """One turn in which the model makes these calls, one after the other."""
-        plan = await self.plan(**scope)
+        self._turns += 1
+        plan = await self.plan(**{"run": f"r{self._turns}", **scope})
         steps = [[answer(call(name, **args))] for name, args in calls]
         model = ScriptedModel(*steps, says("Done."))
         ear = Ear()

@@ -257,6 +257,7 @@ class _Side(Struct, frozen=True):
             self.strangers.heard,
             self.sources,
             self.quotes,
+            tools=self.plan.tools if isinstance(self.plan, Plan) else None,
         )
 
     async def progress(self, text: str) -> None:

@@ -42,7 +42,7 @@ PROFILE = web.RequestKey("profile", str)
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Bytes of a body; connections; seconds for a head, between requests, for a
-    body, and for a reader that stopped reading.
+    body, for a reader that stopped reading, and for a turn to end that was stopped.
 
     `drain` is how long turns may still go on when the server is closed.
     """
@@ -53,6 +53,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     idle_seconds: float = 75.0
     body_seconds: float = 60.0
     write_seconds: float = 60.0
+    stop_seconds: float = 30.0
     keepalive: float = 30.0
     drain: float = 5.0
 

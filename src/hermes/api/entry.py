@@ -215,8 +215,12 @@ class Entry:
             del self.going[ask.run]
             going.ended.set()
         if not began:
-            raise ApiError(410, "turn_stopped", "This turn was stopped before it had begun.")
+            raise stopped_early()
         return Outcome.CANCELLED
+
+
+def stopped_early() -> ApiError:
+    return ApiError(410, "turn_stopped", "This turn was stopped before it had begun.")
 
 
 def _turn(ask: Ask, listen: Emit, *, later: bool) -> Turn:

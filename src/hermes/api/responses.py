@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, structs
 from hermes.api.chat_wire import ChatTool, ToolFunction
 from hermes.api.choosing import Offer, offer
 from hermes.api.desk import PROFILE, Desk, Route, answer, decode
-from hermes.api.entry import Ask, Slot
+from hermes.api.entry import Ask, Slot, stopped_early
 from hermes.api.errors import ApiError, invalid, missing, retrying
 from hermes.api.forms import demand_form, in_form, text_form
 from hermes.api.naming import model_names, route_for
@@ -35,6 +35,7 @@ from hermes.api.sse import EventStream
 from hermes.api.streaming import run_quietly, stream_turn
 from hermes.api.talks import SESSION_KEY, header_name, settle
 from hermes.app.build import App
+from hermes.kit.deadline import sleep_unless
 from hermes.kit.text import one_line
 from hermes.ports.journal import KeepResponse, KeptResponse
 from hermes.ports.store import Write
@@ -89,6 +90,7 @@ def routes(desk: Desk) -> list[Route]:
             path=f"{one}/cancel",
             handler=door.cancel,
             answer=ResponseObject,
+            answers={410: "It was stopped before it had begun."},
             summary="Stop a response that has an Idempotency-Key; another ends with its client.",
         ),
     ]
@@ -109,6 +111,8 @@ class _Door:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._replies = Replies(desk)
+        self._turns: dict[str, _Turn] = {}
+        """Those that go on, by the name of their response."""
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         app = self._desk.app(request)
@@ -138,20 +142,31 @@ class _Door:
 
     async def cancel(self, request: web.Request) -> web.StreamResponse:
         app, name = self._desk.app(request), request.match_info["response_id"]
-        if going := self._desk.entry.going_in(app, name):
+        going, turn = self._desk.entry.going_in(app, name), self._turns.get(name)
+        if going is not None and turn is not None:
             going.scope.cancel()
-            await going.ended.wait()
-            return await self.get(request)
-        kept = await self._kept(request)
-        told = f"Response {kept.id} has ended. What can be stopped from outside is a run."
+            ended = await sleep_unless(
+                self._desk.clock, self._desk.limits.stop_seconds, going.ended
+            )
+            # One that takes its time to end is told of as going on.
+            standing = turn.ended if ended else turn.story.response
+            if standing is None:
+                raise stopped_early()
+            return answer(standing, headers=turn.headers)
+        kept = await self._kept(
+            request,
+            " or it cannot be stopped from here: one without an Idempotency-Key ends with its "
+            "connection, and one with `store: false` is not kept when it has ended.",
+        )
+        told = f"Response {kept.id} has ended: there is nothing to stop."
         raise invalid(told, code="response_not_active")
 
-    async def _kept(self, request: web.Request) -> KeptResponse:
+    async def _kept(self, request: web.Request, more: str = ".") -> KeptResponse:
         name = request.match_info["response_id"]
         try:
             return await self._desk.app(request).store.responses.get(name, OWNER)
         except NotFound as error:
-            told = f"There is no response {one_line(name, 100)!r}."
+            told = f"There is no response {one_line(name, 100)!r}{more}"
             raise missing(told, "response_not_found") from error
 
     def _job(self, app: App, request: web.Request, body: ResponseRequest) -> _Job:
@@ -198,10 +213,14 @@ class _Door:
             talk = structs.replace(talk, place=await settle(job.app, talk.place, job.route))
             once = self._replies.once(job.app, claim, talk.place.session.id)
             turn = _Turn(job, talk, once, model_names(self._desk.settings, job.app)[0])
-            async with once:
-                if job.body.stream:
-                    return await self._stream(request, turn, slot)
-                return await self._whole(turn, slot)
+            self._turns[turn.id] = turn
+            try:
+                async with once:
+                    if job.body.stream:
+                        return await self._stream(request, turn, slot)
+                    return await self._whole(turn, slot)
+            finally:
+                del self._turns[turn.id]
 
     async def _whole(self, turn: "_Turn", slot: Slot) -> web.Response:
         await run_quietly(self._desk.entry, turn.job.app, turn.ask(), slot, turn.hear)
@@ -225,6 +244,7 @@ class _Turn:
         self.job = job
         self.id = f"{PREFIX}{secrets.token_hex(16)}"
         self.once = once
+        self.ended: ResponseObject | None = None
         self._talk = talk
         self._now = job.app.clock.now()
         carried = talk.previous.instructions if talk.previous else ""
@@ -276,7 +296,7 @@ class _Turn:
         return self.story.hear(event)
 
     def _closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        response = self.story.ending(ended, said)
+        response = self.ended = self.story.ending(ended, said)
         writes: list[Write] = []
         if self.job.body.store is not False:
             kept = KeptResponse(

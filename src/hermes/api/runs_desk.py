@@ -21,7 +21,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.holder import is_surely_dead, new_holder
 from hermes.ports.journal import RunEvent, RunRecord, RunStatus
 from hermes.ports.store import Done, Parcel, Post, Store, Write
-from hermes.schema.errors import HermesError
+from hermes.schema.errors import HermesError, NotFound
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Message, Trust, User
 from hermes.schema.scope import OWNER
@@ -187,7 +187,13 @@ class Runs:
     async def going_on(self, app: App) -> list[RunRecord]:
         """Those of this profile that have not ended."""
         here = [run for run, live in self._live.items() if live.store is app.store and live.begun]
-        found = [await self.state(app, run) for run in here]
+        found: list[RunRecord] = []
+        for run in here:
+            try:
+                found.append(await self.state(app, run))
+            except NotFound:
+                # Meanwhile it has ended, and its session was deleted.
+                continue
         return [record for record in found if not record.status.ended]
 
     async def follow(

@@ -54,6 +54,8 @@ class Homecoming:
         if is_chat(scope):
             self.chats.ring(scope)
         else:
+            # The last place is of who was rung for last: those in front are forgotten first.
+            self._news.pop(scope.session, None)
             self._news[scope.session] = None
             while len(self._news) > MOST_NEWS:
                 del self._news[next(iter(self._news))]

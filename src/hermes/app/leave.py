@@ -36,6 +36,7 @@ def approval_desk(
         yolo=env.get("HERMES_YOLO_MODE", "").strip().lower() in _ON,
         home=str(user_home(env)),
         ours=str(root_of(env)),
+        path=env.get("PATH", ""),
     )
     limits = Limits(approval=settings.timeout, clarify=config.agent.clarify_timeout)
     desk = ApprovalDesk(store, clock, rules, limits, _Opinion(config, models))

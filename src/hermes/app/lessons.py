@@ -15,6 +15,7 @@ from hermes.memory.entries import Target, join
 from hermes.memory.notebook import KIND as MEMORY
 from hermes.memory.notebook import Full
 from hermes.memory.operations import Unfit
+from hermes.schema.attachments import SKILL
 from hermes.schema.errors import NotFound
 from hermes.skills.document import BadSkill
 from hermes.skills.shelf import Skill
@@ -182,7 +183,7 @@ class KeptLessons:
         self._learning.usage.used(skill.name)
         body = filled(self._learning.shelf.read(skill).body, skill, session)
         return (
-            f"[I want you to follow the skill {skill.name}, which lies in {skill.folder}. "
+            f"{SKILL}{skill.name}, which lies in {skill.folder}. "
             f"Its instructions are:]\n\n{body.strip()}\n\n[These were the instructions.]"
         )
 

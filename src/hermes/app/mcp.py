@@ -318,6 +318,9 @@ async def tried(server: "Server", sandbox: Sandbox, redactor: Redactor, home: Ho
         return Trial(trouble=why)
     from hermes.mcp.acting import Acting  # noqa: PLC0415 - as above
     from hermes.mcp.link import Link, LinkParts  # noqa: PLC0415 - as above
+    from hermes.mcp.results import Reading  # noqa: PLC0415 - as above
+    from hermes.mcp.tools import tools_of  # noqa: PLC0415 - as above
+    from hermes.store.blobs import FileBlobs  # noqa: PLC0415 - as above
 
     async def unheard(name: str, text: str) -> None:
         """The last line is told with the failure."""
@@ -337,5 +340,6 @@ async def tried(server: "Server", sandbox: Sandbox, redactor: Redactor, home: Ho
         await settled.wait()
         if link.trouble:
             return Trial(trouble=link.trouble)
-        specs = [spec for _, spec in link.tools.values()]
+        reading = Reading(FileBlobs(home.cache / "blobs"), redactor.redact)
+        specs = [one.spec for one in tools_of(link, reading)]
         return Trial(version=link.version, tools=specs)

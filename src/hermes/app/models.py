@@ -40,9 +40,6 @@ def with_weights(settings: ModelSettings, home: Home) -> ModelSettings:
 
 NO_MODEL = "no model yet"
 
-OUTWORN = 3600.0
-"""Seconds after which nothing goes on any more that was begun with an old token."""
-
 
 class ModelDesk:
     """Builds each model once. `given` is what the process was started with.
@@ -68,7 +65,6 @@ class ModelDesk:
         self._clock = clock
         self._given = given
         self._built: dict[Flags, Resilient] = {}
-        self._outworn: list[tuple[float, Resilient]] = []
         self._lost: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(home.auth, clock)
 
@@ -197,7 +193,7 @@ class ModelDesk:
         return f"{target.provider}/{target.model}, found on this machine"
 
     async def aclose(self) -> None:
-        for model in (*self._built.values(), *(model for _, model in self._outworn)):
+        for model in self._built.values():
             await model.aclose()
 
     async def _model(self, flags: Flags) -> Resilient:
@@ -211,14 +207,10 @@ class ModelDesk:
         return self._built[flags]
 
     async def _wear_out(self) -> None:
-        """Turns that run with the old tokens may still need their connections, for a while."""
-        now = self._clock.monotonic()
-        worn = [*self._outworn, *((now, model) for model in self._built.values())]
-        self._built = {}
-        self._outworn = [(since, model) for since, model in worn if now - since <= OUTWORN]
-        for since, model in worn:
-            if now - since > OUTWORN:
-                await model.aclose()
+        """Turns that run with the old tokens keep their models."""
+        worn, self._built = self._built, {}
+        for model in worn.values():
+            await model.replaced()
 
     async def resolve(self, flags: Flags) -> Resolved:
         env = self._env.get

@@ -16,7 +16,6 @@ from hermes.app.context import Asked, Brief, Briefing
 from hermes.app.models import ModelDesk
 from hermes.app.toolbox import Toolbox
 from hermes.config.sections.chats import ChannelOverride
-from hermes.gateway.letters import platform_of
 from hermes.gateway.roles import offered
 from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError
@@ -26,7 +25,7 @@ from hermes.ports.counsel import Counsel
 from hermes.ports.runtime import Runtime
 from hermes.ports.tool import Restores, Tool
 from hermes.schema.messages import Message
-from hermes.schema.scope import Role, Scope
+from hermes.schema.scope import Bounds, Role, Scope, ruled_by
 from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 from hermes.session.spending import Purse
@@ -158,8 +157,7 @@ class StandardPlanner:
 
     def _offered(self, scope: Scope) -> "_Offer":
         """What the place offers, as far as the one who asks may use it; and what has a memory."""
-        # A session may go on elsewhere than it began: where it is asked from is what counts.
-        platform = platform_of(scope.address.channel) if scope.address else scope.source
+        platform = ruled_by(scope)
         asked = (platform, scope.role)
         tools = self._toolbox.on(platform)
         known = self._sorted_out.get(asked)
@@ -170,7 +168,7 @@ class StandardPlanner:
             )
             chosen = {spec.name: tools[spec.name] for spec in specs}
             known = self._sorted_out[asked] = _Offer(tools, chosen)
-        return known
+        return known.within(scope.bounds)
 
     def prompt(
         self, session: Session, scope: Scope, model: Named, tools: Mapping[str, Tool]
@@ -198,8 +196,7 @@ class StandardPlanner:
         )
 
     def _commands(self, scope: Scope, tools: Mapping[str, Tool]) -> str:
-        platform = platform_of(scope.address.channel) if scope.address else scope.source
-        return self._toolbox.sandboxes.far_place(platform) if "terminal" in tools else ""
+        return self._toolbox.sandboxes.far_place(ruled_by(scope)) if "terminal" in tools else ""
 
     def _short_prompt(self, words: str, session: Session, scope: Scope) -> str:
         """For a model that takes minutes over what others read in a moment.
@@ -216,7 +213,7 @@ class StandardPlanner:
         asked = Asked(
             workspace=scope.workspace,
             role=scope.role,
-            platform=platform_of(scope.address.channel) if scope.address else scope.source,
+            platform=ruled_by(scope),
             tools=sorted(tools),
             toolsets=sorted({tool.spec.toolset for tool in tools.values()} - {""}),
             window=model.window,
@@ -241,6 +238,14 @@ class _Offer:
         self.tools = tools
         self.restoring = [tool for tool in tools.values() if isinstance(tool, Restores)]
         self._told: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
+
+    def within(self, bounds: Bounds | None) -> "_Offer":
+        """For who works in another's name: nothing that the other did not have."""
+        if bounds is None or bounds.tools is None:
+            return self
+        had = frozenset(bounds.tools)
+        chosen = {name: tool for name, tool in self.tools.items() if name in had}
+        return _Offer(self.out_of, chosen)
 
     def told(self, toolbox: Toolbox, window: int) -> tuple[Mapping[str, Tool], Collection[str]]:
         """The tools of a turn, and which of them its requests do not tell of."""

@@ -207,16 +207,37 @@ def shunned_sites(rules: WebsiteBlocklist, home: Home) -> frozenset[str]:
     for name in rules.shared_files:
         path = home.root / Path(name).expanduser()
         try:
-            lines += read_ordinary(path, _LARGEST).decode("utf-8", "replace").splitlines()
+            lines += read_ordinary(path, _LARGEST).decode("utf-8-sig", "replace").splitlines()
         except (HermesError, OSError) as error:
             raise ToolError(f"a list of security.website_blocklist is missing: {path}") from error
-    return frozenset(filter(None, map(_site, lines)))
+    return frozenset(name for line in lines for name in _spelled(_site(line)) if name)
 
 
 def _site(line: str) -> str:
-    """Also of a whole address, or of `*.example.org`, which means the same."""
+    """Also of a whole address, with a port, or of `*.example.org`, which means the same."""
     name = line.partition("#")[0].strip().lower()
-    return name.rpartition("://")[2].partition("/")[0].removeprefix("*.").strip(".")
+    name = name.rpartition("://")[2].partition("/")[0]
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    # With more colons it is the number of a machine.
+    name = name.partition(":")[0] if name.count(":") == 1 else name
+    return name.removeprefix("*.").strip(".")
+
+
+def _spelled(name: str) -> Collection[str]:
+    """As it stands in an address, where other letters are written by the old rules or the new."""
+    if name.isascii():
+        return (name,)
+    labels = (
+        one if one.isascii() else f"xn--{one.encode('punycode').decode()}"
+        for one in name.split(".")
+    )
+    try:
+        old = name.encode("idna").decode()
+    except UnicodeError:
+        # No address has such a name.
+        old = ""
+    return (".".join(labels), old)
 
 
 def references_of(app: "App") -> References:

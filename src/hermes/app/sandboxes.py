@@ -171,10 +171,9 @@ class Sandboxes:
 
     def _known_walls(self) -> "Walls":
         if self._walls is None:
-            # The first command pays for these.
-            from hermes.sandbox.bubblewrap import find_bubblewrap  # noqa: PLC0415
-            from hermes.sandbox.choice import Walls  # noqa: PLC0415
-            from hermes.sandbox.landlock import landlock_version  # noqa: PLC0415
+            from hermes.sandbox.bubblewrap import find_bubblewrap  # noqa: PLC0415 - the first command pays for it
+            from hermes.sandbox.choice import Walls  # noqa: PLC0415 - likewise
+            from hermes.sandbox.landlock import landlock_version  # noqa: PLC0415 - likewise
 
             found = self._bubblewrap or find_bubblewrap(self._parts.env.get("PATH", ""))
             self._walls = Walls(
@@ -295,16 +294,6 @@ class _Walled:
                 return verdict.wall.word
             self._reasons.append(verdict.why)
         return ""
-
-
-def sandbox_for(parts: SandboxParts, platform: str = "cli") -> Sandbox:
-    """The sandbox of a profile for commands that come from there."""
-    return Sandboxes(parts).on(platform)
-
-
-def wall_report(parts: SandboxParts) -> list[str]:
-    """What people should know about the walls of a profile."""
-    return Sandboxes(parts).report()
 
 
 def far_folder(terminal: Terminal, platform: str) -> str:

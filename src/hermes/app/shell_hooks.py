@@ -15,7 +15,9 @@ from anyio.to_thread import run_sync
 from msgspec import Raw, Struct
 
 from hermes.app.hook_consent import Consents, words_of
+from hermes.config.home import DEFAULT
 from hermes.config.sections.work import ShellHook
+from hermes.gateway.failures import for_profile
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.counsel import Counsel, Ruling, Wish
 from hermes.ports.sandbox import Job, Sandbox
@@ -72,6 +74,7 @@ class Means(Struct, frozen=True, kw_only=True):
     home: Path
     consents: Consents
     accepts: bool = False
+    profile: str = DEFAULT
 
 
 class ShellHooks:
@@ -175,7 +178,8 @@ class ShellHooks:
                 return ""
         except ConfigError as error:
             return error.sentence
-        return f"its owner has not accepted it as it is now. They can: {ACCEPT}"
+        accept = for_profile(ACCEPT, self._means.profile)
+        return f"its owner has not accepted it as it is now. They can: {accept}"
 
 
 class WatchedCounsel:

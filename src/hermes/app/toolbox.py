@@ -188,6 +188,7 @@ class Workbench(Struct, frozen=True):
                 home=self.home.path,
                 consents=Consents(self.home.shell_hooks),
                 accepts=self.config.hooks_auto_accept,
+                profile=self.home.profile,
             ),
         )
 
@@ -330,8 +331,7 @@ class Toolbox:
         """With most of them to be looked for, if they are too many to be told of; else None."""
         if not self._joined:
             return None
-        # Who has only our own tools never needs this.
-        from hermes.tools.finding.narrowing import narrowed  # noqa: PLC0415
+        from hermes.tools.finding.narrowing import narrowed  # noqa: PLC0415 - our own tools never need it
 
         found = narrowed(tools, self._ours, window, _room(self._config))
         return found if found.unlisted else None

@@ -7,6 +7,7 @@ the next start, and counts once.
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+import anyio.to_thread
 from msgspec import Struct, structs
 
 from hermes.approvals import wording
@@ -34,7 +35,7 @@ from hermes.approvals.policy import (
     verdict,
 )
 from hermes.approvals.rows import ANSWERED, QuestionRow, Rows, digest_of, is_left
-from hermes.approvals.simple import Grant, can_last, grant_of
+from hermes.approvals.simple import Grant, can_last, grant_of, is_far
 from hermes.approvals.smart import Judge, Opinion, opinion_on
 from hermes.approvals.waiting import Carrying, Waiting
 from hermes.kit.clock import Clock
@@ -121,16 +122,29 @@ class ApprovalDesk:
         return ruling
 
     async def _rule(self, scope: Scope, wish: Wish, tell: Emit) -> Ruling:
-        found = verdict(self._rules, wish, scope, Standing())
+        found, bound = verdict(self._rules, wish, scope, Standing()), wish
         if isinstance(found, Doubtful):
-            found = verdict(self._rules, wish, scope, await self._standing(scope))
+            bound = await self._bound(scope, wish)
+            found = verdict(self._rules, bound, scope, await self._standing(scope))
         match found:
             case Allowed():
                 return Ruling(allowed=True)
             case Refused(why=why):
                 return Ruling(allowed=False, why=why)
             case Doubtful():
-                return await self._decide(scope, wish, found, tell)
+                ruling = await self._decide(scope, bound, found, tell)
+        if ruling.allowed and await self._bound(scope, wish) != bound:
+            return Ruling(allowed=False, why=wording.CHANGED)
+        return ruling
+
+    async def _bound(self, scope: Scope, wish: Wish) -> Wish:
+        """Sealed with what is in the files that a command names: others may write them."""
+        if not wish.shell or wish.kind or not (is_far(wish) or wish.foreign):
+            return wish
+        from hermes.approvals.binding import Where, bound  # noqa: PLC0415 - few ever need it
+
+        where = Where(folder=wish.folder, workspace=scope.workspace, path=self._rules.path)
+        return await anyio.to_thread.run_sync(bound, wish, where)
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
@@ -169,6 +183,8 @@ class ApprovalDesk:
     async def _ask(self, scope: Scope, asked: QuestionRow, tell: Emit) -> Ruling:
         if asked.wish is not None and (why := wording.unshowable(asked.wish)):
             return Ruling(allowed=False, why=why)
+        if await self._rows.was_refused(scope.session, scope.run, asked.digest):
+            return Ruling(allowed=False, why=wording.ONCE_IS_ENOUGH)
         if await self._rows.refusals(scope.session, scope.run) >= wording.MOST_REFUSALS:
             return Ruling(allowed=False, why=wording.TIRED)
         async with self._carrying.place_for(asked) as full:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from hermes.approvals.simple import AllowRule, Grant
+from hermes.approvals.simple import AllowRule, Grant, is_far
 from hermes.ports.counsel import Reaching, Wish
 from hermes.schema.scope import Role, Scope
 
@@ -33,7 +33,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     """What the settings say. `yolo` lets everything pass that is not on the hard list.
 
     `members` may answer for themselves; else the owner must. `cron` is what happens to what
-    nobody can be asked for there.
+    nobody can be asked for there. `path` is where commands look for programs.
     """
 
     mode: Mode = Mode.SMART
@@ -44,6 +44,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     yolo: bool = False
     home: str = "/root"
     ours: str = ""
+    path: str = ""
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -122,7 +123,7 @@ def _forbidden(rules: Rules, wish: Wish, scope: Scope, whole: "Whole | None") ->
             f"Refused: the owner's settings forbid it (approvals.deny: {rule}). "
             "Do not try it in another form."
         )
-    if scope.role is Role.GUEST and wish.reaching in {Reaching.NETWORK, Reaching.BEYOND}:
+    if scope.role is Role.GUEST and is_far(wish):
         return "Refused: guests cannot have this done. Say so, and go on without it."
     return ""
 
@@ -138,6 +139,7 @@ def _ruin(whole: "Whole | None", rules: Rules) -> str:
 def _denied(rules: Sequence[str], wish: Wish, whole: "Whole | None") -> str:
     """Patterns are held against the text and against each command in it, however it is called."""
     texts = [wish.action, " ".join(wish.action.split())]
+    texts += wish.detail.splitlines() if wish.shell else []
     # Where leave is given for a tool as a whole, it can be forbidden by its name alone.
     texts += [wish.tool] if wish.kind else []
     for found in whole.found if whole else ():
@@ -157,8 +159,7 @@ def _is_free(rules: Rules, scope: Scope, standing: Standing) -> bool:
 
 
 def _is_granted(rules: Rules, wish: Wish, grants: Sequence[Grant]) -> bool:
-    far = wish.reaching in {Reaching.NETWORK, Reaching.BEYOND}
-    counting = [one for one in grants if not (wish.foreign and far and one.session)]
+    counting = [one for one in grants if not (wish.foreign and is_far(wish) and one.session)]
     if any(one.covers(wish) for one in counting):
         return True
     listed = wish.shell and wish.reaching is not Reaching.BEYOND

@@ -88,6 +88,14 @@ class Rows:
         ]
         return sum(one.state == LAPSED or one.answer == Choice.DENY for one in asked)
 
+    async def was_refused(self, session: str, run: str, digest: str) -> bool:
+        """Whether a person said no to this very wish in this turn, and the turn has heard it."""
+        return any(
+            (one.question.run, one.digest, one.state, one.answer)
+            == (run, digest, USED, Choice.DENY)
+            for one in await self.of_session(session)
+        )
+
     async def open_everywhere(self) -> Sequence[QuestionRow]:
         found = await self._store.matters.find(QUESTION, only_open=True)
         return [_read(one) for one in found]

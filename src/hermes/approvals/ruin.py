@@ -8,24 +8,30 @@ from collections.abc import Callable, Iterator, Sequence
 from hermes.approvals.script import Found
 from hermes.approvals.unwrap import Whole
 from hermes.approvals.values import UNKNOWN, listed
+from hermes.approvals.vital import is_device, is_vital
 
-SYSTEM = listed(
-    "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /libx32 /media /mnt /opt /proc /root /run "
-    "/sbin /srv /sys /usr /usr/bin /usr/lib /usr/lib64 /usr/local /usr/sbin /usr/share /var "
-    "/var/lib /nix /snap /System /Library /Users /Applications /private"
-)
-_DISK = re.compile(
-    r"/dev/(sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|dm-\d|md\d|disk\d|rdisk\d|mapper/"
-    r"|disk/|loop\d|ram\d|sr\d|root$|zd\d|nbd\d|bcache\d)"
-)
-_MEMORY = re.compile(r"/dev/(mem|kmem|port)$|/proc/sysrq-trigger$|/proc/kcore$")
+_PROCESSES = ("bash", "systemd", "python3", "sshd")
+_SUDO_VALUES = frozenset("ughpCcrtTUDR")
+_SUDO_LONG = re.compile(r"--(user|group|prompt|host|chdir|chroot|role|type|other-user)")
 _RECURSIVE = re.compile(r"-[A-Za-z]*[rR][A-Za-z]*|--r[ecursive]*")
 _ENDS = frozenset({"shutdown", "reboot", "halt", "poweroff", "killall5"})
 _FORMATS = re.compile(
     r"mkfs(\..+)?|mke2fs|newfs(_.+)?|wipefs|blkdiscard|mkntfs|mkdosfs|sgdisk|format"
 )
 _SYSTEMCTL = frozenset(
-    {"reboot", "poweroff", "halt", "kexec", "rescue", "emergency", "soft-reboot", "suspend"}
+    {
+        "reboot",
+        "poweroff",
+        "halt",
+        "kexec",
+        "rescue",
+        "emergency",
+        "soft-reboot",
+        "suspend",
+        "hibernate",
+        "hybrid-sleep",
+        "suspend-then-hibernate",
+    }
 )
 _FILTERS = listed(
     "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -ctime -atime -size -newer "
@@ -41,16 +47,22 @@ _HOME = re.compile(
 )
 _WALK = re.compile(r"(?:walk|Path|scandir|glob|readdirSync)\(\s*['\"](?P<place>[^'\"\n]*)['\"]")
 _REMOVES = re.compile(r"\b(?:remove|unlink|unlinkSync|rmdir)\(")
+_BREEDS = re.compile(
+    r"\bfork\s+while\b|while\s*\(?\s*(?:1|True)\s*\)?\s*[:{]\s*(?:os\.|__import__\(.os.\)\.)?fork\("
+)
+_OPENED = re.compile(r"\bopen\(\s*['\"](/dev/[^'\"]+)['\"]\s*,\s*['\"][a-z+]*[wa+]")
 _HOMES = frozenset({"~", "~/", "$HOME", "${HOME}"})
 _REMOVERS = frozenset({"rm", "shred", "unlink", "srm"})
-_PASSING = frozenset({"sort", "cat", "tee", "tr", "uniq"})
+_REMOVING = re.compile(r"(?:^|[;&|(/\s])(?:rm|shred|unlink|srm)\s")
+_PASSING = frozenset({"sort", "cat", "tee", "tr", "uniq", "head", "tail"})
+_EVERY = frozenset({"*", "**", "?*", "*?", "/*", "/**", ".*", "+0", "+0c", "+1c", "."})
 """What hands on the names that it is given."""
 _HELP = frozenset({"--help", "--version"})
 
 
 def ruin_in(whole: Whole, homes: Sequence[str]) -> str:
     """What it would ruin, as the end of a sentence; empty when nothing."""
-    if whole.bomb:
+    if whole.bomb or any(_BREEDS.search(code) for code in whole.code):
         return "it would fill the machine with processes"
     if any(_clears(code, homes) for code in whole.code):
         return "it would delete the system or a home"
@@ -58,14 +70,20 @@ def ruin_in(whole: Whole, homes: Sequence[str]) -> str:
     for found in whole.found:
         if found.name in {"xargs", "parallel"} and listed_by_find and _removes(found.argv):
             return f"it would delete {listed_by_find}"
-        if not found.piped or found.name not in _PASSING:
+        if not found.piped or not _passes(found):
             listed_by_find = _roams(found, homes)
         for target in found.targets:
-            if _is_device(posixpath.join(found.folder, target)):
+            if is_device(posixpath.join(found.folder, target)):
                 return f"it would overwrite {target}"
         if why := _ruin_of(found, homes):
             return why
     return ""
+
+
+def _passes(found: Found) -> bool:
+    if found.name in {"grep", "egrep", "fgrep"}:
+        return any(one in _EVERY or re.fullmatch(r"-\w*v\w*", one) for one in found.argv[1:])
+    return found.name in _PASSING
 
 
 def _ruin_of(found: Found, homes: Sequence[str]) -> str:
@@ -83,16 +101,16 @@ def _ruin_of(found: Found, homes: Sequence[str]) -> str:
 
 
 def _clears(code: str, homes: Sequence[str]) -> bool:
-    if _HOME.search(code):
+    if _HOME.search(code) or any(is_device(found[1]) for found in _OPENED.finditer(code)):
         return True
     if _TREES.search(code) and any(
-        one in _HOMES or _is_vital(one, "/", homes) for one in _strings(code)
+        one in _HOMES or is_vital(one, "/", homes) for one in _strings(code)
     ):
         return True
     # One that looks at what it finds may have good reasons.
     walks = (found["place"] for found in _WALK.finditer(code))
     blind = _REMOVES.search(code) and not re.search(r"\b(?:if|filter)\b", code)
-    return bool(blind) and any(_is_vital(place, "/", homes) for place in walks)
+    return bool(blind) and any(is_vital(place, "/", homes) for place in walks)
 
 
 def _strings(code: str) -> Iterator[str]:
@@ -123,59 +141,21 @@ def is_recursive(args: Sequence[str]) -> bool:
     )
 
 
-def _is_vital(path: str, folder: str, homes: Sequence[str]) -> bool:
-    """A system folder or a home, or all that is in one; `path` may be a pattern."""
-    if not path or path == UNKNOWN:
-        return False
-    if path.strip("/") == UNKNOWN and path.startswith("/"):
-        return True
-    if UNKNOWN in path:
-        return False
-    whole = posixpath.normpath(posixpath.join(folder or "/", path))
-    whole = "/" + whole.lstrip("/")
-    vital = {*SYSTEM, *(posixpath.normpath(one) for one in homes)}
-    candidates = [whole]
-    if posixpath.basename(whole) in {
-        "*",
-        ".*",
-        "**",
-        "{*,.*}",
-        ".[!.]*",
-        "*.*",
-        ".??*",
-        "?*",
-        "*/",
-    }:
-        candidates.append(posixpath.dirname(whole))
-    return any(_covers(one, vital) for one in candidates)
-
-
-def _covers(path: str, vital: set[str]) -> bool:
-    if path in vital or re.fullmatch(r"/(home|Users)/[^/]+", path):
-        return True
-    if not any(sign in path for sign in "*?["):
-        return False
-    return any(one.count("/") == path.count("/") and fnmatch.fnmatch(one, path) for one in vital)
-
-
-def _is_device(path: str) -> bool:
-    path = posixpath.normpath(path)
-    path = "/" + path.lstrip("/")
-    return bool(_DISK.match(path) or _MEMORY.match(path))
-
-
 Check = Callable[[Sequence[str], Found, Sequence[str]], str]
 
 
 def _delete(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
     if any(one.startswith("--no-p") for one in args) and operands(args):
         return "it would delete the root of the file system"
-    vital = [one for one in operands(args) if _is_vital(one, found.folder, homes)]
+    vital = [one for one in operands(args) if is_vital(one, found.folder, homes)]
     return f"it would delete {vital[0]}" if vital and is_recursive(args) else ""
 
 
 def _removes(args: Sequence[str]) -> bool:
-    return any(one.rpartition("/")[2] in _REMOVERS for one in args)
+    return any(
+        one.rpartition("/")[2] in _REMOVERS or (" " in one and _REMOVING.search(one))
+        for one in args
+    )
 
 
 def _find(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
@@ -188,15 +168,19 @@ def _roams(found: Found, homes: Sequence[str]) -> str:
     args = found.argv[1:]
     if not found.argv or not means(found.name, "find"):
         return ""
+    while args and re.fullmatch(r"-[HLP]|-O\d?|-D", args[0]):
+        args = args[2 if args[0] == "-D" else 1 :]
     places: list[str] = []
     for one in args:
         if one.startswith(("-", "(", "!")):
             break
         places.append(one)
-    vital = [one for one in places or ["."] if _is_vital(one, found.folder, homes)]
+    vital = [one for one in places or ["."] if is_vital(one, found.folder, homes)]
+    before = ["", *args]
     tests = [
-        one for one, value in zip(args, [*args[1:], ""], strict=False)
-        if one in _FILTERS and value != "*"
+        one for last, one, value in zip(before, args, [*args[1:], ""], strict=False)
+        if one in _FILTERS and value not in _EVERY
+        and not (last in {"!", "-not"} and one.endswith(("name", "path")))
     ]  # fmt: skip
     return vital[0] if vital and not tests else ""
 
@@ -212,44 +196,72 @@ def _clean(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
     flags = "".join(one for one in rest if one.startswith("-"))
     clears = rest[:1] == ["clean"] and "f" in flags and "n" not in flags and len(rest) > 1
     places = operands(rest)[1:] or ["."]
-    vital = [one for one in places if _is_vital(one, folder, homes)]
+    vital = [one for one in places if is_vital(one, folder, homes)]
     return f"it would delete what is in {folder}" if clears and vital else ""
 
 
 def _pack(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
     removes = any(one.startswith("--remove-f") for one in args)
-    vital = [one for one in operands(args) if _is_vital(one, found.folder, homes)]
+    vital = [one for one in operands(args) if is_vital(one, found.folder, homes)]
     return f"it would delete {vital[0]}" if removes and vital else ""
 
 
 def _change(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
-    vital = [one for one in operands(args)[1:] if _is_vital(one, found.folder, homes)]
-    return f"it would change who may use {vital[0]}" if vital and is_recursive(args) else ""
+    alone = found.name in {"setfacl", "chattr"} or any(one.startswith("--ref") for one in args)
+    places = operands(args)[0 if alone else 1 :]
+    vital = [one for one in places if is_vital(one, found.folder, homes)]
+    nobody = any(re.fullmatch(r"0+|a?=|a-[rwx]*x[rwx]*", one) for one in operands(args)[:1])
+    told = is_recursive(args) or (found.name == "chmod" and nobody)
+    return f"it would change who may use {vital[0]}" if vital and told else ""
+
+
+def _goal(args: Sequence[str]) -> str:
+    """Where `-t` says that things go to."""
+    for word, value in zip(args, [*args[1:], ""], strict=False):
+        if word.startswith("--target-d"):
+            return word.partition("=")[2] or value
+        if re.fullmatch(r"-[a-zA-SU-Z]*t", word):
+            return value
+    return ""
 
 
 def _move(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
-    given = operands(args)
-    vital = [one for one in given[:-1] if _is_vital(one, found.folder, homes)]
+    goal = _goal(args)
+    given = [one for one in operands(args) if one != goal] if goal else operands(args)[:-1]
+    vital = [one for one in given if is_vital(one, found.folder, homes)]
     return f"it would take {vital[0]} away" if vital else _overwrite(args, found, homes)
 
 
 def _synchronize(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
     given = operands(args)
     deletes = any(one.startswith("--del") for one in args)
-    vital = deletes and given and _is_vital(given[-1], found.folder, homes)
+    vital = deletes and given and is_vital(given[-1], found.folder, homes)
     return f"it would empty {given[-1]}" if vital else ""
 
 
 def _overwrite(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
     written = [one.removeprefix("of=") for one in operands(args) if not one.startswith("if=")]
     for one in written:
-        if _is_device(posixpath.join(found.folder, one)):
+        if is_device(posixpath.join(found.folder, one)):
             return f"it would overwrite {one}"
     return ""
 
 
 def _copy(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
-    return _overwrite(operands(args)[-1:], found, homes)
+    return _overwrite([_goal(args)] if _goal(args) else operands(args)[-1:], found, homes)
+
+
+def _fetch(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+    return _overwrite([one.removeprefix("--output=") for one in args], found, homes)
+
+
+def _format_with(verb: str) -> Check:
+    def check(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
+        named = any(is_device(posixpath.join(found.folder, one)) for one in args)
+        told = verb in args if verb else found.piped
+        return "it would erase a disk" if named and told else ""
+
+    return check
 
 
 def _kill(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
@@ -264,8 +276,20 @@ def _kill(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
 
 
 def _kill_named(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
-    every = [one for one in operands(args) if one in {"", ".", ".*", "*", "^"}]
-    return "it would end every process" if every else ""
+    given = [one for one in operands(args) if _is_everyone(one)]
+    inverse = {"-v", "--inverse"} & {*args} and found.name == "pkill"
+    return "it would end every process" if given or inverse else ""
+
+
+def _is_everyone(pattern: str) -> bool:
+    if pattern in {"", "*", "^"}:
+        return True
+    if UNKNOWN in pattern or len(pattern) > 32 or pattern.count("*") + pattern.count("+") > 2:
+        return False
+    try:
+        return all(re.search(pattern, one) for one in _PROCESSES)
+    except re.error:
+        return False
 
 
 def _init(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
@@ -275,7 +299,8 @@ def _init(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
 def _systemctl(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
     given = operands(args)
     stops = given[:1] and given[0] in _SYSTEMCTL
-    targets = {"reboot.target", "poweroff.target", "halt.target", "rescue.target"} & {*given}
+    units = {one.removesuffix(".target") for one in given[1:]}
+    targets = given[:1] in (["start"], ["isolate"]) and units & {*_SYSTEMCTL, "ctrl-alt-del"}
     return "it would stop the machine" if stops or targets else ""
 
 
@@ -287,10 +312,19 @@ def _partition(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
 
 
 def _guess(args: Sequence[str], found: Found, homes: Sequence[str]) -> str:
-    options = [one for one in args if re.fullmatch(r"-[A-Za-z]+|--stdin", one)]
-    first = list(args[: len(options)])
-    reads = any("S" in one or one == "--stdin" for one in options if one in first)
-    return "it would try a password" if reads else ""
+    rest = list(args)
+    while rest and (rest[0].startswith("-") or re.match(r"\w+=", rest[0])):
+        word = rest.pop(0)
+        if word == "--":
+            break
+        flags = re.match(r"-([A-Za-z]*)", word)
+        letters = flags[1] if flags else ""
+        valued = next((at for at, one in enumerate(letters) if one in _SUDO_VALUES), len(letters))
+        if word == "--stdin" or "S" in letters[:valued]:
+            return "it would try a password"
+        if (letters and valued == len(letters) - 1) or _SUDO_LONG.fullmatch(word):
+            rest[:1] = []
+    return ""
 
 
 _CHECKS: Sequence[tuple[str, Check]] = (
@@ -302,5 +336,8 @@ _CHECKS: Sequence[tuple[str, Check]] = (
     ("telinit", _init), ("systemctl", _systemctl), ("loginctl", _systemctl),
     ("parted", _partition), ("sfdisk", _partition), ("cryptsetup", _partition),
     ("diskutil", _partition), ("git", _clean), ("tar", _pack), ("bsdtar", _pack),
-    ("hdparm", _partition), ("sudo", _guess),
+    ("hdparm", _partition), ("sudo", _guess), ("chattr", _change), ("curl", _fetch),
+    ("wget", _fetch), ("ddrescue", _copy), ("qemu-img", _copy), ("fdisk", _format_with("")),
+    ("gdisk", _format_with("")), ("mdadm", _format_with("--zero-superblock")),
+    ("nvme", _format_with("format")),
 )  # fmt: skip

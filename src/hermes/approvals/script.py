@@ -6,14 +6,16 @@ Nothing is run. What cannot be known is marked, and whoever judges decides what 
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from hermes.approvals.outputs import Known, output_of
-from hermes.approvals.values import UNKNOWN, ansi, braces, parameter, unescaped, unquoted
+from hermes.approvals.values import UNKNOWN, braces
+from hermes.approvals.variables import Variables
+from hermes.approvals.words import Words, last_of, within
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
 MOST_COMMANDS = 2000
 MOST_TEXT = 1_000_000
 LOOPS = 5
+MOST_LOOPS = 32
+"""How many words of a loop are tried: fewer in loops within loops."""
 NESTED = 8
 """How far functions and aliases are followed that call others."""
-_QUOTES = {"string", "raw_string", "ansi_c_string", "translated_string"}
-_EXPANSIONS = {"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"}
+_EXTENDED = re.compile(r"[@!+?*]\(([^()\n]*)\)")
+_SILENT = frozenset({"comment", "heredoc_body", "heredoc_start", "heredoc_end"})
+_PROMPTS = frozenset({"PS0", "PS1", "PS4"})
 
 
 class Place(Struct, frozen=True):
@@ -38,7 +43,8 @@ class Place(Struct, frozen=True):
 class Found(Struct, frozen=True, kw_only=True):
     """One command. `fed` is what comes in, if that is known; `piped` that something does.
 
-    `targets` are the files it writes by redirection, `sources` those it reads so.
+    `targets` are the files it writes by redirection, `sources` those it reads so; `known` are
+    the variables where it stands.
     """
 
     argv: tuple[str, ...]
@@ -47,6 +53,7 @@ class Found(Struct, frozen=True, kw_only=True):
     piped: bool = False
     targets: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    known: Mapping[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -63,23 +70,25 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class Feed(Struct, frozen=True):
-    """What comes in and goes out, besides the words."""
+    """What comes in and goes out; `words` stand behind a redirection and belong to the command."""
 
     fed: Known = None
     piped: bool = False
     targets: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
 
 _NOTHING = Feed()
 
 
-def read_script(text: str, place: Place) -> Reading:
+def read_script(text: str, place: Place, known: Mapping[str, str] | None = None) -> Reading:
+    """`known` are the variables that it finds when it begins."""
     overlong = len(text) > MOST_TEXT
     text = text[:MOST_TEXT].replace("\\\n", "").replace("\x00", "")
     source = text.encode("utf-8", "replace")
     root = _parser().parse(source).root_node
-    walk = _Walk(source, place)
+    walk = _Walk(source, place, known or {})
     broken = root.has_error
     try:
         walk.see(root, _NOTHING)
@@ -87,11 +96,13 @@ def read_script(text: str, place: Place) -> Reading:
         broken = True
     if broken:
         walk.guess(text)
+        if (plain := _EXTENDED.sub("*", text)) != text:
+            walk.guess(plain)
     return Reading(
         found=tuple(walk.found),
-        bomb=walk.bomb,
+        bomb=walk.bomb or walk.breeds(),
         broken=broken,
-        overlong=overlong or len(walk.found) >= MOST_COMMANDS,
+        overlong=overlong or len(walk.found) >= MOST_COMMANDS or walk.known.full,
     )
 
 
@@ -103,13 +114,16 @@ def _parser() -> "Parser":
     return Parser(Language(tree_sitter_bash.language()))
 
 
-class _Walk:
-    def __init__(self, source: bytes, place: Place) -> None:
-        self._source = source
-        self._home = place.home
+class _Walk(Words):
+    def __init__(self, source: bytes, place: Place, known: Mapping[str, str]) -> None:
+        base = {"HOME": place.home, "IFS": " ", "@": ""}
+        variables = Variables({**base, **known, "PWD": place.folder})
+        super().__init__(source, place.home, variables)
         self._folder = place.folder
-        self._known = {"HOME": place.home, "PWD": place.folder, "IFS": " ", "@": ""}
         self._functions: dict[str, Node] = {}
+        self._forks: dict[str, set[str]] = {}
+        self._more: dict[int, list[str]] = {}
+        self._looping = 0
         self._aliases: dict[str, str] = {}
         self._nested = 0
         self.found: list[Found] = []
@@ -132,8 +146,8 @@ class _Walk:
                 return self._function(node)
             case "for_statement":
                 return self._loop(node)
-            case "comment" | "heredoc_body" | "heredoc_start" | "heredoc_end":
-                return ""
+            case "string" | "raw_string":
+                return self._counted(self._value(node))
             case "subshell" | "command_substitution" | "process_substitution":
                 return self._apart(node, feed)
             case _:
@@ -147,14 +161,21 @@ class _Walk:
                 self._found(spread, _NOTHING)
 
     def _all(self, nodes: "Sequence[Node]", feed: Feed) -> Known:
-        told = [self.see(node, feed) for node in nodes]
+        told = [self.see(node, feed) for node in nodes if node.type not in _SILENT]
         return None if any(one is None for one in told) else "".join(filter(None, told))
 
     def _apart(self, node: "Node", feed: Feed) -> Known:
-        folder, known = self._folder, dict(self._known)
+        folder, known = self._folder, self.known.lend()
         told = self._all(node.named_children, feed)
-        self._folder, self._known = folder, known
+        self._folder = folder
+        self.known.back_to(known)
         return told
+
+    def _told_by(self, node: "Node") -> Known:
+        return self._apart(node, _NOTHING)
+
+    def _also(self, text: str) -> None:
+        self._found(["eval", text], _NOTHING)
 
     def _pipeline(self, node: "Node", feed: Feed) -> Known:
         told: Known = None
@@ -167,7 +188,12 @@ class _Walk:
         redirects = node.children_by_field_name("redirect")
         for one in redirects:
             feed = self._with_redirect(one, feed)
-        told = self.see(body, feed) if body is not None else self._found([], feed)
+        more, feed = list(feed.words), structs.replace(feed, words=())
+        if body is None:
+            told = self._found(more, feed)
+        else:
+            self._more[last_of(body).id] = more
+            told = self.see(body, feed)
         for one in redirects:
             # A heredoc stands between its command and the rest of the pipeline.
             for rest in one.named_children:
@@ -187,43 +213,87 @@ class _Walk:
                 words = [word for child in node.named_children for word in self._words(child)]
                 return structs.replace(feed, fed=" ".join(words), piped=True)
             case "heredoc_redirect":
-                bodies = [one for one in node.named_children if one.type == "heredoc_body"]
-                text = "".join(self._value(one) if one.named_children else self._text(one)
-                               for one in bodies)  # fmt: skip
-                return structs.replace(feed, fed=text, piped=True)
+                return self._with_heredoc(node, feed)
             case _:
                 return self._file_redirect(node, feed)
 
+    def _with_heredoc(self, node: "Node", feed: Feed) -> Feed:
+        start = next((one for one in node.named_children if one.type == "heredoc_start"), None)
+        plain = start is not None and not {*"'\"\\"} & {*self._text(start)}
+        for one in node.named_children:
+            if one.type == "file_redirect":
+                feed = self._file_redirect(one, feed)
+        more = [w for one in node.children_by_field_name("argument") for w in self._words(one)]
+        feed = structs.replace(feed, words=(*feed.words, *more))
+        bodies = [one for one in node.named_children if one.type == "heredoc_body"]
+        for one in bodies if plain else ():
+            self._ticked(self._text(one))
+        text = "".join(self._value(one) if one.named_children else self._text(one)
+                       for one in bodies)  # fmt: skip
+        return structs.replace(feed, fed=text, piped=True)
+
     def _file_redirect(self, node: "Node", feed: Feed) -> Feed:
-        places = [w for one in node.children_by_field_name("destination") for w in self._words(one)]
+        first, *others = node.children_by_field_name("destination") or [None]
+        places = [] if first is None else self._words(first)
+        more = [w for one in others if one is not None for w in self._words(one)]
+        feed = structs.replace(feed, words=(*feed.words, *more))
+        if "<>" in self._text(node):
+            return structs.replace(feed, targets=(*feed.targets, *places), piped=True)
         if not any(">" in one.type for one in node.children if not one.is_named):
+            inner = [one for one in node.named_children if one.type == "process_substitution"]
+            if inner:
+                return structs.replace(feed, fed="\n".join(places), piped=True)
             return structs.replace(feed, piped=True, sources=(*feed.sources, *places))
         return structs.replace(feed, targets=(*feed.targets, *places))
 
     def _assign(self, node: "Node") -> Known:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-        if name is not None:
-            words = [] if value is None else self._list(value)
-            self._known[self._text(name)] = " ".join(words)
+        if name is None:
+            return ""
+        more = any(one.type == "+=" for one in node.children)
+        if value is not None and value.type == "array":
+            words = [word for child in value.named_children for word in self._words(child)]
+            self.known.set_list(self._text(name), words, more=more)
+            return ""
+        text = "" if value is None else self._value(value)
+        self._counted(text)
+        if name.type == "subscript":
+            self._ticked(self._text(name))
+            key, _, at = self._spelled(name).partition("[")
+            self.known.set_item(key, at.removesuffix("]"), text)
+            return ""
+        called = self._text(name)
+        self.known.set(called, self.known.get(called) + text if more else text)
+        if called in _PROMPTS and ("`" in text or "$(" in text):
+            self._also(f': "{text}"')
+        elif called == "PROMPT_COMMAND" or (called in {"BASH_ENV", "ENV"} and " " in text):
+            self._also(text)
         return ""
-
-    def _list(self, node: "Node") -> list[str]:
-        if node.type == "array":
-            return [word for child in node.named_children for word in self._words(child)]
-        return [self._value(node)]
 
     def _function(self, node: "Node") -> Known:
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is None or body is None:
             return ""
         called = self._text(name)
-        calls = [one for one in _within(body, "command") if self._text(one).split()[:1] == [called]]
+        every = [(one, self._text(one).split()[:1]) for one in within(body, "command")]
+        itself = [[called], ["$FUNCNAME"], ["${FUNCNAME[0]}"]]
+        calls = [one for one, first in every if first in itself]
         beside = [one for one in calls if one.parent is not None and one.parent.type == "pipeline"]
-        if len(calls) > 1 or beside or (calls and "&" in self._text(body).replace("&&", "")):
+        apart = "&" in self._text(body).replace("&&", "").replace(">&", "").replace("&>", "")
+        if len(calls) > 1 or beside or (calls and apart):
             self.bomb = True
         self._functions[called] = body
+        if apart:
+            self._forks[called] = {first[0] for _, first in every if first}
         self._apart(body, _NOTHING)
         return ""
+
+    def breeds(self) -> bool:
+        """Whether functions start each other beside themselves, and come back to the first."""
+        return any(
+            name in self._forks.get(other, ()) for name, calls in self._forks.items()
+            for other in calls if other != name
+        )  # fmt: skip
 
     def _called(self, words: Sequence[str], feed: Feed) -> None:
         """What a function or an alias of the same text does with what it is given here."""
@@ -232,12 +302,11 @@ class _Walk:
             return
         self._nested += 1
         if (body := self._functions.get(name)) is not None:
-            known = self._known
-            numbered = {str(number): word for number, word in enumerate(given, 1)}
-            self._known = known | {"@": " ".join(given)} | numbered
+            before = self.known.given()
+            self.known.give(given)
             self.see(body, feed)
             # What it sets stays set, but for what it was given.
-            self._known = self._known | {one: known.get(one, UNKNOWN) for one in ("@", *numbered)}
+            self.known.give(before)
         elif (value := self._aliases.get(name)) is not None:
             self._found([*_split(value), *given], feed)
         self._nested -= 1
@@ -245,14 +314,21 @@ class _Walk:
     def _loop(self, node: "Node") -> Known:
         name, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
         values = [w for one in node.children_by_field_name("value") for w in self._words(one)]
-        for value in values[:LOOPS] or [UNKNOWN]:
-            if name is not None and body is not None:
-                self._known[self._text(name)] = value
-                self.see(body, _NOTHING)
+        if name is None or body is None:
+            return self._all(node.named_children, _NOTHING)
+        self._looping += 1
+        for number, value in enumerate(values[:MOST_LOOPS] or [UNKNOWN]):
+            many = self._looping > 1 or len(self.found) > MOST_COMMANDS // 4
+            if number >= LOOPS and many:
+                break
+            self.known.set(self._text(name), value)
+            self.see(body, _NOTHING)
+        self._looping -= 1
         return None
 
     def _command(self, node: "Node", feed: Feed) -> Known:
         words: list[str] = []
+        end = -1
         for child in node.children if node.type != "command_name" else [node]:
             if child.type == "variable_assignment":
                 self._assign(child)
@@ -261,8 +337,13 @@ class _Walk:
             elif child.type == "command_name":
                 words += [word for one in child.children for word in self._words(one)]
             elif child.is_named or child.type in {"export", "declare", "typeset", "local"}:
-                words += self._words(child)
-        return self._found(words, feed)
+                more = self._words(child)
+                if child.start_byte == end and words and more:
+                    words[-1] += more.pop(0)
+                words += more
+            end = child.end_byte if child.is_named else -1
+        words += [*self._more.get(node.id, ()), *feed.words]
+        return self._found(words, structs.replace(feed, words=()) if feed.words else feed)
 
     def _found(self, words: list[str], feed: Feed) -> Known:
         if words or feed.targets or feed.sources:
@@ -274,77 +355,25 @@ class _Walk:
                     piped=feed.piped,
                     targets=feed.targets,
                     sources=feed.sources,
+                    known=self.known.lend(),
                 )
             )
         match words:
             case ["cd" | "pushd", *rest]:
                 places = [one for one in rest if not one.startswith("-")]
-                self._folder = posixpath.join(self._folder, places[0] if places else self._home)
-            case ["set", "--", *rest]:
-                self._known["@"] = " ".join(rest)
+                back = [self.known.get("OLDPWD")] if "-" in rest else []
+                goal = (places or [one for one in back if one] or [self._home])[0]
+                self._folder = posixpath.join(self._folder, goal)
+                self.known.moved(self._folder)
+            case ["pwd", *_]:
+                return posixpath.normpath(self._folder)
             case ["alias", *rest]:
                 self._aliases |= {one.partition("=")[0]: one.partition("=")[2] for one in rest}
             case [name, *_] if name in self._functions or name in self._aliases:
                 self._called(words, feed)
             case _:
-                pass
+                self.known.learn(words, feed.fed)
         return output_of(words, feed.fed)
-
-    def _words(self, node: "Node") -> list[str]:
-        """One node may be no word, or several."""
-        value = self._value(node)
-        if node.type in _QUOTES:
-            text = self._text(node)
-            return value.split(" ") if "[@]" in text or "$@" in text else [value]
-        loose = node.type in _EXPANSIONS or any(one.type in _EXPANSIONS for one in node.children)
-        split = value.split() if loose else [value]
-        return [one for word in split for one in braces(word)]
-
-    def _value(self, node: "Node") -> str:  # noqa: PLR0911 - one for each kind of node
-        text = self._text(node)
-        match node.type:
-            case "raw_string":
-                return text[1:-1]
-            case "ansi_c_string":
-                return ansi(text[2:-1])
-            case "string" | "translated_string":
-                return self._joined(node, quoted=True).strip('"').removeprefix('$"')
-            case "simple_expansion" | "expansion":
-                return parameter(text, self._known)
-            case "command_substitution" | "process_substitution":
-                told = self._apart(node, _NOTHING)
-                return UNKNOWN if told is None else told.rstrip("\n")
-            case "arithmetic_expansion":
-                return UNKNOWN
-            case "concatenation" | "command_name" | "heredoc_body":
-                return self._joined(node, quoted=node.type == "heredoc_body")
-            case _:
-                return self._bare(text)
-
-    def _bare(self, text: str) -> str:
-        if text == "~" or text.startswith("~/"):
-            text = self._home + text[1:]
-        return unescaped(text)
-
-    def _joined(self, node: "Node", *, quoted: bool) -> str:
-        """The pieces of a word, with the letters between them."""
-        pieces: list[str] = []
-        at = node.start_byte
-        for child in node.named_children:
-            pieces.append(self._between(at, child.start_byte, quoted=quoted))
-            inside = child.type in {"string_content", "heredoc_content"}
-            text = self._text(child)
-            pieces.append(unquoted(text) if inside else self._value(child))
-            at = child.end_byte
-        pieces.append(self._between(at, node.end_byte, quoted=quoted))
-        return "".join(pieces)
-
-    def _between(self, start: int, end: int, *, quoted: bool) -> str:
-        text = self._source[start:end].decode("utf-8", "replace")
-        return unquoted(text) if quoted else unescaped(text)
-
-    def _text(self, node: "Node") -> str:
-        return self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
 
 def _split(text: str) -> list[str]:
@@ -352,13 +381,6 @@ def _split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         return text.split()
-
-
-def _within(node: "Node", kind: str) -> "Iterator[Node]":
-    for child in node.named_children:
-        if child.type == kind:
-            yield child
-        yield from _within(child, kind)
 
 
 def without_comments(text: str) -> str:

@@ -106,7 +106,8 @@ class Grant(Struct, frozen=True, kw_only=True):
     """What somebody allowed from then on. An empty `session` means every session.
 
     Of a shell command `argv` are its words; of anything else `action` is the whole of it, or
-    what kind of action it is. It counts in its `folder` only, and while the `seal` is the same.
+    what kind of action it is; with a command it is what else was shown. It counts in its `folder`
+    only, and while the `seal` is the same.
     `by` is who wished it, `answered_by` who allowed it.
     """
 
@@ -128,25 +129,51 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        return self.action or " ".join(self.argv)
+        return "\n".join(filter(None, [" ".join(self.argv), self.action]))
 
     def covers(self, wish: Wish) -> bool:
         if (self.tool, self.reaching, self.folder) != (wish.tool, wish.reaching, wish.folder):
             return False
-        if not can_last(wish) or self.seal != wish.seal:
+        if self.seal != wish.seal or self.action != _action(wish):
             return False
-        if not wish.shell:
-            return bool(self.action) and self.action == (wish.kind or wish.action)
-        return bool(self.argv) and self.argv == simple_argv(wish.action)
+        if not can_last(wish):
+            return False
+        return self.argv == simple_argv(wish.action) if wish.shell else bool(self.action)
+
+
+def _action(wish: Wish) -> str:
+    return wish.detail if wish.shell else wish.kind or wish.action
 
 
 def can_last(wish: Wish) -> bool:
     """Whether there is something exact to remember."""
     if wish.kind:
         return True
-    if wish.tool in NEVER_LASTING or wish.target or wish.detail:
+    if wish.tool in NEVER_LASTING or wish.target or (wish.detail and not wish.seal):
         return False
-    return not wish.shell or simple_argv(wish.action) is not None
+    if not wish.shell:
+        return True
+    return simple_argv(wish.action) is not None and not runner_in(wish)
+
+
+def is_far(wish: Wish) -> bool:
+    """Whether it goes where the wall does not hold it."""
+    return wish.reaching in {Reaching.NETWORK, Reaching.BEYOND}
+
+
+def runner_in(wish: Wish) -> str:
+    """The program that makes a simple command mean what files say which nobody can keep watch on.
+
+    Empty for none, and where no wall is passed.
+    """
+    argv = simple_argv(wish.action) if wish.shell and is_far(wish) else None
+    if argv is None:
+        return ""
+    from hermes.approvals.binding import UNBOUND, unbound  # noqa: PLC0415 - few ever need it
+
+    if wish.seal.startswith(UNBOUND):
+        return wish.seal.split()[1]
+    return unbound(argv)
 
 
 def grant_of(wish: Wish, identity: str, *, session: str, by: str, answered_by: str = "") -> Grant:
@@ -157,7 +184,7 @@ def grant_of(wish: Wish, identity: str, *, session: str, by: str, answered_by: s
         tool=wish.tool,
         reaching=wish.reaching,
         argv=argv or (),
-        action="" if wish.shell else wish.kind or wish.action,
+        action=_action(wish),
         folder=wish.folder,
         seal=wish.seal,
         session=session,

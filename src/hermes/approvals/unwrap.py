@@ -1,33 +1,20 @@
 """Every command that a text would run, also those that it hands to other programs to run."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
+from hermes.approvals.handed import handed
 from hermes.approvals.script import Found, Place, Reading, read_script
-from hermes.approvals.values import UNKNOWN, listed
+from hermes.approvals.values import ansi, listed
+from hermes.approvals.words import INDEXED
 
 DEPTH = 6
 MOST = 4000
 
 SHELLS = listed("sh bash dash zsh ksh ash fish mksh rbash yash csh tcsh busybox-sh pwsh")
-PREFIXES = {
-    **dict.fromkeys(
-        listed(
-            "sudo doas env nice ionice nohup setsid stdbuf time command builtin exec chrt unbuffer "
-            "strace ltrace catchsegv busybox toybox unshare nsenter watch caffeinate xargs "
-            "parallel systemd-run coproc then do else if while until ! { ( gosu pkexec "
-            "firejail proot "
-            "fakeroot prlimit numactl cgexec trap noglob eatmydata rlwrap xvfb-run dbus-run-session"
-        ),
-        0,
-    ),
-    **dict.fromkeys(listed("timeout chroot taskset flock ssh su-exec at docker-exec"), 1),
-}
-"""Programs that run what stands behind their options, and how many words stand before it."""
-
 EDITORS = listed("vim vi nvim view gvim rvim vimdiff ex ed gdb lldb less more man")
 CALLERS = listed("nc ncat netcat socat")
 _ASIDE = re.compile(
@@ -41,9 +28,29 @@ _SED = re.compile(
 )
 """Lines of a program for sed that have a command run."""
 _RECIPE = re.compile(r"^(?:\t|[^\n#=]*:[^\n;]*;)[@+-]*(.+)$", re.MULTILINE)
-INTERPRETERS = re.compile(r"(python[\d.]*|pypy3?|perl|ruby|node|nodejs|deno|bun|php|lua|awk|gawk)$")
+INTERPRETERS = re.compile(
+    r"(python[\d.]*|pypy3?|perl|ruby|node|nodejs|deno|bun|php|lua(jit)?|[gmn]?awk|tclsh|expect"
+    r"|emacs|guile|Rscript|R|julia|osascript|octave)$"
+)
+_JOINED = re.compile(
+    r"-(?:[a-zA-Z]{0,8}[ecrE]|-(?:eval|print|execute)=?)(?P<code>.*\W.*)", re.DOTALL
+)
+_SET = re.compile(r"\w+=(.* .*)", re.DOTALL)
+_PERLISH = re.compile(r"(?:\bq[qxw]?|%[xwWqQ]?)\s*(?:\(([^()]*)\)|\{([^{}]*)\}|\[([^\[\]]*)\])")
+_CHAIN = re.compile(r"(['\"])\s*\+\s*\1")
+_STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
+_TOLD = re.compile(
+    r"(?:--(?:run|command|call|exec|eval|rsh|to-command|use-compress-program|checkpoint-action)"
+    r"|-[cexIF])(?:=(?:exec=)?(?P<text>.+))?", re.DOTALL
+)  # fmt: skip
+_SETTING = re.compile(r"[\w-]+\.[\w.-]*=!?(?P<text>.+)", re.DOTALL)
+_TELLERS = listed("nix-shell npx npm pnpm git tar bsdtar rsync capsh xterm screen tmux hyperfine")
+"""Programs that take shell text as the value of an option, or as one word."""
+_CRON = re.compile(r"^[ \t]*(?:@\w+|(?:[\d*/,-]+[ \t]+){4}[\w*/,-]+)[ \t]+(.+)$", re.MULTILINE)
+Text = tuple[str, Sequence[str] | None]
+"""What is run, and what it is given; None where it is given what its surroundings are."""
 _LITERAL = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"|`([^`]*)`", re.DOTALL)
-_SPLIT = re.compile(r"\[([^\[\]]*)\]")
+_SPLIT = re.compile(r"\[([^\[\]]*)\]|\(([^()]*)\)")
 
 
 class Whole(Struct, frozen=True, kw_only=True):
@@ -79,34 +86,46 @@ class _Gathering:
         self.found.append(one)
         if depth >= DEPTH or not one.argv:
             return
+        place = Place(one.folder, self._place.home)
+        for text, given in _shell_texts(one) if one.name in SHELLS else self._plain(one):
+            self.take(read_script(text, place, _with_given(one.known, given)), depth + 1)
+        for inner in handed(one):
+            self._take_one(inner, depth + 1)
+
+    def _plain(self, one: Found) -> Iterator[Text]:
         for text in self._texts(one):
-            self.take(read_script(text, Place(one.folder, self._place.home)), depth + 1)
-        for argv in _handed(one):
-            self._take_one(structs.replace(one, argv=tuple(argv), targets=()), depth + 1)
+            yield text, None
 
     def _texts(self, one: Found) -> Iterator[str]:
-        """Shell text that the command would have run."""
+        """Shell text that a command which is no shell would have run."""
         name, args = one.name, one.argv[1:]
-        if name in SHELLS:
-            yield from _shell_text(args)
-            if one.fed is not None and not _script_named(args):
-                yield one.fed
+        if name in _INDEXING:
+            yield from (found["text"] for word in args if (found := INDEXED.match(word)))
         elif name in {"eval", "trap", "alias"}:
             yield " ".join(args) if name == "eval" else "\n".join(_behind_equals(args))
         elif name in {"source", "."}:
-            yield from (word for word in args if " " in word or "\n" in word)
-            yield from [one.fed] if one.fed is not None else []
+            yield from (word for word in (*args, one.fed or "") if " " in word or "\n" in word)
         elif name in {"su", "runuser", "script", "flock", "watch", "parallel", "ssh", "wsl"}:
             yield from _given_text(name, args)
-        elif name in {"at", "batch"} and one.fed is not None:
-            yield one.fed
+        elif name in {"at", "batch", "crontab"}:
+            fed = one.fed or ""
+            yield from _CRON.findall(fed) if name == "crontab" else [fed]
+        elif name in _TELLERS:
+            yield from _told(name, args)
         elif name in {*EDITORS, *CALLERS, "make", "gmake", "sed", "gsed"}:
             yield from _aside(name, one)
         elif INTERPRETERS.match(name):
-            code = [word for word in args if not word.startswith("-")] + [one.fed or ""]
-            self.code += code
-            for text in code:
-                yield from _literals(text)
+            yield from self._foreign(one)
+
+    def _foreign(self, one: Found) -> Iterator[str]:
+        """What a program in another language has in quotes."""
+        args = one.argv[1:]
+        code = [*_code(args), one.fed or ""]
+        self.code += code
+        for text in code:
+            yield from _literals(text)
+        yield from code if one.name in {"tclsh", "expect"} else ()
+        yield from (found[1] for word in args if (found := _SET.fullmatch(word)))
 
 
 def every_call(code: str, place: Place) -> Whole:
@@ -153,25 +172,69 @@ def _aside(name: str, one: Found) -> Iterator[str]:
         for word, value in pairwise(args):
             if re.fullmatch(r"-\w*[ec]|--exec|--sh-exec", word):
                 yield value
-    elif one.fed is not None:
-        yield from _RECIPE.findall(one.fed)
+    else:
+        for text in (*args, one.fed or ""):
+            yield from _RECIPE.findall(text) if "\n" in text or ";" in text else ()
 
 
-def _shell_text(args: Sequence[str]) -> Iterator[str]:
+_INDEXING = listed("test [ let printf declare typeset local export readonly unset read mapfile")
+
+
+def _with_given(known: Mapping[str, str], given: Sequence[str] | None) -> Mapping[str, str]:
+    """The variables of a shell that was given these words; the first is its name."""
+    if given is None:
+        return known
+    kept = {name: value for name, value in known.items() if not name.isdecimal()}
+    numbered = {str(number): word for number, word in enumerate(given)}
+    return kept | numbered | {"@": " ".join(given[1:]), "#": str(max(len(given) - 1, 0))}
+
+
+def _shell_texts(one: Found) -> Iterator[Text]:
+    args = one.argv[1:]
+    yield from _shell_text(args)
+    names = [word for word in args if not word.startswith(("-", "+"))]
+    if one.fed is None:
+        return
+    if any(re.fullmatch(r"-[A-Za-z]*s[A-Za-z]*", word) for word in args):
+        yield one.fed, [one.name, *names]
+    elif not names or names[0] in _STDIN:
+        yield one.fed, names or [one.name]
+
+
+def _shell_text(args: Sequence[str]) -> Iterator[Text]:
     for number, word in enumerate(args):
         if re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word) and number + 1 < len(args):
-            rest = [one for one in args[number + 1 :] if not one.startswith("-")]
-            yield from rest[:1]
+            rest = list(args[number + 1 :])
+            while rest and rest[0].startswith("-"):
+                rest.pop(0)
+            if rest:
+                yield rest[0], rest[1:]
             return
         if word.startswith("--command="):
-            yield word.partition("=")[2]
+            yield word.partition("=")[2], []
     # `bash <(echo …)` reads a file whose text is known here.
-    yield from (word for word in args[:2] if " " in word or "\n" in word)
+    yield from ((word, []) for word in args[:2] if " " in word or "\n" in word)
 
 
-def _script_named(args: Sequence[str]) -> bool:
-    names = [word for word in args if not word.startswith(("-", "+"))]
-    return bool(names) and names[0] not in {"-", "/dev/stdin"}
+def _told(name: str, args: Sequence[str]) -> Iterator[str]:
+    """Options whose value is shell text, or a program with its words."""
+    for word, value in zip(args, [*args[1:], ""], strict=False):
+        found = _TOLD.fullmatch(word)
+        # What git is told to look for is no command.
+        if found and (name != "git" or word.startswith(("-x", "--exec"))):
+            yield found["text"] or (value if " " in value else "")
+        if name == "git" and (setting := _SETTING.match(word)):
+            yield setting["text"]
+        elif name in {"tmux", "screen", "hyperfine"} and " " in word:
+            yield word
+
+
+def _code(args: Sequence[str]) -> Iterator[str]:
+    for word in args:
+        if not word.startswith("-"):
+            yield word
+        elif found := _JOINED.fullmatch(word):
+            yield found["code"]
 
 
 def _option_text(args: Sequence[str]) -> Iterator[str]:
@@ -185,7 +248,11 @@ def _given_text(name: str, args: Sequence[str]) -> Iterator[str]:
     yield from _option_text(args)
     if name in {"ssh", "parallel", "watch", "flock"}:
         yield from (found[1] for word in args if (found := _PROXY.fullmatch(word)))
-        yield from (word for word in args if " " in word)
+        items = args[args.index(":::") + 1 :] if ":::" in args else ()
+        for word in args:
+            if " " in word:
+                yield word
+                yield from (word.replace("{}", item) for item in items[:32] if "{}" in word)
 
 
 def _behind_equals(args: Sequence[str]) -> list[str]:
@@ -194,55 +261,17 @@ def _behind_equals(args: Sequence[str]) -> list[str]:
 
 def _literals(code: str) -> Iterator[str]:
     """Strings in foreign code may be commands, and so may lists of them."""
+    if "+" in code and (chained := _CHAIN.sub("", code)) != code:
+        code = f"{code}\n{chained}"
+    for found in _PERLISH.finditer(code) if "q" in code or "%" in code else ():
+        yield next((one for one in found.groups() if one), "")
     for found in _LITERAL.finditer(code):
         text = next((one for one in found.groups() if one), "")
-        if " " in text or text in {"reboot", "poweroff", "halt"}:
+        text = ansi(text) if "\\" in text else text
+        if " " in text or "\t" in text or text in {"reboot", "poweroff", "halt"}:
             yield text
     for found in _SPLIT.finditer(code):
-        words = ["".join(filter(None, one.groups())) for one in _LITERAL.finditer(found[1])]
+        inside = found[1] or found[2] or ""
+        words = ["".join(filter(None, one.groups())) for one in _LITERAL.finditer(inside)]
         if len(words) > 1:
             yield " ".join(words)
-
-
-def _handed(one: Found) -> Iterator[Sequence[str]]:
-    """The commands behind a word such as sudo or xargs; where options are in doubt, each."""
-    name, args = one.name, list(one.argv[1:])
-    if name in {"find", "fd"}:
-        yield from _executed(args)
-        return
-    if name == "env":
-        for number, word in enumerate(args):
-            if word in {"-S", "--split-string"} and number + 1 < len(args):
-                yield args[number + 1].split()
-            elif word.startswith("-S"):
-                yield word[2:].split()
-    before = PREFIXES.get(name)
-    if before is None:
-        return
-    fed = one.fed.split() if name in {"xargs", "parallel"} and one.fed else []
-    for start in _starts(args, before):
-        yield [*args[start:], *fed]
-
-
-def _starts(args: Sequence[str], before: int) -> Iterator[int]:
-    given = 0
-    after_option = False
-    for number, word in enumerate(args):
-        if word.startswith("-") or re.match(r"[A-Za-z_]\w*=", word):
-            after_option = word.startswith("-") and "=" not in word
-            continue
-        if given < before and not after_option:
-            given += 1
-            continue
-        yield number
-        if not after_option:
-            return
-        after_option = False
-
-
-def _executed(args: Sequence[str]) -> Iterator[Sequence[str]]:
-    for number, word in enumerate(args):
-        if word in {"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"}:
-            behind = args[number + 1 :]
-            end = next((i for i, one in enumerate(behind) if one in {";", "+", "\\;"}), len(behind))
-            yield [UNKNOWN if one == "{}" else one for one in behind[:end]]

@@ -22,10 +22,13 @@ _LETTERS = {
     "v": "\v",
     "e": "\x1b",
 }
-_BRACES = re.compile(r"^(.*?)\{([^{}]*,[^{}]*)\}(.*)$", re.DOTALL)
-_PARAMETER = re.compile(r"^\$?\{?([A-Za-z_]\w*|[@*#?$!0-9-])(?:\[[@*]\])?\}?$")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(-?\d{1,9}|[A-Za-z])\.\.(-?\d{1,9}|[A-Za-z])")
+_PARAMETER = re.compile(
+    r"^\$?\{?([A-Za-z_]\w*|[@*#?$!-]|\d+)(?:\[(?P<at>[^\[\]]*)\])?\}?$", re.DOTALL
+)
 _OPERATION = re.compile(
-    r"^\$\{(!?)([A-Za-z_]\w*|[@*0-9])(?:\[[@*]\])?"
+    r"^\$\{(!?)([A-Za-z_]\w*|[@*]|\d+)(?:\[(?P<at>[^\[\]]*)\])?"
     r"(?P<how>:?[-=+?]|//?|##?|%%?|\^\^?|,,?|:)(?P<rest>.*)\}$",
     re.DOTALL,
 )
@@ -60,32 +63,45 @@ def ansi(text: str) -> str:
 
 
 def braces(word: str, room: int = MOST_WORDS) -> Iterator[str]:
-    """`{a,b}c` is two words."""
-    found = _BRACES.match(word)
-    if found is None or room <= 1:
-        yield word
-        return
-    before, inside, after = found.groups()
-    for one in inside.split(",")[:room]:
-        yield from braces(f"{before}{one}{after}", room // 2)
+    """`{a,b}c` is two words, and `{a..c}` is three."""
+    for found in _BRACES.finditer(word) if "{" in word and room > 1 else ():
+        choices = found[1].split(",") if "," in found[1] else _ranged(found[1])
+        for one in choices[:room]:
+            yield from braces(word[: found.start()] + one + word[found.end() :], room // 2)
+        if choices:
+            return
+    yield word
+
+
+def _ranged(text: str) -> list[str]:
+    found = _RANGE.fullmatch(text)
+    if found is None or found[1].isalpha() != found[2].isalpha():
+        return []
+    letters = found[1].isalpha()
+    start, end = (ord(found[1]), ord(found[2])) if letters else (int(found[1]), int(found[2]))
+    step = 1 if start <= end else -1
+    numbers = range(start, end + step, step)[:MOST_WORDS]
+    return [chr(one) if letters else str(one) for one in numbers]
 
 
 def parameter(text: str, known: Mapping[str, str]) -> str:
     """The value of `$X` or `${X…}`; a default counts where X is not known."""
     plain = _PARAMETER.match(text)
     if plain:
-        return _value(plain[1], known)
+        return _value(plain[1], known, plain["at"])
     found = _OPERATION.match(text)
     if found is None:
         return UNKNOWN
     indirect, name = found[1], found[2]
-    value = _value(name, known)
+    value = _value(name, known, found["at"])
     if indirect:
         value = _value(value, known)
     return _operated(value, found["how"], found["rest"])
 
 
-def _value(name: str, known: Mapping[str, str]) -> str:
+def _value(name: str, known: Mapping[str, str], at: str | None = None) -> str:
+    if at not in {None, "@", "*"}:
+        return known.get(f"{name}[{at}]", known.get(name, UNKNOWN) if at == "0" else UNKNOWN)
     if name in {"@", "*"} or name.isdecimal():
         return known.get(name, known.get("@", UNKNOWN) if name in {"@", "*"} else UNKNOWN)
     return known.get(name, UNKNOWN)
@@ -96,7 +112,9 @@ def _operated(value: str, how: str, rest: str) -> str:
     if how in {":-", "-", ":=", "="}:
         return rest if UNKNOWN in value or not value else value
     if how in {":+", "+"}:
-        return rest
+        # Where it stands for a place or a flag, it is taken for given.
+        doubtful = UNKNOWN in value and not rest.startswith(("/", "-", "~"))
+        return UNKNOWN if doubtful else rest
     if how in {":?", "?"}:
         return value
     if UNKNOWN in value:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, QuestionRow
+from hermes.approvals.simple import can_last, runner_in
 from hermes.kit.plain import unmasked, visible, visible_line
 from hermes.ports.counsel import Ruling, Wish
 from hermes.schema.questions import HERE, Asking, Choice, Question
@@ -23,6 +24,10 @@ MOST_REFUSALS = 3
 TIRED = (
     f"Not done: {MOST_REFUSALS} requests of this turn were not allowed, so nobody is asked again "
     "in it. Stop, say what you wanted to do and why, and let the user decide what comes next."
+)
+ONCE_IS_ENOUGH = (
+    "Not done: a person refused this very thing in this turn, so they are not asked again in it. "
+    "Say that it was not done, and let the user decide what comes next."
 )
 YES = frozenset(
     {"yes", "y", "yep", "yeah", "ok", "okay", "approve", "approved", "👍", "✅", "once"}
@@ -43,6 +48,10 @@ ONE_AT_A_TIME = (
 TOO_MANY = (
     "Not done: as many requests of this person as may wait lie before the owner already. "
     "Go on without it, and say what you wanted to do."
+)
+CHANGED = (
+    "Not done: a file that the command names changed while somebody was asked about it. Look at "
+    "it, and ask again."
 )
 NOT_RUN = "Not run: the turn was interrupted while a person was asked, and nothing was done."
 NOTHING = "Nothing waits for an answer here."
@@ -119,7 +128,9 @@ def subject_of(wish: Wish) -> str:
     """All that would be done, with what cannot be seen, or passes for another, written out."""
     words = not (wish.shell or wish.code)
     done = [unmasked(one, addresses=words) for one in (wish.target, wish.action)]
-    return visible("\n".join(filter(None, [*done, wish.detail])))
+    # Beside a command it is what that may reach: hosts, places.
+    more = unmasked(wish.detail, addresses=True) if wish.shell else wish.detail
+    return visible("\n".join(filter(None, [*done, more])))
 
 
 def reason_of(wish: Wish) -> str:
@@ -143,9 +154,18 @@ def asks_for(wish: Wish, why: str) -> str:
     what = "run this command" if wish.shell else f"do this with {wish.tool}"
     what = "type this" if wish.target and wish.shell else what
     where = f" in {_folder(wish.folder)}" if wish.folder else ""
-    kind = visible_line(wish.kind, MOST_REASON)
-    longer = f" Session and always are for {kind}." if kind else ""
-    return f"May I {what}{where}? {visible_line(why, MOST_REASON)}{longer}"
+    return f"May I {what}{where}? {visible_line(why, MOST_REASON)}{_longer(wish)}"
+
+
+def _longer(wish: Wish) -> str:
+    """What an answer for longer is about, or why there is none."""
+    if kind := visible_line(wish.kind, MOST_REASON):
+        return f" Session and always are for {kind}."
+    if runner := visible_line(runner_in(wish), MOST_NAME):
+        return f" This once only: what {runner} runs lies in files that can change."
+    if wish.shell and wish.seal and can_last(wish):
+        return " Session and always count while the files it names stay as they are."
+    return ""
 
 
 def _folder(folder: str) -> str:

@@ -1,8 +1,9 @@
 """What `hermes hooks` does."""
 
+import shlex
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import anyio
@@ -12,6 +13,7 @@ from hermes.app.hook_consent import Consents, words_of
 from hermes.app.shell_hooks import ACCEPT, EVENTS, About, Means, ShellHooks, configured, matches
 from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
+from hermes.cli.next_step import as_typed
 from hermes.config.dotenv import env_of
 from hermes.config.home import Home
 from hermes.config.load import load_config
@@ -44,7 +46,7 @@ class _Desk(Struct, frozen=True):
         self.context.stdout.write(flat(text) + "\n")
 
     def accepted(self, event: str, hook: ShellHook) -> bool:
-        return self.config.hooks_auto_accept or self.consents.given(event, hook.command)
+        return _is_accepted(self.config, self.consents, event, hook)
 
 
 def perform(args: Namespace, context: CliContext) -> int:
@@ -86,6 +88,9 @@ def _accept(desk: _Desk) -> int:
         desk.say(f"accepted for {one.event}: {one.command}")
     if not new:
         desk.say("There is nothing new to accept.")
+    for event, hook in desk.hooks:
+        if why := _unfit(hook, desk.context.env):
+            desk.say(f"warning: {event}: {why}")
     return 0
 
 
@@ -100,32 +105,46 @@ def _revoke(desk: _Desk) -> int:
 
 
 def _doctor(desk: _Desk) -> int:
-    troubles = list(_troubles(desk))
+    troubles = list(hook_troubles(desk.config, desk.context.env, desk.consents))
     for line in troubles:
-        desk.say(line)
+        desk.say(as_typed(line, desk.context.profile))
     if not troubles:
         desk.say("The hooks can be run." if desk.hooks else "The settings name no hooks.")
     return 1 if troubles else 0
 
 
-def _troubles(desk: _Desk) -> Iterator[str]:
-    for event in desk.config.hooks:
+def hook_troubles(config: Config, env: Mapping[str, str], consents: Consents) -> Iterator[str]:
+    """Why the hooks of the settings would not do their work."""
+    for event in config.hooks:
         if event not in EVENTS:
             yield f"hooks.{event}: there is no such event here. Events: {', '.join(EVENTS)}"
-    for event, hook in desk.hooks:
-        try:
-            program = words_of(hook.command)[0]
-            if shutil.which(program, path=desk.context.env.get("PATH")) is None:
-                yield f"{event}: {program} cannot be found or run"
-        except ValueError as error:
-            yield f"{event}: {hook.command!r} cannot be run: {error}"
-        if not desk.accepted(event, hook):
+    for event, hook in configured(config.hooks):
+        if why := _unfit(hook, env):
+            yield f"{event}: {why}"
+        if not _is_accepted(config, consents, event, hook):
             yield f"{event}: not accepted as it is now: {hook.command}. To do so: {ACCEPT}"
-    if desk.config.hooks.get(EVENTS[0]) and "codex" in desk.config.main_model.openai_runtime:
+    if config.hooks.get(EVENTS[0]) and "codex" in config.main_model.openai_runtime:
         yield (
             "codex runs what stays inside of its own sandbox without asking anybody: a hook of "
             f"{EVENTS[0]} is asked about what goes beyond it, and about our own tools"
         )
+
+
+def _is_accepted(config: Config, consents: Consents, event: str, hook: ShellHook) -> bool:
+    return config.hooks_auto_accept or consents.given(event, hook.command)
+
+
+def _unfit(hook: ShellHook, env: Mapping[str, str]) -> str:
+    """Why it cannot be run; empty when it can."""
+    try:
+        program = words_of(hook.command)[0]
+    except ValueError as error:
+        return f"{hook.command!r} cannot be run: {error}"
+    if shutil.which(program, path=env.get("PATH")) is not None:
+        return ""
+    if program.startswith("/") and Path(program).is_file():
+        return f"{program} is not executable: chmod +x {shlex.quote(program)}"
+    return f"{program} cannot be found or run"
 
 
 def _test(desk: _Desk) -> int:

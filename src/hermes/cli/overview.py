@@ -7,7 +7,10 @@ import anyio
 import msgspec
 from msgspec import Struct
 
+from hermes.api.settings import NAME as API
+from hermes.api.settings import is_wanted
 from hermes.app.archive import open_archive
+from hermes.app.channels import wanted_platforms
 from hermes.app.model_settings import model_settings
 from hermes.app.models import NO_MODEL, ModelDesk
 from hermes.app.sandboxes import Sandboxes, SandboxParts
@@ -36,6 +39,7 @@ from hermes.subagents.desk import KIND as DELEGATION
 from hermes.tools.processes.record import KIND as PROCESS
 
 _UNREAD = "the settings cannot be read: hermes doctor"
+_STOPPED, _DIED = "not running", "killed, or it crashed"
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -93,7 +97,7 @@ async def look_around(home: Home, env: Env, clock: Clock) -> Overview:
         model=model,
         model_trouble=no_model,
         gateway=_gateway(standing, clock),
-        channels=_channels(standing),
+        channels=_channels(standing, settings),
         sandbox=_sandbox(home, settings, clock) if settings else [_UNREAD],
         sessions=sessions,
         stored_messages=messages,
@@ -135,16 +139,19 @@ async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tupl
 def _gateway(standing: Standing, clock: Clock) -> str:
     record, state = standing.record, standing.state
     if record is None:
-        return "killed, or it crashed" if standing.died else "not running"
+        return _DIED if standing.died else _STOPPED
     since = f", since {ago(record.started_at, clock.now())}" if record.started_at else ""
     phase = state.gateway_state if state else "it has not said how it is"
     turns = f", {plural(state.active_agents, 'turn')} now" if state else ""
     return f"{phase} (pid {record.pid}{since}{turns})"
 
 
-def _channels(standing: Standing) -> list[str]:
+def _channels(standing: Standing, settings: tuple[Config, Env] | None) -> list[str]:
+    """Of a gateway that runs; else those that it would have."""
     if standing.record is None:
-        return []
+        if settings is None:
+            return []
+        return [*([API] if is_wanted(*settings) else []), *wanted_platforms(*settings)]
     return [
         f"{name} {one.state}{f' ({one.error_message})' if one.error_message else ''}"
         for name, one in sorted(standing.platforms.items())
@@ -186,9 +193,11 @@ def _rows(one: Overview) -> list[tuple[str, str]]:
         ("model", one.model_trouble or one.model),
         ("gateway", one.gateway),
     ]
-    if one.gateway == "not running":
-        rows[-1] = ("gateway", "not running: hermes gateway start")
-    rows.append(("channels", ", ".join(one.channels) or "none"))
+    if one.gateway == _STOPPED:
+        rows[-1] = ("gateway", f"{_STOPPED}: hermes gateway start")
+    asleep = " (on; the gateway does not run)" if one.gateway in {_STOPPED, _DIED} else ""
+    channels = ", ".join(one.channels)
+    rows.append(("channels", f"{channels}{asleep}" if channels else "none"))
     rows += [("sandbox", line) for line in one.sandbox]
     if one.trouble:
         return [*rows, ("sessions", "unknown"), ("waiting", "unknown"), ("database", one.trouble)]

@@ -46,6 +46,8 @@ class Screen(Listener):
         self._mode = ""
         self._running: dict[str, tuple[ToolCall, float]] = {}
         self._last_call = ""
+        self._wanted: dict[str, ToolCall] = {}
+        """Calls that were neither begun nor answered yet."""
 
     def show(self, event: Event) -> None:
         match event:
@@ -92,6 +94,7 @@ class Screen(Listener):
         if isinstance(message, Result):
             self._result(message)
         elif isinstance(message, Assistant):
+            self._wanted = {call.id: call for call in message.calls}
             self._break()
         elif message.trust is Trust.DATA:
             # Something came in that nobody typed: without a word about it, the answer would puzzle.
@@ -152,6 +155,7 @@ class Screen(Listener):
             self._out.write("\r\x1b[K")
 
     def _begin(self, call: ToolCall) -> None:
+        self._wanted.pop(call.id, None)
         self._running[call.id] = (call, self._clock.monotonic())
         self._last_call = call.id
         self._line(f"{self._style('●', 'cyan')} {self._described(call, 2)}")
@@ -160,6 +164,9 @@ class Screen(Listener):
         return fit(flat(describe_call(call, self._taste.preview)), self._style.columns - taken)
 
     def _result(self, result: Result) -> None:
+        if call := self._wanted.get(result.call):
+            # It was not run; without its line nobody knew what was not.
+            self._begin(call)
         gist = describe_result(result)
         self._line(self._verdict(result, gist))
         for line in gist.lines if self._taste.diffs or not gist.diff else ():

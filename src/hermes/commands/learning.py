@@ -12,13 +12,16 @@ from hermes.schema.sessions import SessionChange
 
 _NEWEST = 10
 _LEARN = Path(__file__).with_name("learn.md")
+_KEEPS_NOTHING = "The model that answers here has no tool for memory: it adds nothing to this."
+_KNOWS_NONE = "The model that answers here has no tools for skills: only /<name> has it follow one."
+_WRITES_NONE = "The model that answers here has no tool to write skills, so nothing can be learned."
 
 
 async def _memory(context: Context, words: str) -> Reply:
     lessons = _lessons(context)
     match words.split():
         case []:
-            return Told(await lessons.memory())
+            return Told(await lessons.memory() + _unless_it_has(context, "memory", _KEEPS_NOTHING))
         case ["pending"]:
             waiting = await lessons.waiting("memory")
             return Told("\n".join(waiting) or "Nothing waits for a decision.")
@@ -49,7 +52,8 @@ async def _skills(context: Context, words: str) -> Reply:
     lessons = _lessons(context)
     match words.split():
         case [] | ["list"]:
-            return Told(await _listed(lessons))
+            none = _unless_it_has(context, "skill_view", _KNOWS_NONE)
+            return Told(await _listed(lessons) + none)
         case ["show", name]:
             return Told(await lessons.skill(name))
         case ["pin" | "unpin" as how, name]:
@@ -130,8 +134,19 @@ async def _reload_skills(context: Context, words: str) -> Reply:
 async def _learn(context: Context, words: str) -> Reply:
     if not words:
         raise UsageError("What is to be learned?", hint="For example: /learn how we release")
+    if _unless_it_has(context, "skill_manage", _WRITES_NONE):
+        raise UsageError(_WRITES_NONE, hint="/model chooses another one.")
     asked = _LEARN.read_text("utf-8").strip().replace("{what}", words)
     return Ask((Text(asked),), told="It is to become a skill.")
+
+
+def _unless_it_has(context: Context, tool: str, told: str) -> str:
+    """A line more, where the tools of who answers are known and that one is not among them."""
+    toolbox, session = context.services.toolbox, context.conversation.session
+    if toolbox is None:
+        return ""
+    there = toolbox.offered(context.seat.platform or session.source, context.role, session)
+    return "" if any(one.name == tool for one in there) else f"\n\n{told}"
 
 
 def _lessons(context: Context) -> Lessons:

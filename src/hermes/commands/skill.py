@@ -12,7 +12,8 @@ def skill_command(name: str) -> Command:
             raise UsageError("There are no skills here.")
         text = await lessons.opened(name, context.conversation.session.id)
         asked = words or "Follow it now, for what we are at."
-        return Ask((Text(f"{text}\n\n{asked}"),), told=f"With the skill {name}.")
+        typed = Text(f"/{name} {words}".rstrip())
+        return Ask((typed, Text(f"{text}\n\n{asked}")), told=f"With the skill {name}.")
 
     return Command(
         name=name, usage="[words]", summary=f"Follow the skill {name}.", owners=True, run=run

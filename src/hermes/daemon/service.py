@@ -199,11 +199,13 @@ class Service:
         for tenant in self._tenants.values():
             states = tenant.gateway.supervisor.snapshot()
             told = platforms_of(states) | _troubles(tenant)
+            told = {name: _aimed(state, tenant.profile) for name, state in told.items()}
             platforms |= {self._named(tenant, name): state for name, state in told.items()}
             phases.add(Phase.DEGRADED if tenant.failure or tenant.troubles else phase_of(states))
             active += tenant.running
         programs = self._programs.states()
-        platforms |= programs
+        own = self._tenure.home.profile
+        platforms |= {name: _aimed(state, own) for name, state in programs.items()}
         phases |= {Phase.DEGRADED for one in programs.values() if one.error_code}
         for profile, reason in self._absent.items():
             platforms[profile] = _fatal("profile_not_served", reason)
@@ -247,7 +249,13 @@ def _with_reason(name: str, platform: PlatformState) -> str:
     """What does not mend itself is told of with its reason."""
     if platform.state != "fatal" or not platform.error_message:
         return name
-    return f"{name} ({one_line(platform.error_message, 200)})"
+    return f"{name} ({one_line(platform.error_message, 300)})"
+
+
+def _aimed(platform: PlatformState, profile: str) -> PlatformState:
+    """What it says to do next is about that profile."""
+    why = platform.error_message
+    return structs.replace(platform, error_message=for_profile(why, profile)) if why else platform
 
 
 def _troubles(tenant: Tenant) -> dict[str, PlatformState]:

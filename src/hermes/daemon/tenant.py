@@ -30,6 +30,7 @@ from hermes.local.guest import Services
 from hermes.local.marks import marks_of
 from hermes.ports.channel import Channel, Manifest
 from hermes.schema.errors import StoreError
+from hermes.schema.scope import platform_of
 from hermes.telemetry.logs import LogShare, at_work_for
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class Tenant:
         self.borrowers: list[Tenant] = []
         self.closing = False
         self._closed_at = 0.0
+        self._said_back = False
         self._hear: Hear | None = None
         self._ready = anyio.Event()
 
@@ -147,13 +149,19 @@ class Tenant:
                 await borrower.gateway.delivered.wait()
 
     async def _say_back(self) -> None:
-        """To who asked for a restart, also when it went wrong, and to the home channels."""
+        """To who asked for a restart, also when it went wrong, and to the home channels.
+
+        Once: a gateway that was built anew has come back from nothing that anybody asked for.
+        """
+        if self._said_back:
+            return
         platforms = self.app.config.platforms
         quiet = {n for n, one in platforms.items() if not one.gateway_restart_notification}
         homes = homes_from(self.app.env, platforms).values() if self._lodging.restarted else ()
-        ours = [home for home in homes if home.channel in self.channels]
+        told = [one for one in (*self.channels, *self._lent) if platform_of(one) not in quiet]
         try:
-            await say_back(self.app.store, self.app.clock, ours, quiet)
+            await say_back(self.app.store, self.app.clock, homes, told)
+            self._said_back = True
         except StoreError as error:
             log.warning("nobody could be told that the gateway is back: %s", error)
         self.look_again()

@@ -9,7 +9,7 @@ from hermes.gateway.letters import Reply, address_in, post_reply, topic_of
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.ports.store import Done, Parcel, Store
-from hermes.schema.scope import Address, platform_of
+from hermes.schema.scope import Address
 
 RESTARTS = "restarts"
 BACK = "Hermes is back."
@@ -23,9 +23,12 @@ async def await_return(store: Store, address: Address) -> None:
 
 
 async def say_back(
-    store: Store, clock: Clock, homes: Collection[Address], quiet: Collection[str]
+    store: Store, clock: Clock, homes: Collection[Address], channels: Collection[str]
 ) -> None:
-    """Tell these homes and whoever asked, each place once; on `quiet` platforms nobody is told."""
+    """Tell these homes and whoever asked, each place once, as far as it is on these channels.
+
+    On others nobody would deliver it, or nobody wants to hear of it.
+    """
     if not homes and not await store.lanes.topics(RESTARTS):
         return
     rows = await store.lanes.claim(RESTARTS, None, "the start", timedelta(0), _MOST)
@@ -34,6 +37,6 @@ async def say_back(
     posts = [
         post_reply(new_id("back"), Reply(address=place, text=BACK, at=now))
         for place in places
-        if platform_of(place.channel) not in quiet
+        if place.channel in channels
     ]
     await store.commit(*posts, *(Done(row.key) for row in rows))

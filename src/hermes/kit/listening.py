@@ -5,6 +5,7 @@ import os
 
 from hermes.kit.errors import ConfigError
 
+TAKEN = "another program does already"
 _LAST_PORT = 65535
 
 
@@ -18,6 +19,6 @@ def cannot_listen(platform: str, host: str, port: int, error: OSError) -> Config
         return ConfigError(what + why, hint=f"Take another address: {setting}.host 127.0.0.1")
     other = port + 1 if port < _LAST_PORT else port - 1
     return ConfigError(
-        what + "another program does already",
+        what + TAKEN,
         hint=f"End that one, or take another port: {setting}.port {other}",
     )

@@ -3,6 +3,7 @@
 from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Iterator
 
+from hermes.kit.plain import harmless
 from hermes.kit.text import one_line
 
 SHOWN = 300
@@ -18,6 +19,8 @@ class Complaints:
     ) -> None:
         self.last = ""
         """The last line, for people."""
+        self.fault = ""
+        """Why we have let it go, if we have."""
         self._redact = redact
         self._keep = keep
         self._decoder = getincrementaldecoder("utf-8")("replace")
@@ -40,7 +43,7 @@ class Complaints:
     async def _write(self, text: str) -> None:
         lines = [line for line in self._redact(text).splitlines() if line.strip()]
         if lines:
-            self.last = one_line(lines[-1], SHOWN)
+            self.last = one_line(harmless(lines[-1]), SHOWN)
             await self._keep("\n".join(piece for line in lines for piece in _pieces(line)))
 
 

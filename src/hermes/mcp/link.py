@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec import Struct
 
 from hermes import __version__
+from hermes.kit.plain import harmless
 from hermes.kit.retry import Backoff
 from hermes.kit.text import one_line
 from hermes.mcp.acting import Acting
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAGES = 20
+MOST_SAID = 20_000
+"""Characters of an error that are looked at, of which far fewer are shown."""
 FORGOTTEN = "Session terminated"
 """What the SDK says for a server that no longer knows us."""
 
@@ -119,7 +122,7 @@ class Link:
     def version(self) -> str:
         """What the server calls itself."""
         info = self._client.server_info if self._client else None
-        return one_line(f"{info.name} {info.version}", 80) if info else ""
+        return one_line(harmless(f"{info.name} {info.version}"), 80) if info else ""
 
     def wake(self) -> None:
         # Who waits already waits for the same.
@@ -167,7 +170,8 @@ class Link:
         failure = _first(caller.failure)
         if _is_loss(failure):
             self._let_go()
-            raise Lost(f"The connection to the MCP server {self.server.name} was lost.")
+            why = self._complaints.fault and f": {self._complaints.fault}"
+            raise Lost(f"The connection to the MCP server {self.server.name} was lost{why}.")
         if isinstance(failure, MCPError):
             raise ToolError(f"The server refused: {self._says(failure)}.") from failure
         log.warning("MCP server %s: %s", self.server.name, self._says(failure))
@@ -233,7 +237,7 @@ class Link:
 
     def _fail(self, *, served: bool) -> None:
         self._failures += 1
-        self.trouble = self.trouble or "the connection was lost"
+        self.trouble = self._complaints.fault or self.trouble or "the connection was lost"
         if self._complaints.last:
             self.trouble += f"; the last it said: {self._complaints.last}"
         log.warning("MCP server %s: %s", self.server.name, self.trouble)
@@ -309,7 +313,7 @@ class Link:
             case Program() as program:
                 return started(program, self._parts.launch, self._complaints, self._over)
             case Site() as site:
-                return over_http(site, self.server.connect)
+                return over_http(site, self.server.connect, self._complaints)
 
     def _ear(self) -> Complaints:
         return Complaints(self._parts.redact, partial(self._parts.log, self.server.name))
@@ -384,7 +388,8 @@ class Link:
 
     def _says(self, failure: Exception | None) -> str:
         said = failure.sentence if isinstance(failure, HermesError) else str(failure or "")
-        return one_line(self._parts.redact(said or type(failure).__name__), SHOWN).rstrip(".")
+        said = self._parts.redact((said or type(failure).__name__)[:MOST_SAID])
+        return one_line(harmless(said), SHOWN).rstrip(".")
 
 
 def _tells_of_changes(client: Client) -> bool:

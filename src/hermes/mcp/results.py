@@ -9,6 +9,7 @@ import mcp_types as types
 import msgspec
 
 from hermes.kit.pictures import MAX_PICTURE, picture_kind
+from hermes.kit.plain import harmless
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.blobs import Blobs
 from hermes.ports.tool import Output
@@ -16,6 +17,7 @@ from hermes.schema.messages import Media, Text
 
 MOST_TEXT = 100_000
 """Characters of one answer, of all its parts."""
+MOST_READ = 4 * MOST_TEXT
 MOST_PICTURES = 8
 NOTHING = "(The server answered without a word.)"
 
@@ -49,7 +51,7 @@ class Reading:
                 shown.append(media)
         text = "\n".join(filter(None, [*said, *notes]))
         # To look for secrets in all of a very long text would take long, too.
-        text = self._redact(head_and_tail(text, 4 * MOST_TEXT))
+        text = self._redact(harmless(head_and_tail(text, MOST_READ)))
         text = head_and_tail(text, MOST_TEXT) or ("" if shown else NOTHING)
         parts = (*([Text(text)] if text else []), *shown)
         return Output(parts, shown=one_line(text, 200), failed=failed, foreign=True)
@@ -111,7 +113,11 @@ def _adds(structured: object, said: Sequence[str]) -> bool:
     """Many servers say the same once more as text."""
     if structured is None:
         return False
+    left = MOST_READ
     for text in said:
+        left -= len(text)
+        if left < 0:
+            break
         try:
             same: object = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):

@@ -9,8 +9,9 @@ import math
 import random
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing, asynccontextmanager
 
+from anyio import CancelScope
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
@@ -141,6 +142,8 @@ class Resilient:
         self.profile = profile
         """Of the preferred model."""
         self._answered: OrderedDict[str, Route] = OrderedDict()
+        self._answering = 0
+        self._replaced = False
 
     @property
     def name(self) -> str:
@@ -158,8 +161,26 @@ class Resilient:
         if self._closing:
             await self._closing()
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
-        return aclosing(self._run(request))
+    async def replaced(self) -> None:
+        """Another one is there for new turns: from now on it is closed after each answer.
+
+        A turn that has it still may go on for as long as it likes.
+        """
+        self._replaced = True
+        if not self._answering:
+            await self.aclose()
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncGenerator[AsyncIterator[Chunk]]:
+        self._answering += 1
+        try:
+            async with aclosing(self._run(request)) as chunks:
+                yield chunks
+        finally:
+            self._answering -= 1
+            if self._replaced and not self._answering:
+                with CancelScope(shield=True):
+                    await self.aclose()
 
     async def _run(self, request: Request) -> AsyncGenerator[Chunk]:
         so_far = _Attempts(self._order(request.run))

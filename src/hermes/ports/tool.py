@@ -1,6 +1,6 @@
 """What the agent may do in the world."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Raw, Struct
@@ -62,7 +62,8 @@ class ToolContext(Struct, frozen=True):
     `ask` is for everything that has an effect, before it; `inquire` asks a person something;
     `use` calls another tool of the same turn. `foreign`: strangers' words are in this turn.
     `sources` says what of all that the model has seen a text may come from, and `quotes` whether
-    it says again what strangers wrote. `within`: another tool asks, and reads the answer.
+    it says again what strangers wrote. `within`: another tool asks, and reads the answer. `tools`
+    are the names of all that this turn has; None where others than ours do the work.
     """
 
     scope: Scope
@@ -75,6 +76,7 @@ class ToolContext(Struct, frozen=True):
     sources: Callable[[str], Sources] = no_sources
     quotes: Callable[[str], bool] = no_quotation
     within: bool = False
+    tools: Collection[str] | None = None
 
 
 class Tool(Protocol):

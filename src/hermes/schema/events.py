@@ -36,10 +36,14 @@ class StreamReset(Struct, frozen=True, tag="stream_reset"):
     reason: str
 
 
-class Notice(Struct, frozen=True, tag="notice"):
-    """One line for people: waiting for a provider, changing to a fallback model."""
+class Notice(Struct, frozen=True, tag="notice", omit_defaults=True):
+    """One line for people: waiting for a provider, changing to a fallback model.
+
+    A `passing` one is true only until something else comes.
+    """
 
     text: str
+    passing: bool = False
 
 
 class Said(Struct, frozen=True, tag="said"):

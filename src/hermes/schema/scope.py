@@ -47,13 +47,25 @@ class Asker(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class Bounds(Struct, frozen=True, kw_only=True):
+    """What work is held to that is done in somebody's name, away from where they asked for it.
+
+    The rules are those of their platform; `tools` are those that they had themselves, and None
+    all that are offered to them there.
+    """
+
+    platform: str
+    tools: tuple[str, ...] | None = None
+
+
 class Scope(Struct, frozen=True):
     """One run's identity. `later` says whether something can still be delivered after the turn.
 
     `source` is the surface or platform that the session belongs to, `key` its place there;
     `handed_on` is where the result goes by itself, besides the address. `attended` says that
     somebody can be asked while it runs, `yolo` that nobody wants to be. While a person is asked,
-    `call` is what waits for it, if that has done nothing yet and can be begun anew.
+    `call` is what waits for it, if that has done nothing yet and can be begun anew. `bounds` are
+    those of a subagent, which has no place of its own.
     """
 
     profile: str
@@ -71,6 +83,15 @@ class Scope(Struct, frozen=True):
     attended: bool = False
     yolo: bool = False
     call: str = ""
+    bounds: Bounds | None = None
+
+
+def ruled_by(scope: Scope) -> str:
+    """The platform whose rules count: which tools there are, and which wall commands have."""
+    if scope.bounds is not None:
+        return scope.bounds.platform
+    # A session may go on elsewhere than it began: where it is asked from is what counts.
+    return platform_of(scope.address.channel) if scope.address else scope.source
 
 
 HOME_IS_HIDDEN = "HERMES_HOME_HIDDEN"

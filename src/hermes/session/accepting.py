@@ -24,7 +24,7 @@ from hermes.ports.store import (
     Write,
 )
 from hermes.schema.messages import Result, User
-from hermes.schema.scope import Address, Asker, Role
+from hermes.schema.scope import Address, Asker, Bounds, Role
 from hermes.schema.sessions import Session, SessionChange
 from hermes.schema.tools import ToolSpec
 from hermes.session.lease import LEASE, Lease
@@ -47,7 +47,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     only. `handed` are tools that the asker runs: a call of one ends the turn, and the next one
     may bring its `results`. `bare` leaves our own tools out, `without` some of
     them; `steps` is a smaller budget than usual. `attended` says that somebody can be asked
-    while it runs, `yolo` that nobody wants to be.
+    while it runs, `yolo` that nobody wants to be. `bounds` hold what works in another's name.
     """
 
     session: Session
@@ -74,6 +74,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     steps: int | None = None
     attended: bool = False
     yolo: bool = False
+    bounds: Bounds | None = None
     calling: Calling = FREELY
 
 

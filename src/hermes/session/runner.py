@@ -158,6 +158,7 @@ class Runner:
             asker=turn.asker,
             attended=turn.attended,
             yolo=turn.yolo,
+            bounds=turn.bounds,
         )
 
     async def _run_in(self, scope: Scope, turn: Turn, lease: Lease) -> Outcome:

@@ -14,7 +14,7 @@ from hermes.ports.sink import Emit
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded, Said, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Bounds, Scope, ruled_by
 from hermes.schema.sessions import Session
 from hermes.session.accepting import Turn
 from hermes.session.runner import Runner
@@ -105,6 +105,7 @@ class Child:
             steps=self._budget.steps,
             # What strangers had a hand in is not done unasked, whatever the settings say.
             yolo=scope.yolo or (self._budget.leave and not task.foreign),
+            bounds=scope.bounds or Bounds(platform=ruled_by(scope)),
         )
         began = self._clock.monotonic()
         failure = await self._watched(turn)

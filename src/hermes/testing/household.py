@@ -42,7 +42,6 @@ async def at_work(
             owner=owner,
             env=env,
             shared=shared,
-            status=bytes,
             restart=group.cancel_scope.cancel,
             programs=Programs(SystemClock()),
             manifests={CHANNEL: TEST},

@@ -49,6 +49,7 @@ class Scribe:
         self._thinking: Thinking | None = None
         self._cards: dict[str, tuple[ToolCard, float]] = {}
         self._questions: dict[str, QuestionCard] = {}
+        self._passing: Note | None = None
         self._asked_at = 0.0
         self.ended: RunEnded | None = None
         self.used = 0
@@ -65,6 +66,7 @@ class Scribe:
         self.doing = "working"
 
     async def write(self, event: Event) -> None:
+        await self._pass()
         match event:
             case TextDelta(text=text):
                 await self._speak(text)
@@ -90,6 +92,7 @@ class Scribe:
 
     async def end(self) -> None:
         """Nothing more comes: what is open is closed."""
+        await self._pass()
         await self._pause()
         for card, _ in self._cards.values():
             card.give_up()
@@ -197,8 +200,9 @@ class Scribe:
                     await self._answer.remove()
                 await self._pause()
                 await self._remark(f"{reason}; the answer starts again.")
-            case Notice(text=text):
-                await self._remark(text)
+            case Notice(text=text, passing=passing):
+                note = await self._remark(text)
+                self._passing = note if passing else None
             case RunEnded(reason=reason):
                 self.ended = event
                 await self._pause()
@@ -207,5 +211,13 @@ class Scribe:
             case RunStarted():
                 self.doing = "thinking"
 
-    async def _remark(self, text: str) -> None:
-        await self._transcript.add(Note(flat(text), "warning"))
+    async def _remark(self, text: str) -> Note:
+        note = Note(flat(text), "warning")
+        await self._transcript.add(note)
+        return note
+
+    async def _pass(self) -> None:
+        """What was said for the meantime is over."""
+        if self._passing is not None:
+            await self._passing.remove()
+            self._passing = None

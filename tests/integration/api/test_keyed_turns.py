@@ -3,6 +3,7 @@
 import base64
 import io
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from api_house import KEY, House, Told, house
 from gateways import until
 from hermes.api.desk import Limits
 from hermes.schema.messages import Result
+from hermes.schema.scope import OWNER
+from hermes.store.connection import READ_WRITE, connect
+from hermes.store.connection import begin as begin_to_write
 from hermes.testing.mock_openai import Call, Fault, Reply, Rule, Script
 from processes import PATIENCE
 
@@ -241,6 +245,52 @@ async def test_a_response_under_a_key_is_cancelled_by_its_name(tmp_path: Path) -
             assert (ended.id, ended.status) == (begun.response.id, "incomplete")
             kinds = [event.type async for event in stream]
             assert kinds[-1] == "response.incomplete"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_is_not_kept_is_told_to_who_cancels_it(tmp_path: Path, stream: bool) -> None:
+    body = msgspec.json.encode({"input": "go", "store": False, "stream": stream})
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=HANGS)) as one:
+            await ask_and_leave(one, RESPONSES, body, 1)
+            (turn,) = await going_on(one)
+            name = turn["run_id"]
+            ended = await one.ask("POST", f"{RESPONSES}/{name}/cancel")
+            assert (ended.status, ended.json["id"]) == (200, name)
+            assert ended.json["status"] == "incomplete"
+            assert ended.json["incomplete_details"] == {"reason": "cancelled"}
+            await one.server.entry.idle()
+            again = await one.ask("POST", f"{RESPONSES}/{name}/cancel")
+            assert (again.status, again.code) == (404, "response_not_found")
+            assert "not kept" in again.json["error"]["message"]
+
+
+async def test_who_cancels_does_not_wait_for_ever(tmp_path: Path) -> None:
+    """Somebody holds the disk, so that the end of the turn cannot be written."""
+    body = msgspec.json.encode({"input": "go"})
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=HANGS), limits=Limits(stop_seconds=0.1)) as one:
+            await ask_and_leave(one, RESPONSES, body, 1)
+            (turn,) = await going_on(one)
+            path = f"{RESPONSES}/{turn['run_id']}"
+            with closing(connect(one.app.home.state_db, READ_WRITE)) as other:
+                begin_to_write(other)
+                ended = await one.ask("POST", f"{path}/cancel")
+                assert (ended.status, ended.json["status"]) == (200, "in_progress")
+                other.execute("ROLLBACK")
+            await until(lambda: not one.server.entry.going)
+            assert (await one.ask("GET", path)).json["status"] == "incomplete"
+            again = await one.ask("POST", f"{path}/cancel")
+            assert (again.status, again.code) == (400, "response_not_active")
+
+
+async def test_a_run_that_is_gone_meanwhile_is_left_out_of_the_list(tmp_path: Path) -> None:
+    with anyio.fail_after(PATIENCE):
+        async with house(tmp_path, Script(default=HANGS), limits=Limits(drain=0.1)) as one:
+            runs = [(await one.ask("POST", "/v1/runs", b'{"input": "go"}')).json for _ in range(2)]
+            await until(lambda: len(one.mock.requests) == 2)
+            await one.app.store.seen_by(OWNER).delete([runs[0]["session_id"]])
+            assert [each["run_id"] for each in await going_on(one)] == [runs[1]["run_id"]]
 
 
 async def test_runs_are_listed_with_the_turns_of_their_profile(tmp_path: Path) -> None:

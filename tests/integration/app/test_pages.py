@@ -327,3 +327,23 @@ def test_lists_of_shunned_sites(tmp_path: Path) -> None:
     assert shunned_sites(structs.replace(rules, enabled=False), home) == frozenset()
     with pytest.raises(ToolError, match=r"gone\.txt"):
         shunned_sites(structs.replace(rules, shared_files=("gone.txt",)), home)
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        ("bad.example:8080", "bad.example"),
+        ("http://bad.example:8080/path", "www.bad.example"),
+        ("[::1]:8080", "[::1]"),
+        ("2001:db8::1", "[2001:db8::1]"),
+        ("Bücher.example", "xn--bcher-kva.example"),
+        ("straße.example", "strasse.example"),
+        ("straße.example", "xn--strae-oqa.example"),
+    ],
+)
+async def test_a_site_is_known_however_it_is_written(tmp_path: Path, line: str, host: str) -> None:
+    (tmp_path / "list.txt").write_text(f"{line}\nü..example\n", encoding="utf-8-sig")
+    rules = WebsiteBlocklist(enabled=True, shared_files=("list.txt",))
+    pages = Pages(inside=True, shunned=shunned_sites(rules, Home(tmp_path, tmp_path)))
+    with pytest.raises(ToolError, match="website_blocklist"):
+        await pages.read(f"http://{host}:1/")

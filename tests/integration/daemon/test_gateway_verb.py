@@ -12,7 +12,15 @@ import pytest
 
 from hermes.config.home import Home
 from hermes.daemon.lock import who_holds
-from processes import HERMES, PATIENCE, Ran, Running, wait_for_data, wait_for_death
+from processes import (
+    HERMES,
+    PATIENCE,
+    Ran,
+    Running,
+    reserved_port,
+    wait_for_data,
+    wait_for_death,
+)
 
 STANDIN = str(Path(__file__).parent / "standin")
 
@@ -351,3 +359,21 @@ def test_what_excludes_each_other_is_told(person: Person) -> None:
 def test_a_pipe_that_is_gone_is_no_obstacle(person: Person) -> None:
     with person.running("gateway", "run", "--ready-fd", "99") as gateway:
         gateway.hears("ready")
+
+
+def test_a_port_that_another_profile_has_is_named_with_a_command_for_this_one(
+    person: Person,
+) -> None:
+    person.profile("work").path.mkdir(parents=True)
+    # Real gateways, which really listen.
+    del person.env["PYTHONPATH"]
+    with reserved_port() as port:
+        api = {"ENABLED": "true", "KEY": "0123456789abcdef0123", "PORT": str(port)}
+        person.env |= {f"API_SERVER_{name}": value for name, value in api.items()}
+        assert person("gateway", "start").code == 0
+        ran = person("-p", "work", "gateway", "start")
+        assert ran.code == 0
+        assert "hermes -p work config set platforms.api_server.extra.port" in ran.err
+        assert "The gateway of profile default (pid " in ran.err
+        assert "serves api_server: each gateway needs ports of its own" in ran.err
+        assert "hermes -p work config set" in person("-p", "work", "gateway", "status").out

@@ -139,12 +139,13 @@ def test_places_are_listed_and_found_by_name(house: House) -> None:
         json.dumps({"platforms": {"discord": entries, "slack": [{"id": "C1", "name": "ops"}]}})
     )
     listed = house("-l").out.splitlines()
-    assert [line.split() for line in listed[1:]] == [
+    assert [line.split() for line in listed[1:-1]] == [
         ["telegram:100:7", "home", "channel"],
         ["discord:5", "channel", "General"],
         ["discord:6"],
         ["slack:C1", "ops"],
     ]
+    assert listed[-1].startswith("local ")
     assert json.loads(house("-l", "--json").out)[0] == {
         "target": "telegram:100:7",
         "about": "home channel",
@@ -153,6 +154,13 @@ def test_places_are_listed_and_found_by_name(house: House) -> None:
     entries[1]["name"] = "general"
     house.home.channel_directory.write_text(json.dumps({"platforms": {"discord": entries}}))
     assert "2 chats of discord are named" in house("-t", "discord:#general", "hi").err
+
+
+def test_a_file_can_always_be_written(house: House) -> None:
+    house.home.config.write_text("")
+    ran = house("-l")
+    assert ran.out.splitlines()[1].startswith("local ")
+    assert "/sethome" in ran.err
 
 
 def test_a_name_is_one_only_after_its_mark(house: House) -> None:

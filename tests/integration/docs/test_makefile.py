@@ -37,6 +37,17 @@ def test_an_old_python_is_named_with_the_next_command(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
+def test_help_names_targets_that_are_there() -> None:
+    done = subprocess.run(
+        ["make", "-s", "help"],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE,
+    )  # fmt: skip
+    named = [line.split()[1] for line in done.stdout.splitlines()]
+    assert {"run", "test"} < set(named)
+    makefile = (ROOT / "Makefile").read_text()
+    assert [one for one in named if f"\n{one}:" not in makefile] == []
+
+
 def test_the_oldest_that_will_do_goes_on(tmp_path: Path) -> None:
     (tmp_path / "venv").mkdir()
     done = made_with("(3, 11, 0)", tmp_path)

@@ -7,12 +7,14 @@ import anyio
 import pytest
 
 from hermes.mcp.listing import MOST_TOOLS, MOST_WORDS
+from hermes.mcp.results import MOST_TEXT
 from hermes.mcp.tools import MOST_NEWS
 from hermes.schema.events import ToolProgress
 from hermes.schema.messages import text_of
 from hermes.schema.questions import Choice
 from hermes.schema.scope import Role
 from hermes.schema.tools import Effect
+from hermes.testing.loop_guard import guarded
 from mcp_talk import Talk, lines, program, talk, until
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +102,42 @@ async def test_progress_is_told_now_and_then(tmp_path: Path) -> None:
         told = [one.text for one in here.events if isinstance(one, ToolProgress)]
         assert 1 <= len(told) <= MOST_NEWS
         assert told[-1].endswith(" on and on\n")
+
+
+async def test_what_would_take_long_to_read_is_not_read(tmp_path: Path) -> None:
+    """Whoever asked is told so, nobody else waits meanwhile, and the server goes on."""
+    async with talk(tmp_path, {"play": hostile(tmp_path, "much")}) as here:
+        await here.plan()
+        async with guarded():
+            assert "more than 100,000 values" in await here.text("wide")
+            assert "too many parts" in await here.text("many")
+            # As letters it is no more than that, and cut as ever.
+            text = await here.text("text")
+        assert text.startswith("[{},{},")
+        assert len(text) < MOST_TEXT + 100
+        assert lines(tmp_path / "calls") == ["wide", "many", "text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("spam", "more than 100,000 values"), ("chatter", "nobody had asked for")]
+)
+async def test_who_says_too_much_unasked_is_let_go(tmp_path: Path, name: str, why: str) -> None:
+    async with talk(tmp_path, {"play": hostile(tmp_path, "much")}) as here:
+        told = await here.text(name)
+        assert "was lost" in told
+        assert why in told
+
+
+async def test_patterns_of_a_server_are_not_tried(tmp_path: Path) -> None:
+    """Some never end, and they would have everybody wait."""
+    async with talk(tmp_path, {"play": hostile(tmp_path, "much")}) as here:
+        assert (await here.text("unlike")).splitlines() == ["done", '{"a":"bb!"}']
+
+
+async def test_answers_move_no_cursor_and_turn_no_words(tmp_path: Path) -> None:
+    async with talk(tmp_path, {"play": hostile(tmp_path, "much")}) as here:
+        told = (await here.text("marks")).partition("\n{}")[0]
+        assert told == "red \u241b[2J\ufffd\ufffd\nand \tplain \u05d0"
 
 
 async def test_members_have_the_servers_that_their_role_names(tmp_path: Path) -> None:

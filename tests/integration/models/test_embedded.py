@@ -73,7 +73,7 @@ async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, Place]) -> No
     async with running_engines() as engines:
         engine, model = engines.of(*tiny), model_of(engines, *tiny)
         first = await listen(model, choosing())
-        assert first.chunks[0] == Notice(f"Loading the model {model.name} ...")
+        assert first.chunks[0] == Notice(f"Loading the model {model.name} ...", passing=True)
         answer = first.answer
         if answer.calls and answer.stop is Stop.TOOLS:
             (call,) = answer.calls

@@ -1,8 +1,10 @@
 """The device flow against a server of ours, and renewals by many at once."""
 
 import base64
+import gc
 import hashlib
 import io
+import warnings
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +16,7 @@ from aiohttp import web
 from anyio.to_thread import run_sync
 from msgspec import structs
 
-from hermes.app.models import OUTWORN, ModelDesk
+from hermes.app.models import ModelDesk
 from hermes.cli.context import CliContext
 from hermes.cli.keys import perform
 from hermes.config.env import Env
@@ -318,8 +320,8 @@ async def test_a_login_that_cannot_be_renewed_stops_nobody(file: AuthFile):
     assert pool.is_ending
 
 
-async def test_models_with_old_tokens_do_not_pile_up(tmp_path: Path, file: AuthFile):
-    """Each time a login is renewed, or cannot be, there are new ones."""
+async def test_a_turn_keeps_the_model_with_its_old_token(tmp_path: Path, file: AuthFile):
+    """Each time a login is renewed, or cannot be, there is a new one for later turns."""
     clock = FakeClock()
     ending(file, clock)
     async with portal() as one, serve_wire(AnthropicDialect()) as server:
@@ -330,11 +332,18 @@ async def test_models_with_old_tokens_do_not_pile_up(tmp_path: Path, file: AuthF
             FileBlobs(tmp_path / "blobs"),
             clock,
         )
-        most = int(OUTWORN // 600) + 1
-        for _ in range(2 * most):
-            await desk.find()
-            await clock.advance(600)
-        assert 1 < len(desk._outworn) <= most
+        old = await desk.find()
+        await listen(old)
+        await clock.advance(2 * 3600)
+        assert await desk.find() is not old
+        # What others have left behind is theirs.
+        gc.collect()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", ResourceWarning)
+            assert (await listen(old)).answer.text
+            del old
+            gc.collect()
+        assert [one for one in told if "nclosed c" in str(one.message)] == []
         await desk.aclose()
 
 

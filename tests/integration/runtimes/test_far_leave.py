@@ -43,7 +43,8 @@ class Asking:
         self.decided: list[Any] = []
         self.asked: list[str] = []
         self.runs = True
-        self.able = 200
+        self.able = self.able_then = 200
+        """How it answers what it can do: at first, and once it has refused a run."""
         self.asks: dict[str, Any] = ASKS
         self.then: dict[str, Any] = {}
         self.more: list[dict[str, Any]] = []
@@ -59,6 +60,7 @@ class Asking:
             text = 'data: {"choices":[{"delta":{"content":"Plain."},"finish_reason":"stop"}]}\n\n'
             return web.Response(text=text + "data: [DONE]\n\n", content_type="text/event-stream")
         if not self.runs:
+            self.able = self.able_then
             return web.json_response({"error": "nothing here"}, status=404)
         if request.path.endswith(("/approval", "/clarify")):
             self.decided.append((request.path, await request.json()))
@@ -224,14 +226,29 @@ async def test_without_anybody_to_decide_the_person_sees_what_was_asked(tmp_path
 
 async def test_one_that_is_another_now_is_a_plain_server(tmp_path: Path) -> None:
     far = Asking()
-    far.runs = False
+    far.runs, far.able_then = False, 404
     async with served(far) as url:
         runtime = runtime_of(tmp_path, url)
         ear = await ask(runtime)
         assert ear.texts[-1] == "Plain."
-        assert far.asked == ["GET /v1/capabilities", "POST /v1/runs", "POST /v1/chat/completions"]
+        capable, plain = "GET /v1/capabilities", "POST /v1/chat/completions"
+        assert far.asked == [capable, "POST /v1/runs", capable, plain]
         await ask(runtime)
-        assert far.asked.count("GET /v1/capabilities") == 2
+        assert far.asked[4:] == [plain]
+
+
+@pytest.mark.parametrize("status", [200, 401, 500])
+async def test_who_refuses_a_run_and_does_not_say_that_it_is_plain_is_not_taken_for_it(
+    tmp_path: Path, status: int
+) -> None:
+    """Somebody on the way may know no such path for a moment."""
+    far = Asking()
+    far.runs, far.able_then = False, status
+    async with served(far) as url:
+        ear = await ask(runtime_of(tmp_path, url))
+    assert ear.ended.outcome is Outcome.FAILED
+    assert f"Proxy error ({500 if status == 500 else 404})" in ear.ended.reason
+    assert far.asked == ["GET /v1/capabilities", "POST /v1/runs", "GET /v1/capabilities"]
 
 
 @pytest.mark.parametrize("status", [500, 522])

@@ -24,3 +24,14 @@ async def test_only_so_many_sessions_are_remembered(store: SqliteStore) -> None:
     home.ring(scope("last"))
     assert not await home.has_news("first")
     assert await home.has_news("last")
+
+
+async def test_who_was_rung_for_again_is_not_the_first_to_be_forgotten(store: SqliteStore) -> None:
+    home = Homecoming(store)
+    await store.commit(*home.brought(scope("first"), "news", "It has ended."))
+    home.ring(scope("first"))
+    for number in range(MOST_NEWS - 1):
+        home.ring(scope(f"session {number}"))
+    home.ring(scope("first"))
+    home.ring(scope("one more"))
+    assert await home.has_news("first")

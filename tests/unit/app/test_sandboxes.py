@@ -13,9 +13,7 @@ from hermes.app.sandboxes import (
     SandboxParts,
     far_folder,
     is_elsewhere,
-    sandbox_for,
     view_of,
-    wall_report,
 )
 from hermes.cli.checkup.finding import Grade
 from hermes.cli.checkup.hands import finding_of
@@ -24,7 +22,7 @@ from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.config.sections.work import Terminal
 from hermes.kit.clock import SystemClock
-from hermes.ports.sandbox import Job, Reach
+from hermes.ports.sandbox import Job, Reach, Sandbox
 from hermes.sandbox.choice import Walls
 from hermes.sandbox.door import Door
 from hermes.sandbox.view import Sight, rules
@@ -46,6 +44,10 @@ def parts(tmp_path: Path) -> Iterator[SandboxParts]:
 
 def with_terminal(parts: SandboxParts, **settings: object) -> SandboxParts:
     return structs.replace(parts, terminal=Terminal(**settings))  # type: ignore[arg-type]
+
+
+def sandbox_for(parts: SandboxParts) -> Sandbox:
+    return Sandboxes(parts).on("cli")
 
 
 def shell(parts: SandboxParts, command: str, **reach: object) -> Job:
@@ -301,7 +303,7 @@ def test_backends_we_do_not_have_are_refused(parts: SandboxParts, backend: str):
     with pytest.raises(SandboxError, match="not supported") as error:
         sandbox_for(with_terminal(parts, backend=backend))
     assert "bubblewrap" in error.value.hint
-    assert wall_report(with_terminal(parts, backend=backend)) == []
+    assert Sandboxes(with_terminal(parts, backend=backend)).report() == []
 
 
 def test_a_backend_nobody_knows(parts: SandboxParts):

@@ -124,6 +124,16 @@ async def test_a_guard_that_was_not_accepted_is_not_run_and_holds_back(bench: Be
         assert len(bench.told()) == 1
 
 
+async def test_another_profile_is_told_its_own_command(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (tmp_path / "profiles" / "work").mkdir(parents=True)
+    bench.home = Home(tmp_path, tmp_path / "profiles" / "work", "work")
+    bench.hook("pre_tool_call", bench.program("guard"))
+    async with bench.opened() as (_, watch):
+        why = await watch.before(SCOPE, "terminal", ARGS)
+    assert "They can: hermes -p work hooks accept" in why
+
+
 async def test_consent_is_for_one_event(bench: Bench) -> None:
     guard = bench.program("guard")
     bench.hook("pre_tool_call", guard)

@@ -128,7 +128,7 @@ async def test_what_was_answered_meanwhile_is_for_who_wished_it(
 
 async def test_a_members_grant_is_not_the_owners(house: House) -> None:
     house.opened(members=True)
-    wish = far("python3 x.py")
+    wish = far("git fetch x")
     under_way = UnderWay(house, wish, MALLORYS)
     member = Answerer(session="s-mallory", principal="mallory", role=Role.MEMBER)
     async with anyio.create_task_group() as group:
@@ -139,6 +139,28 @@ async def test_a_members_grant_is_not_the_owners(house: House) -> None:
     assert (grant.by, grant.answered_by) == ("mallory", "mallory")
     assert not (await house.rule(wish, structs.replace(OWNERS, attended=False))).allowed
     assert (await house.rule(wish, structs.replace(MALLORYS, attended=False))).allowed
+
+
+async def test_what_was_refused_is_not_asked_again_in_the_same_turn(house: House) -> None:
+    async def decided(scope: Scope, count: int, wish: Wish, choice: Choice) -> UnderWay:
+        under_way = UnderWay(house, wish, scope)
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(under_way.run)
+                await house.asked(count)
+                await house.desk.answer(ME, choice)
+        return under_way
+
+    wish = far("curl evil")
+    await decided(SCOPE, 1, wish, Choice.DENY)
+    with anyio.fail_after(60):
+        ruling = await house.rule(structs.replace(wish, reason="because"))
+    assert not ruling.allowed
+    assert "refused this very thing" in ruling.why
+    assert len(house.questions) == 1
+    other = await decided(SCOPE, 2, far("curl good"), Choice.ONCE)
+    later = await decided(structs.replace(SCOPE, run="r2"), 3, wish, Choice.ONCE)
+    assert other.ruling == later.ruling == ALLOWED
 
 
 async def test_after_some_refusals_a_turn_asks_no_more(house: House) -> None:

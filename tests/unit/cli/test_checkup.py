@@ -17,6 +17,7 @@ from hermes.cli.checkup.finding import Finding, Grade, Patient
 from hermes.cli.checkup.hands import check_sandbox
 from hermes.cli.checkup.house import check_disk, check_home, check_python, unwritable
 from hermes.cli.checkup.keeping import check_kept
+from hermes.cli.checkup.servers import check_hooks
 from hermes.cli.checkup.serving import check_channels, check_gateway
 from hermes.cli.checkup.settings import read_settings
 from hermes.cli.context import CliContext
@@ -121,6 +122,17 @@ def test_keys_are_closed_to_others(home: Home) -> None:
         one.mend()
     assert troubles(check_home(home)) == []
     assert home.dotenv.stat().st_mode & 0o777 == 0o600
+
+
+async def test_hooks_that_would_not_run_are_named(home: Home) -> None:
+    assert await check_hooks(patient(home)) == []
+    guard = home.path / "guard"
+    guard.touch(mode=0o600)
+    settings = f"hooks_auto_accept: true\nhooks: {{pre_tool_call: [{{command: {guard}}}]}}\n"
+    (one,) = troubles(await check_hooks(patient(home, settings)))
+    assert f"chmod +x {guard}" in one.says
+    guard.chmod(0o700)
+    assert troubles(await check_hooks(patient(home, settings))) == []
 
 
 def test_missing_folders_are_made(home: Home) -> None:

@@ -81,6 +81,14 @@ def test_from_the_first_look_to_the_last(desk: Desk) -> None:
             desk(*words)
 
 
+def test_a_file_that_cannot_be_run_is_named_with_the_next_command(desk: Desk) -> None:
+    desk.guard.chmod(0o600)
+    why = f"pre_tool_call: {desk.guard} is not executable: chmod +x {desk.guard}\n"
+    assert desk("accept") == f"accepted for pre_tool_call: {desk.guard}\nwarning: {why}"
+    assert desk("doctor") == why
+    assert desk.code == 1
+
+
 def test_trying_them(desk: Desk) -> None:
     assert desk("test", "pre_tool_call") == (
         f"{desk.guard}: blocks (decision: block, reason: No.)\n"

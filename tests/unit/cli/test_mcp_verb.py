@@ -72,6 +72,21 @@ def test_a_file_is_found_from_wherever_it_is_started(
     assert (servers["near"].cwd, servers["far"].cwd) == (str(tmp_path), "")
 
 
+@pytest.mark.anyio
+async def test_a_program_is_looked_for_where_it_is_started(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "serve").touch(mode=0o700)
+    monkeypatch.chdir(tmp_path)
+    desk("add", "near", "--command", "bin/serve")
+    monkeypatch.chdir("/")
+    assert [grade for grade, _ in await desk.checked()] == [Grade.OK]
+    (tmp_path / "bin" / "serve").unlink()
+    ((grade, says),) = await desk.checked()
+    assert (grade, says) == (Grade.WARNING, f"near: {tmp_path}/bin/serve is not installed.")
+
+
 def test_servers_come_and_go(desk: Desk) -> None:
     assert "no MCP servers" in desk("list")
     desk("add", "one", "--env", "A=b=c", "--command", "sh", "--args", "-c", "exit")

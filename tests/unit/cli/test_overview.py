@@ -1,11 +1,14 @@
 """`hermes status` counts what waits, and looks on when something cannot be read."""
 
+import io
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from msgspec import Raw
 
-from hermes.cli.overview import look_around
+from hermes.cli.context import CliContext
+from hermes.cli.overview import look_around, show
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
 from hermes.kit.clock import SystemClock
@@ -38,6 +41,23 @@ async def test_an_empty_home_is_looked_at_without_a_trace(home: Home) -> None:
     seen = await look_around(home, env(home), SystemClock())
     assert (seen.model, seen.gateway, seen.sessions) == ("no model yet", "not running", 0)
     assert not home.state_db.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("platforms: {api_server: {enabled: true}, webhook: {enabled: true}}\n",
+         "api_server, webhook (on; the gateway does not run)"),
+        ("", "none"),
+    ],
+)  # fmt: skip
+def test_channels_that_wait_for_a_gateway_are_named(home: Home, settings: str, told: str) -> None:
+    home.config.write_text(settings)
+    out = io.StringIO()
+    given = Env({**env(home), "HERMES_HOME": str(home.path)})
+    assert show(Namespace(json=False), CliContext(given, None, (out, out, out))) == 0
+    (line,) = [one for one in out.getvalue().splitlines() if one.startswith("channels")]
+    assert line.split(maxsplit=1)[1] == told
 
 
 async def test_a_model_without_a_key_is_told_as_a_turn_would(home: Home) -> None:

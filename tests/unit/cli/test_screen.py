@@ -73,6 +73,15 @@ async def test_words_stream_and_end_in_a_new_line() -> None:
     assert shown == "Hello\n\n  there\n"
 
 
+async def test_a_call_that_was_not_run_is_shown_with_what_it_was() -> None:
+    wanted = Said(Assistant("m", (call(),), Stop.TOOLS))
+    shown = await seen(wanted, result("Not run: no.", failed=True), said("Well."), ENDED)
+    first, second = shown.splitlines()
+    assert first.startswith("● ")
+    assert "ls" in first
+    assert second == "  ✗ Not run: no."
+
+
 async def test_thoughts_and_words_do_not_share_a_line() -> None:
     shown = await seen(ReasoningDelta("hm"), ReasoningDelta("m"), TextDelta("Yes."), said("Yes."))
     assert shown == "hmm\nYes.\n"

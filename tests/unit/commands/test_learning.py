@@ -16,9 +16,11 @@ from hermes.config.sections.work import Skills
 from hermes.memory.entries import Target
 from hermes.memory.notebook import Request
 from hermes.memory.operations import Operation
+from hermes.schema.attachments import FILES, in_short, own_parts, own_text
 from hermes.schema.errors import UsageError
-from hermes.schema.messages import User, text_of
+from hermes.schema.messages import Text, User, text_of
 from hermes.schema.scope import Role
+from hermes.schema.tools import Effect, ToolSpec
 from hermes.skills.editing import By
 from hermes.skills.requests import SkillRequest, propose
 from hermes.testing.clock import FakeClock
@@ -187,8 +189,40 @@ async def test_a_skill_that_is_switched_off_is_no_command(tmp_path: Path) -> Non
         assert KeptLessons(home, Env({}), learning).skill_named("make_tea") == ""
 
 
+async def test_what_a_small_model_has_no_tools_for_is_said(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        await at.learning.skill_editor.create("make-tea", TEXT, "", By(author=Author.PERSON))
+        with pytest.raises(UsageError, match="no tool to write skills") as caught:
+            await at.type("/learn how we release")
+        assert "/model" in caught.value.hint
+        assert "no tools for skills" in await at.read("/skills")
+        assert "no tool for memory" in await at.read("/memory")
+        at.butler.more_tools = [
+            ToolSpec(name, "", {}, Effect.READ, 1.0)
+            for name in ("memory", "skill_view", "skill_manage")
+        ]
+        assert "no tools" not in await at.read("/skills")
+        assert "no tool" not in await at.read("/memory")
+
+
+async def test_a_followed_skill_reads_as_it_was_typed(tmp_path: Path) -> None:
+    async with typist(tmp_path) as at:
+        await at.learning.skill_editor.create("make-tea", TEXT, "", By(author=Author.PERSON))
+        reply = await at.type("/make-tea for two")
+        assert isinstance(reply, Ask)
+        said = User("m", (*reply.parts, Text(f"{FILES}\n\n@file:a\n```\nx\n```")))
+        assert own_text(said) == "/make-tea for two"
+        assert in_short(said) == (Text("/make-tea for two"), Text("attached: @file:a"))
+        # Whoever asks it again wants it followed again.
+        assert own_parts(said) == reply.parts
+        bare = await at.type("/make-tea")
+        assert isinstance(bare, Ask)
+        assert own_text(User("m", bare.parts)) == "/make-tea"
+
+
 async def test_learning_is_a_turn(tmp_path: Path) -> None:
     async with typist(tmp_path) as at:
+        at.butler.more_tools = [ToolSpec("skill_manage", "", {}, Effect.WRITE, 1.0)]
         reply = await at.type("/learn how we release")
         assert isinstance(reply, Ask)
         assert "how we release" in text_of(User("m", reply.parts))

@@ -11,7 +11,7 @@ from hermes.app.directory import Directory
 from hermes.app.gateway import ChatParts, build_door, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import home_of
-from hermes.gateway.letters import topic_of
+from hermes.gateway.letters import outbox, topic_of
 from hermes.gateway.returning import BACK, RESTARTS, await_return, say_back
 from hermes.schema.scope import Address
 from hermes.testing.channel import FakeChannel
@@ -26,8 +26,8 @@ async def test_each_place_is_told_once(tmp_path: Path) -> None:
     async with lobby(tmp_path) as one:
         for place in (HERE, HERE, HOME):
             await await_return(one.store, place)
-        await say_back(one.store, one.clock, [HOME], ())
-        await say_back(one.store, one.clock, [], ())
+        await say_back(one.store, one.clock, [HOME], {"fake"})
+        await say_back(one.store, one.clock, [], {"fake"})
         one.gateway.look_again()
         await one.sees(BACK)
         await one.sees(BACK, chat="home")
@@ -35,11 +35,11 @@ async def test_each_place_is_told_once(tmp_path: Path) -> None:
         assert await one.store.lanes.topics(RESTARTS) == []
 
 
-async def test_a_platform_that_wants_to_hear_nothing_of_it_hears_nothing(tmp_path: Path) -> None:
+async def test_where_nobody_delivers_or_listens_nothing_is_said(tmp_path: Path) -> None:
     async with lobby(tmp_path) as one:
         await await_return(one.store, HERE)
-        await say_back(one.store, one.clock, [HOME], {"fake"})
-        assert await one.store.lanes.topics("outbox:fake") == []
+        await say_back(one.store, one.clock, [HOME], {"another"})
+        assert await one.store.lanes.topics(outbox("fake")) == []
         assert await one.store.lanes.topics(RESTARTS) == []
 
 

@@ -54,3 +54,9 @@ async def test_no_secret_is_cut_in_two(before: int, cut: int, chunk: int) -> Non
     told = "".join(paper.lines)
     assert told == "x" * before + "[redacted]" + "y" * 100
     assert max(map(len, paper.lines)) <= LONGEST_LINE
+
+
+async def test_what_people_are_shown_moves_no_cursor() -> None:
+    paper = Paper()
+    await paper.ear.hear(b"\x1b[2Jgone\n")
+    assert paper.ear.last == "\u241b[2Jgone"

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 import httpx2
 import pytest
 
-from hermes.mcp.ways import LARGEST, Counted
+from hermes.mcp.complaints import Complaints
+from hermes.mcp.measure import LARGEST, Unasked
+from hermes.mcp.ways import Counted
 from hermes.schema.errors import ToolError
 
 pytestmark = pytest.mark.anyio
@@ -21,8 +23,13 @@ class Chunks(httpx2.AsyncByteStream):
             yield chunk
 
 
+async def keep(text: str) -> None:
+    raise NotImplementedError
+
+
 async def counted(*chunks: bytes, events: bool) -> int:
-    return sum([len(one) async for one in Counted(Chunks(chunks), events=events)])
+    flow = Unasked(4 * LARGEST) if events else None
+    return sum([len(one) async for one in Counted(Chunks(chunks), Complaints(str, keep), flow)])
 
 
 @pytest.mark.parametrize("blank", [b"\n\n", b"\r\r", b"\r\n\r\n"])
@@ -30,11 +37,11 @@ async def test_each_event_has_room_of_its_own(blank: bytes) -> None:
     first, last = blank[:1], blank[1:]
     whole = [HALF, HALF[:-9] + first, last + HALF, HALF[:-9] + blank, HALF]
     assert await counted(*whole, events=True) == sum(map(len, whole))
-    with pytest.raises(ToolError, match="too long"):
+    with pytest.raises(ToolError, match="more than 16 MB"):
         await counted(*whole, events=False)
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\nx\n"])
 async def test_an_event_without_an_end_is_not_waited_for(end: bytes) -> None:
-    with pytest.raises(ToolError, match="too long"):
+    with pytest.raises(ToolError, match="more than 16 MB"):
         await counted(b"data: a\n\n", HALF, end, HALF, HALF, events=True)

@@ -163,6 +163,12 @@ async def test_no_answer_fills_the_window() -> None:
     assert len(part.text) < MOST_TEXT + 100
 
 
+async def test_what_is_said_moves_nothing_wherever_it_stands() -> None:
+    link = types.ResourceLink(uri="file:///\x1bb", name="b\u202e")
+    [part] = (await answered(text("a\x07"), link, structured={"k": "\u2066"})).parts
+    assert part == Text('a\u2407\n[resource b\ufffd: file:///\u241bb]\n{"k":"\ufffd"}')
+
+
 class Person:
     def __init__(self, *answers: str | None) -> None:
         self.answers = [*answers]

@@ -380,3 +380,23 @@ def test_in_any_storm_it_ends_within_its_bounds(storm, models: int, keys: int):
     anyio.run(run)
     assert sum(len(one.requests) for one in players) <= Policy().attempts
     assert all(wait <= Policy().longest_wait for wait in clock.slept)
+
+
+async def test_one_that_was_replaced_is_closed_whenever_nothing_comes_from_it():
+    closed = 0
+
+    async def close() -> None:
+        nonlocal closed
+        closed += 1
+
+    one = model("a", says("one"), says("two"), says("three"))
+    chain = Resilient([Route(one)], FakeClock(), closing=close)
+    await listen(chain)
+    assert closed == 0
+    async with chain.stream(asked()) as chunks:
+        await chain.replaced()
+        assert [chunk async for chunk in chunks]
+        assert closed == 0
+    assert closed == 1
+    await listen(chain)
+    assert closed == 2

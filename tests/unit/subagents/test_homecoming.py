@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec import Raw, structs
 
-from delegating import SCOPE, at_rest, below, echo, house, under_way
+from delegating import SCOPE, at_rest, below, echo, house, silent, under_way
 from hermes.kit.failpoints import watching
 from hermes.kit.ids import new_id
 from hermes.kit.plain import headline
@@ -16,9 +16,9 @@ from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Append, Fence, Write
 from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Text, Trust, User
-from hermes.schema.scope import Scope
+from hermes.schema.scope import Address, Bounds, Role, Scope
 from hermes.store.sqlite import SqliteStore
-from hermes.subagents.desk import KIND, RUNNING, Rules, open_delegations
+from hermes.subagents.desk import KIND, RUNNING, Rules, open_delegations, read_delegation
 from hermes.testing.scripted import Script
 from talks import HANGS
 from workbench import FakeTool, answer, call
@@ -191,6 +191,28 @@ async def test_killed_before_it_began(tmp_path: Path) -> None:
     assert "0 of 2 completed" in letter
     assert letter.count("lost") == 2
     assert begun == 0
+
+
+async def test_what_it_is_held_to_outlives_the_process(tmp_path: Path) -> None:
+    place, held = Address("test", "1"), Bounds(platform="test", tools=("delegate_task", "todo"))
+    begun = structs.replace(SCOPE, address=place, role=Role.MEMBER, bounds=held)
+    async with house(tmp_path, HANGS) as (built, delegations):
+        await delegations.dispatch(begun, [Task(goal="long work")])
+        await under_way(built)
+        assert built.planner.scopes[0].bounds == held
+    async with house(tmp_path, echo) as (built, delegations):
+        (matter,) = await built.store.matters.find(KIND, only_open=True)
+        work = read_delegation(matter)
+        assert work is not None
+        assert work.scope == begun
+        await delegations.run(work.scope, work.tasks, silent)
+        (again,) = built.planner.scopes
+        assert (again.bounds, again.role, again.address) == (held, Role.MEMBER, None)
+        await built.store.commit(PutMatter(structs.replace(matter, holder=""), was=RUNNING))
+        await delegations.recover()
+        (letter,) = await built.letters()
+        assert "lost" in letter
+        assert len(built.planner.scopes) == 1, "nothing of it is begun by itself"
 
 
 async def test_killed_after_one_reported(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 from inline_snapshot import snapshot
@@ -25,6 +26,7 @@ from hermes.schema.messages import (
 from hermes.schema.sessions import Stored
 from hermes.tui.companion import Before, Hello
 from hermes.tui.widgets.cards import ToolCard
+from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -205,6 +207,28 @@ async def test_an_answer_in_markdown(tmp_path: Path) -> None:
  Ask anything. / for commands, @ for files
  gpt-5-mini · █░░░░░░░ 9% · $0.01 · bubblewrap · F1 help
 """)
+
+
+async def test_what_is_said_for_the_meantime_goes_when_it_is_over(tmp_path: Path) -> None:
+    steps = [Notice("waiting"), Notice("Loading the model ...", passing=True), *answered("Done.")]
+    async with drawn(Scripted(steps), tmp_path) as screen:
+        await screen.says("work")
+        await screen.shows("Done.")
+        await screen.rests()
+        assert "waiting" in screen.text
+        assert "Loading" not in screen.text
+
+
+async def test_a_passing_word_is_seen_until_the_turn_ends(tmp_path: Path) -> None:
+    go_on = Event()
+    loading = Notice("Loading the model ...", passing=True)
+    steps = [loading, lambda: go_on.wait(PATIENCE), *answered("Done.")]
+    async with drawn(Scripted(steps), tmp_path) as screen:
+        await screen.says("work")
+        await screen.shows("Loading")
+        go_on.set()
+        await screen.shows("Done.")
+        assert "Loading" not in screen.text
 
 
 async def test_cards_of_tools(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ _COLOURS = {
     Grade.SKIPPED: "dim",
 }
 _CHECKS = (
-    ("model", False), ("sandbox", True), ("database", True), ("mcp", False), ("gateway", False),
+    ("model", False), ("sandbox", True), ("database", True), ("mcp", False), ("hooks", False),
+    ("gateway", False),
 )  # fmt: skip
 """What is looked at last, and whether it must write into the home for that."""
 
@@ -134,14 +135,14 @@ async def _deeper() -> Sequence[tuple[Callable[[Patient], Awaitable[Iterable[Fin
     """Loaded only now: with broken settings there is nothing for them to look at."""
     from hermes.cli.checkup.hands import check_sandbox
     from hermes.cli.checkup.keeping import check_kept
-    from hermes.cli.checkup.servers import check_servers
+    from hermes.cli.checkup.servers import check_hooks, check_servers
     from hermes.cli.checkup.serving import check_channels, check_gateway
     from hermes.cli.checkup.thinking import check_model
 
     async def serving(patient: Patient) -> Iterable[Finding]:
         return [*check_gateway(patient.home), *check_channels(patient)]
 
-    checks = (check_model, check_sandbox, check_kept, check_servers, serving)
+    checks = (check_model, check_sandbox, check_kept, check_servers, check_hooks, serving)
     return [(check, name) for check, (name, _) in zip(checks, _CHECKS, strict=True)]
 
 

@@ -24,6 +24,13 @@ _DO = re.compile(
     r"|replace|save|store|update|write)\b",
     re.IGNORECASE,
 )
+_KEEP = re.compile(
+    r"\b(?:please|always|also|and|must|should)\s+remember\b|^\W*remember\b(?!\s+(?:when|how)\b)"
+    r"|\b(?:can|could|will|would) you (?:please )?remember (?:that|this|my|it)\b"
+    r"|\b(?:don['\u2019]?t|do not|never) forget\b|\bkeep in mind\b|\bmemori[sz]e\b"
+    r"|\bfrom now on\b|\bnext time\b",
+    re.IGNORECASE,
+)
 
 
 def named_in(asked: str) -> list[str]:
@@ -45,3 +52,8 @@ def wants_to_know(asked: str) -> bool:
 
 def wants_it_done(asked: str) -> bool:
     return _DO.search(asked) is not None
+
+
+def wants_it_kept(asked: str) -> bool:
+    """Whether something is to be known in later talks, too."""
+    return _KEEP.search(asked) is not None

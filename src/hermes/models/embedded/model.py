@@ -12,6 +12,7 @@ from hermes.kit.text import fenced
 from hermes.models.driver import Served, WireModel
 from hermes.models.embedded.catalogue import PROVIDER, Weights
 from hermes.models.embedded.engine import Ear, Running
+from hermes.models.embedded.instead import instead
 from hermes.models.embedded.place import Place
 from hermes.models.embedded.small import small_profile
 from hermes.models.embedded.turns import turn_of
@@ -27,6 +28,10 @@ from hermes.schema.messages import Assistant, Stop, Text, ToolCall
 NOT_OPENED = (
     "Note: {page} was not opened, so nothing here comes from it. To ask about it, paste its text, "
     "or save it as a file in this folder."
+)
+NOT_KEPT = (
+    "Note: later talks will not know this. The model that runs here has no memory of its own; "
+    "larger models have: `hermes model` chooses one."
 )
 IDLE = 900.0
 """Seconds of silence: a long text is read for minutes before the first word comes."""
@@ -82,11 +87,16 @@ class EmbeddedModel:
             yield chunks
 
     async def _in_turn(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Whoever waits for a gigabyte is told so."""
+        """Whoever waits for a gigabyte is told so. What needs no thought needs no engine either."""
+        if ours := None if _is_bound(request) else instead(request, self.name):
+            if ours.text:
+                yield TextDelta(ours.text)
+            yield ours
+            return
         engine = self._engine()
         loaded = engine.is_loaded(self._weights, self._place)
         if not loaded and self._place.has(self._weights):
-            yield Notice(f"Loading the model {self.name} ...")
+            yield Notice(f"Loading the model {self.name} ...", passing=True)
         async with (
             engine.turn(self._weights, self._place) as running,
             aclosing(self._heard(running, request)) as chunks,
@@ -137,7 +147,8 @@ class EmbeddedModel:
 def complete(request: Request, chunk: Chunk) -> Sequence[Chunk]:
     """An answer that says nothing of what was found is followed by it.
 
-    So is one to a question about a page that nobody opened: by that, whatever it says of the page.
+    So is one to a question about a page that nobody opened: by that, whatever it says of the page;
+    and one to a wish to remember something, where nothing can be remembered.
     What was said cannot be taken back: people and programs have read it already.
     """
     if not isinstance(chunk, Assistant) or chunk.calls or chunk.stop is not Stop.END:
@@ -147,11 +158,18 @@ def complete(request: Request, chunk: Chunk) -> Sequence[Chunk]:
     # Lines by themselves would run together where answers are read as Markdown.
     found = fenced(found) if "\n" in found else found
     more = [found, *(NOT_OPENED.format(page=one) for one in turn.unopened)]
+    if turn.is_lost and all(one.name != "memory" for one in request.tools):
+        more.append(NOT_KEPT)
     if not any(more):
         return [chunk]
     rest = "\n\n".join(filter(None, more))
     rest = f"\n\n{rest}" if chunk.text.strip() else rest
     return [TextDelta(rest), structs.replace(chunk, parts=(*chunk.parts, Text(rest)))]
+
+
+def _is_bound(request: Request) -> bool:
+    """Whether somebody wants a certain call."""
+    return request.calling.must or bool(request.calling.name)
 
 
 async def _is_dead(running: Running) -> bool:

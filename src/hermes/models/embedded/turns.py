@@ -15,6 +15,7 @@ from hermes.models.embedded.asked import (
     addresses_in,
     named_in,
     wants_it_done,
+    wants_it_kept,
     wants_to_know,
 )
 from hermes.models.embedded.plainly import is_silent, plain_result
@@ -143,6 +144,12 @@ class Turn:
         used = [one.call for one in self.steps if not (one.failed or _came_to_nothing(one))]
         touched = "\n".join(bytes(call.args).decode() for call in used)
         return [page for page in self._pages if page not in touched]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether something was to be remembered, and not put where the question says."""
+        done = any(one.silent and not one.failed for one in self.steps)
+        return wants_it_kept(self.asked) and not (done and self._named)
 
     def lacking(self, reply: str) -> str:
         """What was found, when the reply has not a word of it that was not in the question."""

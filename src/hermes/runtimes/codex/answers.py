@@ -9,12 +9,11 @@ from msgspec import Raw, Struct, structs
 from hermes.kit.arguments import read_arguments
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
-from hermes.kit.text import head_and_tail
 from hermes.ports.counsel import Counsel, Reaching, Wish
 from hermes.ports.runtime import Errand, Tell
 from hermes.runtimes.codex import names
 from hermes.runtimes.codex.hearing import EVERY, INTERRUPTED, Hearing
-from hermes.runtimes.codex.items import paths_of
+from hermes.runtimes.codex.showing import plainly, seal_of, shown_of
 from hermes.runtimes.codex.threads import since_question
 from hermes.runtimes.codex.wire import Incoming, Json
 from hermes.schema.attachments import is_strange
@@ -112,8 +111,8 @@ def _no_result(call: ToolCall, why: str) -> Result:
 
 def _exactly(asked: _AsksForm) -> str:
     """Whoever is asked sees with what the tool would be called."""
-    params = bytes(asked.about.tool_params).decode("utf-8", "replace") if asked.about else ""
-    return f"{asked.message} {head_and_tail(params, 2_000)}".strip()
+    params = plainly(asked.about.tool_params) if asked.about else ""
+    return f"{asked.message} {params}".strip()
 
 
 class Answers:
@@ -167,18 +166,22 @@ class Answers:
         asked = msgspec.json.decode(params, type=_AsksCommand)
         network = asked.network_approval_context
         reaching = Reaching.BEYOND if network is None else Reaching.NETWORK
-        action = asked.command or ""
-        if network is not None and not action:
-            action = f"connect to {network.protocol}://{network.host}"
+        more = [f"connect to {network.protocol}://{network.host}"] if network else []
+        if permissions := plainly(asked.additional_permissions):
+            more.append(f"with these permissions: {permissions}")
+        told = "\n".join(more)
         wish = Wish(
             tool="terminal",
-            action=action,
+            action=asked.command or told,
             reaching=reaching,
             shell=bool(asked.command),
             folder=asked.cwd or self._errand.scope.workspace,
             reason=asked.reason or "",
+            detail=told if asked.command else "",
+            seal=seal_of(params),
         )
-        if not await self._may(wish):
+        # What nobody can be shown, nobody can allow.
+        if not wish.action or not await self._may(wish):
             return {"decision": DECLINE}
         self._hearing.let_out(asked.item_id)
         return {"decision": ACCEPT}
@@ -186,33 +189,37 @@ class Answers:
     async def _change(self, params: Raw) -> Json:
         asked = msgspec.json.decode(params, type=_AsksChange)
         item = self._hearing.changes.get(asked.item_id)
-        action = paths_of(item.changes) if item is not None else ""
+        action, detail = shown_of(item.changes) if item is not None else ("", "")
         if asked.grant_root:
             action = f"{action} (and anything under {asked.grant_root})".strip()
         wish = Wish(
             tool="patch",
-            action=action or "change files outside of the working folder",
+            action=action,
             reaching=Reaching.BEYOND,
             folder=self._errand.scope.workspace,
             reason=asked.reason or "",
+            detail=detail,
+            seal=seal_of(params),
         )
-        return {"decision": ACCEPT if await self._may(wish) else DECLINE}
+        allowed = bool(action) and await self._may(wish)
+        return {"decision": ACCEPT if allowed else DECLINE}
 
     async def _permissions(self, params: Raw) -> Json:
         """Granted are those that were asked for, for this turn, or none at all."""
         asked = msgspec.json.decode(params, type=_AsksPermissions)
-        wanted = bytes(asked.permissions).decode("utf-8", "replace")
+        wanted = plainly(asked.permissions) or "{}"
         wish = Wish(
             tool="permissions",
-            action=f"go beyond the sandbox: {head_and_tail(wanted, 1_000)}",
+            action=f"go beyond the sandbox: {wanted}",
             reaching=Reaching.BEYOND,
             folder=asked.cwd or "",
             reason=asked.reason or "",
+            seal=seal_of(params),
         )
         if not await self._may(wish):
             return {"permissions": {}, "scope": "turn"}
         self._hearing.let_out(EVERY)
-        return {"permissions": asked.permissions, "scope": "turn"}
+        return {"permissions": Raw(wanted.encode()), "scope": "turn"}
 
     async def _input(self, params: Raw) -> Json:
         asked = msgspec.json.decode(params, type=_AsksInput)
@@ -238,6 +245,7 @@ class Answers:
                 action=_exactly(asked),
                 reaching=Reaching.BEYOND,
                 folder=self._errand.scope.workspace,
+                seal=seal_of(params),
             )
             allowed = await self._may(wish)
             return {"action": ACCEPT, "content": {}} if allowed else {"action": DECLINE}

@@ -29,6 +29,11 @@ class Change(Struct):
     def what(self) -> str:
         return self.kind if isinstance(self.kind, str) else self.kind.type
 
+    @property
+    def moved(self) -> str:
+        """Where to; empty when it stays."""
+        return "" if isinstance(self.kind, str) else self.kind.move_path or ""
+
 
 class _Words(Struct):
     text: str = ""

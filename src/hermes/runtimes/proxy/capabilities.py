@@ -84,8 +84,16 @@ class Probe:
             raise trouble
         return self._known
 
-    def forget(self) -> None:
-        """It proved wrong: ask again the next time."""
+    async def is_plain(self) -> bool:
+        """Whether it says so itself when asked anew, because what is known proved wrong.
+
+        Raises `ModelError` when nobody can tell.
+        """
+        self._forget()
+        told = await self.abilities()
+        return told == self._known and not told.runs
+
+    def _forget(self) -> None:
         self._known = None
 
     async def _ask(self) -> bytes:

@@ -49,8 +49,10 @@ class FarRuntime:
         if able.runs:
             try:
                 return await FarTurn(self._parts, able, errand, tell).run()
-            except NotOurs:
-                self._probe.forget()
+            except NotOurs as error:
+                # A chat completion does not say who asks: to one of ours that is the owner.
+                if not await self._probe.is_plain():
+                    raise error.refusal from error
         return await self._plain.run(errand, tell)
 
     async def close(self) -> None:

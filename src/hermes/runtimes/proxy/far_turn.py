@@ -61,7 +61,11 @@ Read = TypeVar("Read", Begun, State)
 
 
 class NotOurs(Exception):
-    """Who said that it takes runs knows nothing of them: somebody else is there now."""
+    """Who said that it takes runs knows nothing of them: somebody else may be there now."""
+
+    def __init__(self, refusal: ModelError) -> None:
+        super().__init__(refusal.sentence)
+        self.refusal = refusal
 
 
 class Parts(Struct, frozen=True, kw_only=True):
@@ -162,7 +166,7 @@ class FarTurn:
             if isinstance(error.__cause__, Refused):
                 self._in_doubt = False
                 if error.__cause__.status in UNKNOWN:
-                    raise NotOurs from error
+                    raise NotOurs(error) from error
             raise
         return _read(given, Begun).run_id
 

@@ -10,7 +10,7 @@ from hermes.kit.text import head_and_tail
 from hermes.ports.delegation import Delegates, Fate, Report, Task
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError, UsageError
-from hermes.schema.scope import Role
+from hermes.schema.scope import Bounds, Role, Scope, ruled_by
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 
@@ -68,7 +68,7 @@ class DelegateTask:
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         tasks = _tasks(self._arguments.decode(args), foreign=ctx.foreign)
-        scope = ctx.scope
+        scope = _bounded(ctx)
         if not await self._delegates.allowed(scope):
             raise ToolError("delegate_task: you are a subagent yourself; do the work directly.")
         if scope.role is Role.GUEST:
@@ -100,6 +100,14 @@ class DelegateTask:
         shown = f"{done} of {len(reports)} completed"
         # What others report may be what somebody else told them.
         return Output.text(result(answer), shown=shown, failed=done == 0, foreign=True)
+
+
+def _bounded(ctx: ToolContext) -> Scope:
+    """Nobody has done by others what they could not do themselves."""
+    if ctx.tools is None:
+        return ctx.scope
+    bounds = Bounds(platform=ruled_by(ctx.scope), tools=tuple(sorted(ctx.tools)))
+    return structs.replace(ctx.scope, bounds=bounds)
 
 
 def _tasks(asked: DelegateArgs, *, foreign: bool) -> list[Task]:

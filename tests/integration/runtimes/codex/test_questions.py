@@ -88,6 +88,7 @@ async def test_a_change_of_files(tmp_path: Path, program: str, allowed: bool) ->
     (wish,) = rules.wishes
     assert wish.tool == "patch"
     assert wish.action == f"add {tmp_path}/work/new.txt"
+    assert "one" in wish.detail
     assert (tmp_path / "work" / "new.txt").exists() is allowed
     assert result_of(house.said).failed is not allowed
 

@@ -1,12 +1,15 @@
 """Answers to what codex asks: in its words, and never more than was given."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Raw
 
+from hermes.approvals.policy import Refused, Rules, Standing, verdict
+from hermes.approvals.simple import can_last, grant_of
+from hermes.approvals.wording import subject_of, unshowable
 from hermes.kit.clock import SystemClock
 from hermes.ports.counsel import Reaching, Ruling, Wish
 from hermes.ports.runtime import Errand, Heard
@@ -277,3 +280,141 @@ async def test_what_is_not_known_is_said() -> None:
 async def test_the_time_is_told() -> None:
     given = await answered(None, names.ASKS_TIME)
     assert isinstance(given["currentTimeAt"], int)
+
+
+async def wished(method: str, hearing: Hearing | None = None, /, **params: object) -> Wish:
+    """What somebody is asked about."""
+    person = Person()
+    errand = Errand(SCOPE, "", [user("go")])
+    answers = Answers(person, SystemClock(), errand, _silent, hearing or Hearing())
+    asked = Incoming(id=1, method=method, params=Raw(msgspec.json.encode(params)))
+    await answers.to(asked)
+    (wish,) = person.wishes
+    return wish
+
+
+def covers(given: Wish, wish: Wish) -> bool:
+    """Whether leave for the one, from now on, is leave for the other."""
+    return can_last(given) and grant_of(given, "g", session="", by="owner").covers(wish)
+
+
+def places(middle: str) -> dict[str, object]:
+    return {"write": [*(f"/w/{n}" for n in range(100)), middle, *(f"/x/{n}" for n in range(100))]}
+
+
+async def test_permissions_are_shown_and_granted_whole() -> None:
+    good = await wished(names.ASKS_PERMISSIONS, permissions=places("/w/ok"), itemId="1")
+    evil = await wished(names.ASKS_PERMISSIONS, permissions=places("/root"), itemId="2")
+    again = await wished(names.ASKS_PERMISSIONS, permissions=places("/w/ok"), itemId="3")
+    assert '"/root"' in subject_of(evil)
+    assert (covers(good, again), covers(good, evil)) == (True, False)
+
+
+async def test_permissions_too_long_to_be_shown_are_not_asked_for() -> None:
+    many = {"write": [f"/w/{number}" for number in range(2_000)]}
+    assert unshowable(await wished(names.ASKS_PERMISSIONS, permissions=many))
+
+
+async def test_escapes_hide_nothing_and_what_was_shown_is_given() -> None:
+    person = Person()
+    params = Raw(b'{"permissions":{"write":["\\u002froot"]}}')
+    answers = Answers(person, SystemClock(), Errand(SCOPE, "", [user("go")]), _silent, Hearing())
+    given = await answers.to(Incoming(id=1, method=names.ASKS_PERMISSIONS, params=params))
+    assert '{"write":["/root"]}' in person.wishes[0].action
+    assert msgspec.json.encode(given["permissions"]) == b'{"write":["/root"]}'
+
+
+async def test_no_permissions_are_none() -> None:
+    given = await answered(Person(), names.ASKS_PERMISSIONS, permissions=None)
+    assert msgspec.json.encode(given) == b'{"permissions":{},"scope":"turn"}'
+
+
+async def test_what_a_command_may_beside_is_shown_and_covered() -> None:
+    more = {"write": ["/"], "read": ["/root/.ssh"], "network": {"enabled": True}}
+    plain = await wished(names.ASKS_COMMAND, command="cat notes.txt", itemId="1")
+    wide = await wished(
+        names.ASKS_COMMAND, command="cat notes.txt", additionalPermissions=more, itemId="2"
+    )
+    assert "/root/.ssh" in subject_of(wide)
+    assert subject_of(plain) == "cat notes.txt"
+    assert not covers(plain, wide)
+    assert not covers(wide, plain)
+    assert covers(wide, wide)
+    shown = grant_of(wide, "g", session="", by="owner").shown
+    assert "cat notes.txt" in shown
+    assert "/root/.ssh" in shown
+
+
+async def test_what_is_not_understood_is_covered_too() -> None:
+    one = await wished(names.ASKS_COMMAND, command="ls", wider={"in": 1})
+    other = await wished(names.ASKS_COMMAND, command="ls", wider={"in": 2})
+    assert (covers(one, one), covers(one, other)) == (True, False)
+
+
+async def test_the_host_of_a_command_is_shown_covered_and_can_be_forbidden() -> None:
+    def to(host: str) -> dict[str, object]:
+        return {"command": "curl x", "networkApprovalContext": {"host": host, "protocol": "https"}}
+
+    good = await wished(names.ASKS_COMMAND, **to("good.example"))
+    evil = await wished(names.ASKS_COMMAND, **to("evil.example"))
+    assert subject_of(evil) == "curl x\nconnect to https://evil.example"
+    assert (covers(good, good), covers(good, evil)) == (True, False)
+    masked = await wished(names.ASKS_COMMAND, **to("p\u0430ypal.com"))
+    assert "U+0430" in subject_of(masked)
+    rules = Rules(deny=("*evil.example",))
+    assert isinstance(verdict(rules, evil, SCOPE, Standing()), Refused)
+    assert not isinstance(verdict(rules, good, SCOPE, Standing()), Refused)
+
+
+async def test_a_tool_of_a_server_is_asked_for_with_all_it_is_given() -> None:
+    def calling(middle: str) -> dict[str, object]:
+        given = {"text": "a" * 1_500 + middle + "b" * 1_500}
+        return {"mode": "form", "serverName": "s", "message": "?", "_meta": {"tool_params": given}}
+
+    good = await wished(names.ASKS_FORM, **calling("GOOD"))
+    evil = await wished(names.ASKS_FORM, **calling("EVIL"))
+    assert "EVIL" in subject_of(evil)
+    assert (covers(good, good), covers(good, evil)) == (True, False)
+
+
+def changing(*changes: Mapping[str, object]) -> Hearing:
+    hearing = Hearing()
+    item = {"type": "fileChange", "id": "a", "changes": changes}
+    params = Raw(msgspec.json.encode({"item": item}))
+    hearing.feed(Incoming(method=names.ITEM_STARTED, params=params))
+    return hearing
+
+
+async def test_a_change_shows_what_is_written() -> None:
+    moved = {"type": "update", "move_path": "/etc/cron.d/x"}
+    hearing = changing(
+        {"path": "/x/a", "kind": {"type": "add"}, "diff": "+evil\n"},
+        {"path": "/x/b", "kind": moved, "diff": "+more\n"},
+    )
+    wish = await wished(names.ASKS_CHANGE, hearing, itemId="a")
+    assert wish.action == "add /x/a, update /x/b -> /etc/cron.d/x"
+    assert "+evil" in subject_of(wish)
+    assert "+more" in subject_of(wish)
+    assert not can_last(wish)
+
+
+@pytest.mark.parametrize("diff", ["+" + "x" * 9_000, "+x\n" * 1_000, "+\u202e" * 4_000])
+async def test_a_long_change_shows_its_size_and_that_it_is_cut(diff: str) -> None:
+    hearing = changing({"path": "/x/a", "kind": {"type": "add"}, "diff": diff})
+    wish = await wished(names.ASKS_CHANGE, hearing, itemId="a")
+    assert wish.action == f"add /x/a ({len(diff):,} characters)"
+    assert "[cut: " in subject_of(wish)
+    assert not unshowable(wish)
+    assert not can_last(wish)
+
+
+async def test_more_files_than_can_be_named_are_not_asked_for() -> None:
+    hearing = changing(*({"path": f"/x/{n}" * 9, "kind": "add", "diff": "+"} for n in range(300)))
+    assert unshowable(await wished(names.ASKS_CHANGE, hearing, itemId="a"))
+
+
+@pytest.mark.parametrize("method", [names.ASKS_COMMAND, names.ASKS_CHANGE])
+async def test_what_cannot_be_shown_is_declined(method: str) -> None:
+    person = Person()
+    assert await answered(person, method, itemId="unheard") == {"decision": "decline"}
+    assert person.wishes == []

@@ -1,7 +1,7 @@
 """`hermes gateway start`: in the background, by systemd where a service is installed."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -11,7 +11,8 @@ from hermes.cli.verbs.gateway.service import Service, installed_service
 from hermes.config.home import Home, ensure_home
 from hermes.daemon.launch import Failed, gateway_command, launch
 from hermes.daemon.lock import AlreadyRunning
-from hermes.daemon.standing import look
+from hermes.daemon.standing import look, look_at_all
+from hermes.kit.listening import TAKEN
 
 
 def start(args: Namespace, context: CliContext) -> int:
@@ -56,6 +57,8 @@ def begin(context: CliContext, home: Home, flags: Sequence[str] = ()) -> int:
 def start_detached(context: CliContext, home: Home, command: Sequence[str]) -> int:
     def tell(status: str) -> None:
         context.stderr.write(f"  {status}\n")
+        if TAKEN in status:
+            context.stderr.write("".join(f"  {line}\n" for line in _neighbours(home)))
         context.stderr.flush()
 
     try:
@@ -68,6 +71,22 @@ def start_detached(context: CliContext, home: Home, command: Sequence[str]) -> i
         f"What it does is logged in {home.logs / 'agent.log'}\n"
     )
     return 0
+
+
+def _neighbours(home: Home) -> Iterator[str]:
+    """Gateways of other profiles that listen on this machine, too."""
+    for one in look_at_all(home.root):
+        there = sorted(name for name, state in one.platforms.items() if state.state != "fatal")
+        if (
+            one.record is not None
+            and one.served_by is None
+            and one.home.path != home.path
+            and there
+        ):
+            yield (
+                f"The gateway of profile {one.home.profile} (pid {one.record.pid}) serves "
+                f"{', '.join(there)}: each gateway needs ports of its own."
+            )
 
 
 def _by_systemd(context: CliContext, home: Home, service: Service) -> int:

@@ -1,4 +1,4 @@
-"""`hermes send --list`: home channels and known chats, written as targets."""
+"""`hermes send --list`: home channels, known chats and the local file, written as targets."""
 
 from argparse import Namespace
 
@@ -26,16 +26,17 @@ def list_places(args: Namespace, context: CliContext) -> int:
         )
         for chat in places.chats
     ]
+    found = bool(rows)
+    rows.append(("local", "local", "a file in the home, for nobody else"))
     if args.json:
         data = [{"target": target, "about": about} for _, target, about in rows]
         context.stdout.write(msgspec.json.encode(data).decode() + "\n")
         return 0
-    if not rows:
+    if not found:
         context.stderr.write(
             "No home channel is set and no chat is known yet. Write `/sethome` in a chat with the "
             "agent, or name a chat as platform:chat.\n"
         )
-        return 0
     table = [("TARGET", "ABOUT"), *((flat(target), flat(about)) for _, target, about in rows)]
     Paper(context).table(table)
     return 0

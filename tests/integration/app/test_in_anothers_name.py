@@ -1,0 +1,185 @@
+"""A subagent has the tools and the wall of the place that its work was begun from, and no more."""
+
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Struct
+
+from api_house import env_of
+from hermes.app.build import App, Choices, open_app
+from hermes.config.home import resolve_home
+from hermes.schema.events import Event, Outcome
+from hermes.schema.messages import Result, Text, Trust, User, text_of
+from hermes.schema.scope import OWNER, Address, Role
+from hermes.schema.sessions import Session, SessionFilter
+from hermes.session.accepting import Turn
+from hermes.subagents.desk import KIND
+from hermes.testing.mock_openai.script import Call, Reply, Rule, Script
+from hermes.testing.mock_openai.server import MockServer, serve
+from processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+FEW = "[todo, delegation]"
+CHAT = Address("test", "1")
+
+
+class House:
+    def __init__(self, app: App, mock: MockServer, work: Path) -> None:
+        self._app = app
+        self._mock = mock
+        self._work = work
+
+    async def delegates(
+        self,
+        source: str = "test",
+        address: Address | None = CHAT,
+        role: Role = Role.OWNER,
+        *,
+        later: bool = False,
+        words: str = "hand it on",
+        without: frozenset[str] = frozenset(),
+    ) -> None:
+        app = self._app
+        turn = Turn(
+            session=Session(
+                id="parent", started_at=datetime.now(UTC), source=source, cwd=str(self._work)
+            ),
+            asked=User("m-1", (Text(words),), Trust.OWNER),
+            listen=_silent,
+            new=True,
+            address=address,
+            role=role,
+            later=later,
+            without=without,
+        )
+        with anyio.fail_after(PATIENCE):
+            assert await app.runner.run(turn) is Outcome.DONE
+            while await app.store.matters.find(KIND, only_open=True):  # noqa: ASYNC110 - the disk
+                await anyio.sleep(0.01)
+
+    async def heard(self, *, levels: int = 1) -> str:
+        """What the last subagent was told by its tools."""
+        archive = self._app.store.seen_by(OWNER)
+        found = await archive.list(SessionFilter(source="subagent"))
+        assert len(found) == levels
+        rows = [row for one in found for row in await archive.messages(one.session.id)]
+        results = [one.message for one in rows if isinstance(one.message, Result)]
+        (told,) = [text_of(one) for one in results if "results" not in text_of(one)]
+        return told
+
+    def offered(self) -> list[set[str]]:
+        """The tools that each request told of, where it told of some."""
+        asked = [msgspec.json.decode(one.body, type=_Asked) for one in self._mock.requests]
+        return [{tool.function.name for tool in one.tools} for one in asked if one.tools]
+
+
+class _Function(Struct):
+    name: str
+
+
+class _Tool(Struct):
+    function: _Function
+
+
+class _Asked(Struct):
+    tools: list[_Tool] = []
+
+
+async def _silent(event: Event) -> None:
+    pass
+
+
+def script(command: str) -> Script:
+    def hands(goal: str, role: str) -> Sequence[Reply]:
+        return [Reply("", [Call("delegate_task", {"goal": goal, "role": role})]), Reply("Told.")]
+
+    return Script(
+        rules=[
+            Rule("look about", [Reply("", [Call("terminal", {"command": command})]), Reply("So.")]),
+            Rule("share it", [*hands("look about", "leaf")]),
+            Rule("hand it on", [*hands("look about", "leaf")]),
+            Rule("hand it down", [*hands("share it", "orchestrator")]),
+        ]
+    )
+
+
+@asynccontextmanager
+async def house(root: Path, settings: str, command: str = "id -u") -> AsyncGenerator[House]:
+    home, work = root / "home", root / "work"
+    home.mkdir()
+    work.mkdir()
+    (home / "config.yaml").write_text(settings)
+    async with serve(script(command)) as mock:
+        env = env_of(home, mock.url)
+        choices = Choices(workspace=str(work), source="gateway")
+        async with open_app(resolve_home(env), env, choices) as app:
+            yield House(app, mock, work)
+
+
+ROLES = f"platforms: {{test: {{extra: {{roles: {{member: {{toolsets: {FEW}}}}}}}}}}}\n"
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["awaited", "in the background"])
+async def test_a_member_has_nothing_done_by_others_that_the_role_forbids(
+    tmp_path: Path, *, later: bool
+) -> None:
+    async with house(tmp_path, ROLES) as one:
+        await one.delegates(role=Role.MEMBER, later=later)
+        assert "no tool named 'terminal'" in await one.heard()
+        below = [tools for tools in one.offered() if "delegate_task" not in tools]
+        assert below == [{"todo"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("source", "address"),
+    [("test", CHAT), ("telegram", CHAT), ("api_server", None), ("desk", None)],
+    ids=["a chat", "a chat elsewhere than it began", "the API", "a terminal"],
+)
+async def test_nor_what_the_platform_does_not_offer(
+    tmp_path: Path, source: str, address: Address | None
+) -> None:
+    few = ", ".join(f"{name}: {FEW}" for name in ("test", "api_server", "desk"))
+    async with house(tmp_path, f"platform_toolsets: {{{few}}}\n") as one:
+        await one.delegates(source, address)
+        assert "no tool named 'terminal'" in await one.heard()
+
+
+async def test_nor_what_this_one_turn_was_not_given(tmp_path: Path) -> None:
+    async with house(tmp_path, "") as one:
+        await one.delegates(without=frozenset({"terminal"}))
+        assert "no tool named 'terminal'" in await one.heard()
+
+
+async def test_nor_do_those_further_below(tmp_path: Path) -> None:
+    settings = f"delegation: {{max_spawn_depth: 2}}\nplatform_toolsets: {{test: {FEW}}}\n"
+    async with house(tmp_path, settings) as one:
+        await one.delegates(words="hand it down")
+        assert "no tool named 'terminal'" in await one.heard(levels=2)
+
+
+async def test_commands_have_the_wall_of_the_place(tmp_path: Path) -> None:
+    settings = "terminal: {backend: local, backend_by_platform: {test: bubblewrap}}\n"
+    seen = f"test -e {tmp_path}/home/config.yaml && echo bare || echo walled"
+    async with house(tmp_path, settings, seen) as one:
+        await one.delegates()
+        assert '"walled\\n"' in await one.heard()
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_and_its_network(tmp_path: Path, *, there: bool) -> None:
+    usual, own = str(not there).lower(), str(there).lower()
+    settings = (
+        f"terminal: {{backend: bubblewrap, network: {usual}, network_by_platform: {{test: {own}}}}}"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as ears:
+        port = ears.getsockname()[1]
+        knock = f"timeout 20 bash -c 'echo hi > /dev/tcp/127.0.0.1/{port}' && echo in || echo out"
+        async with house(tmp_path, settings, knock) as one:
+            await one.delegates()
+            assert f"{'in' if there else 'out'}\\n" in await one.heard()

@@ -1,0 +1,154 @@
+"""How much there is in a message is known before it is read, and however it comes in pieces."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from anyio.streams.memory import MemoryObjectReceiveStream
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
+
+from hermes.mcp.complaints import Complaints
+from hermes.mcp.measure import (
+    MOST_ENTRIES,
+    MOST_UNASKED,
+    MOST_UNASKED_BYTES,
+    MOST_VALUES,
+    SPAN,
+    UNASKED,
+    TooMuch,
+    Unasked,
+    Weight,
+    spared,
+)
+from hermes.mcp.ways import Counted, Incoming, sieved
+
+pytestmark = pytest.mark.anyio
+values = st.recursive(
+    st.none() | st.integers() | st.text('{[,:"\\aä\n'),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text('{,"\\'), inner),
+)
+
+
+def signs(value: object) -> int:
+    """As many as JSON needs for it."""
+    match value:
+        case dict():
+            return 1 + max(2 * len(value) - 1, 0) + sum(map(signs, value.values()))
+        case list():
+            return 1 + max(len(value) - 1, 0) + sum(map(signs, value))
+        case _:
+            return 0
+
+
+@given(values, st.lists(st.integers(1, 9), min_size=1), st.booleans())
+def test_what_stands_in_texts_does_not_count(value: object, steps: list[int], plain: bool) -> None:
+    data, weight, at = json.dumps(value, ensure_ascii=plain).encode(), Weight(), 0
+    size = len(data)
+    for turn in range(size):
+        step = steps[turn % len(steps)]
+        weight.add(data[at : at + step])
+        at += step
+    assert (weight.size, weight.values) == (size, signs(value))
+
+
+def test_so_much_that_nobody_asked_for_and_no_more() -> None:
+    talk = Unasked()
+    for _ in range(MOST_UNASKED):
+        talk.hear(1, SPAN * 2)
+    with pytest.raises(TooMuch):
+        talk.hear(1, SPAN * 3)
+    talk.hear(MOST_UNASKED_BYTES, SPAN * 4)
+    with pytest.raises(TooMuch):
+        talk.hear(1, SPAN * 4)
+
+
+def answer(**result: object) -> types.JSONRPCResponse:
+    return types.JSONRPCResponse(jsonrpc="2.0", id=7, result=result)
+
+
+def test_patterns_for_answers_are_left_out() -> None:
+    tools = [{"name": "a", "outputSchema": {}}, 3]
+    assert spared(answer(tools=tools)) == answer(tools=[{"name": "a"}, 3])
+
+
+@pytest.mark.parametrize(
+    "long",
+    [
+        {"content": [{}] * MOST_ENTRIES},
+        {"content": [{"annotations": {"audience": [1] * (MOST_ENTRIES + 1)}}]},
+        {"inputRequests": {str(n): {} for n in range(MOST_ENTRIES + 1)}},
+    ],
+)
+def test_what_has_too_many_parts_is_not_looked_at(long: dict[str, object]) -> None:
+    refused = spared(answer(**long))
+    assert isinstance(refused, types.JSONRPCError)
+    assert refused.id == 7
+    error = types.ErrorData(code=1, message="No.", data=long)
+    assert spared(types.JSONRPCError(jsonrpc="2.0", id=7, error=error)) == types.JSONRPCError(
+        jsonrpc="2.0", id=7, error=types.ErrorData(code=1, message="No.", data=None)
+    )
+    with pytest.raises(TooMuch):
+        spared(types.JSONRPCRequest(jsonrpc="2.0", id=7, method="m", params=long))
+    with pytest.raises(TooMuch):
+        spared(types.JSONRPCNotification(jsonrpc="2.0", method="m", params=long))
+    free = answer(structuredContent=long, content=[{}])
+    assert spared(free) is free
+
+
+async def keep(text: str) -> None:
+    raise NotImplementedError
+
+
+async def counted(most: int, *chunks: bytes, complaints: Complaints | None = None) -> list[bytes]:
+    complaints = complaints or Complaints(str, keep)
+    return [one async for one in Counted(Body(*chunks), complaints, Unasked(most))]
+
+
+class Body(httpx2.AsyncByteStream):
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+
+
+@pytest.mark.parametrize("before", [b"", b': "\n', b': "\r', b"data: \\\n"])
+async def test_over_http_no_quote_hides_what_follows(before: bytes) -> None:
+    half = b"data: [" + b"{}," * (MOST_VALUES // 4)
+    events = [before + half + b"\n\n", before + half, b"{}]\n\n"]
+    assert await counted(10**9, *events) == events
+    complaints = Complaints(str, keep)
+    with pytest.raises(TooMuch, match="values"):
+        await counted(10**9, before + half, half, half, complaints=complaints)
+    assert "values" in complaints.fault
+
+
+async def test_over_http_no_stream_goes_on_without_end() -> None:
+    with pytest.raises(TooMuch, match="nobody had asked for"):
+        await counted(50, *[b"data: 1\n\n"] * 9)
+
+
+async def test_over_http_who_talks_without_end_is_let_go() -> None:
+    complaints = Complaints(str, keep)
+    news = SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/message"))
+    inward, source = anyio.create_memory_object_stream[Incoming](MOST_UNASKED + 1)
+    for _ in range(MOST_UNASKED + 1):
+        inward.send_nowait(news)
+
+    @asynccontextmanager
+    async def way() -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], None]]:
+        with inward, source:
+            yield source, None
+
+    with anyio.fail_after(60):
+        async with sieved(way(), complaints) as (heard, _):
+            count = len([one async for one in heard])
+    assert complaints.fault == UNASKED
+    assert count == MOST_UNASKED

@@ -1,0 +1,158 @@
+"""What is done in a small model's place: asking for leave, and telling of a refusal."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from engines import model_of
+from hermes.models.embedded.asked import wants_it_kept
+from hermes.models.embedded.catalogue import PROVIDER, Weights, weights_named
+from hermes.models.embedded.engine import Running
+from hermes.models.embedded.instead import instead
+from hermes.models.embedded.model import NOT_KEPT, complete
+from hermes.models.embedded.place import Place
+from hermes.ports.model import Calling, Request
+from hermes.schema.events import TextDelta
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
+from hermes.testing.contracts.model import listen
+from hermes.tools.lazily import known_specs
+
+TOOLS = [known_specs()[name] for name in ("terminal", "write_file")]
+TOUCH = {"command": "touch /opt/x", "timeout": 5}
+READ_ONLY = "touch: cannot touch '/opt/x': Read-only file system"
+OUTSIDE = 'If more is needed, call again with escalate="outside" and a reason.'
+NETWORK = 'If the command needs it, call again with escalate="network" and a reason.'
+
+
+def failed(output: str, note: str) -> str:
+    return msgspec.json.encode({"output": output, "exit_code": 1, "note": note}).decode()
+
+
+def after(
+    told: str, args: Mapping[str, object] = TOUCH, name: str = "terminal", *, fails: bool = True
+) -> Request:
+    call = ToolCall("c", name, Raw(msgspec.json.encode(args)))
+    messages: list[Message] = [
+        User("u", (Text("Make the file /opt/x"),)),
+        Assistant("a", (call,), Stop.TOOLS),
+        Result("r", "c", (Text(told),), failed=fails),
+    ]
+    return Request("", messages, TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("output", "note", "how", "why"),
+    [
+        (f"one moment\n{READ_ONLY}\nbye", OUTSIDE, "outside", READ_ONLY),
+        ("curl: (6) Could not resolve host: a.b", NETWORK, "network", "Could not resolve"),
+    ],
+)
+def test_what_the_wall_held_back_is_asked_for(output: str, note: str, how: str, why: str) -> None:
+    answer = instead(after(failed(output, note)), "small")
+    assert answer is not None
+    assert (answer.stop, answer.model, answer.provider) == (Stop.TOOLS, "small", PROVIDER)
+    (call,) = answer.calls
+    args = msgspec.json.decode(call.args, type=dict[str, object])
+    reason = str(args.pop("reason"))
+    assert args == {**TOUCH, "escalate": how}
+    assert why in reason
+    assert call.name == "terminal"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        after(failed("./a.sh: Permission denied", OUTSIDE)),
+        after(failed(READ_ONLY, "")),
+        after(failed(READ_ONLY, OUTSIDE), name="gone"),
+        after("It crashed."),
+        after(failed(READ_ONLY, OUTSIDE), fails=False),
+        Request("", after(failed(READ_ONLY, OUTSIDE)).messages),
+        Request("", [], TOOLS),
+        Request("", [User("u", (Text("Not done: x."),))], TOOLS),
+    ],
+)
+def test_everything_else_is_the_models_to_answer(request_: Request) -> None:
+    assert instead(request_, "small") is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (
+            after("terminal: Not done: a person refused. They said: 'no!'. Do not do it."),
+            "`touch /opt/x` was not done: a person refused. They said: 'no!'.",
+        ),
+        (
+            after("write_file: Not done: nobody is here.", {"path": "/opt/x"}, "write_file"),
+            "write_file `/opt/x` was not done: nobody is here.",
+        ),
+        (after("Not done: no. Say so.", {}, "patch"), "patch was not done: no."),
+    ],
+)
+def test_what_was_refused_is_said_to_be_not_done(request_: Request, said: str) -> None:
+    answer = instead(request_, "small")
+    assert answer is not None
+    assert (answer.text, answer.stop) == (said, Stop.END)
+
+
+class NoEngine:
+    """Nobody may ask it."""
+
+    def is_loaded(self, weights: Weights, place: Place) -> bool:
+        raise AssertionError(weights)
+
+    def turn(self, weights: Weights, place: Place) -> AbstractAsyncContextManager[Running]:
+        raise AssertionError(weights)
+
+
+@pytest.mark.anyio
+async def test_no_engine_is_needed_for_it(tmp_path: Path) -> None:
+    weights = weights_named("qwen2.5-coder-0.5b")
+    model = model_of(NoEngine(), weights, Place(tmp_path))
+    refused = after("terminal: Not done: a person refused.")
+    heard = await listen(model, refused)
+    assert heard.chunks[:-1] == [TextDelta("`touch /opt/x` was not done: a person refused.")]
+    assert heard.answer.stop is Stop.END
+    assert (await listen(model, after(failed(READ_ONLY, OUTSIDE)))).answer.stop is Stop.TOOLS
+    bound = Request("", refused.messages, TOOLS, calling=Calling(must=True))
+    with pytest.raises(AssertionError):
+        await listen(model, bound)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("Remember that I like tea", True),
+        ("I like tea, please remember it.", True),
+        ("Could you remember my birthday?", True),
+        ("Don't forget: tea!", True),
+        ("Do you remember what I said?", False),
+        ("Which file mentions tea?", False),
+    ],
+)
+def test_what_is_to_be_remembered(words: str, kept: bool) -> None:
+    assert wants_it_kept(words) is kept
+    answer = Assistant("a", (Text("I will remember."),), Stop.END)
+    said = complete(Request("", [User("u", (Text(words),))], TOOLS), answer)[-1]
+    assert isinstance(said, Assistant)
+    assert said.text == "I will remember." + (f"\n\n{NOT_KEPT}" if kept else "")
+
+
+def test_what_is_kept_where_it_was_wanted_needs_no_note() -> None:
+    asked = User("u", (Text("Remember in me.txt that I like tea"),))
+    answer = Assistant("a", (Text("I will remember."),), Stop.END)
+    tools = [*TOOLS, known_specs()["memory"]]
+    assert complete(Request("", [asked], tools), answer) == [answer]
+    call = ToolCall("c", "write_file", Raw(b'{"path": "me.txt", "content": "tea"}'))
+    written = [
+        Assistant("b", (call,), Stop.TOOLS),
+        Result("r", "c", (Text('{"bytes_written":3}'),)),
+    ]
+    assert complete(Request("", [asked, *written], TOOLS), answer) == [answer]
+    anywhere = User("u", (Text("Remember that I like tea"),))
+    assert len(complete(Request("", [anywhere, *written], TOOLS), answer)) == 2
