@@ -45,10 +45,26 @@ async def test_a_letter_that_chooses_nothing_leaves_the_keyboard_there(tmp_path:
         await screen.pilot.press("x", "space", "7")
         await screen.shows("o once, s session, a always, d deny; Tab to type")
         assert screen.ui.chat.prompt.text == ""
+        await clock.advance(CALM)
         await screen.pilot.press("d")
         await screen.shows("That was it.")
         assert companion.answers == [("q1", "deny")]
         assert "Tab to type" not in screen.text
+
+
+async def test_a_word_under_way_decides_nothing(tmp_path: Path) -> None:
+    """Its letters are some that would allow it."""
+    companion, clock = asking(), FakeClock()
+    async with drawn(companion, tmp_path, clock=clock) as screen:
+        await asked(screen, clock)
+        for letter in "/soda":
+            await screen.pilot.press(letter)
+            await clock.advance(CALM / 2)
+        assert companion.answers == []
+        await clock.advance(CALM)
+        await screen.pilot.press("d")
+        await screen.shows("That was it.")
+        assert companion.answers == [("q1", "deny")]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hermes.tui.stand import app_of
 from hermes.tui.widgets.status import duration
 
 CALM = 0.4
-"""Seconds after which a key is meant for the question, and not for what was typed before."""
+"""Seconds without a key, after which one is meant for the question and not for words begun."""
 _LINE = 300
 _ECHO = 40
 _MINUTES = 120
@@ -103,13 +103,14 @@ class Choices(OptionList):
 
     def on_key(self, event: events.Key) -> None:
         known = event.character or ""
+        calm = self._is_calm(event)
         if known not in self._keys and event.key != "enter":
             if self._strict and event.is_printable:
                 event.stop()
                 event.prevent_default()
                 self.post_message(self.Missed())
             return
-        if self._clock.monotonic() - self._since < CALM:
+        if not calm:
             event.stop()
             event.prevent_default()
             return
@@ -118,6 +119,13 @@ class Choices(OptionList):
             event.prevent_default()
             self.highlighted = list(self._keys).index(known)
             self.action_select()
+
+    def _is_calm(self, event: events.Key) -> bool:
+        """Whether nobody typed just before: letters of a word under way decide nothing."""
+        before, now = self._since, self._clock.monotonic()
+        if event.is_printable or event.key == "enter":
+            self._since = now
+        return now - before >= CALM
 
 
 class QuestionCard(Vertical):
