@@ -23,10 +23,16 @@ from hermes.config.home import Home
 from hermes.config.load import load_config
 from hermes.config.schema import Config
 from hermes.daemon.lock import who_holds
+from hermes.models.providers import EMBEDDED
 
 ROLES = (
     "In chats the role of whoever asks cuts further: a guest only reads, with the toolset safe,\n"
     "unless platforms.NAME.extra.roles says otherwise; /toolsets in the chat shows what is left."
+)
+
+FEW = (
+    "The model of this machine is small and is offered only a few of these: no memory, no skills,\n"
+    "no delegation. A larger one has them all: hermes model"
 )
 
 
@@ -70,6 +76,8 @@ def _list(args: Namespace, context: CliContext, config: Config) -> int:
             paper.line(f"  {line}")
     if any(one != "cli" for one in platforms):
         paper.line("\n" + ROLES)
+    if config.main_model.provider == EMBEDDED:
+        paper.line(as_typed("\n" + FEW, context.profile))
     hint = "\nChange it with: hermes tools enable|disable TOOLSET [--platform NAME]"
     paper.line(as_typed(hint, context.profile))
     return 0

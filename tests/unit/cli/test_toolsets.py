@@ -50,6 +50,12 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
+def test_what_a_small_model_is_not_offered_is_told(desk: Desk) -> None:
+    assert "small" not in desk("list")
+    desk.write("model: {provider: embedded}\n")
+    assert "offered only a few of these" in desk("list")
+
+
 def test_at_first_everything_is_on(desk: Desk) -> None:
     lines = desk("list").splitlines()
     assert lines[0].split() == ["TOOLSET", "CLI", "TOOLS"]
