@@ -84,7 +84,12 @@ class _Replay:
         self._frames = iter(frames)
 
     async def post(self, *_: object) -> SimpleNamespace:
-        content = SimpleNamespace(readany=self._readany, at_eof=lambda: True, is_eof=lambda: False)
+        content = SimpleNamespace(
+            readany=self._readany,
+            at_eof=lambda: True,
+            is_eof=lambda: False,
+            on_eof=lambda rouse: None,
+        )
         return SimpleNamespace(
             status=200,
             content_type="text/event-stream",
