@@ -102,9 +102,9 @@ def _start_and_idle(env: dict[str, str]) -> Iterator[Number]:
         yield Number(name="gateway, idle processor time", value=share, unit="%", bar=0.5)
         command = [HERMES, "-z", "hi"]
         run_timed(command, env)
-        thin = statistics.median(run_timed(command, env)[0] for _ in range(ROUNDS))
+        thin = statistics.median(run_timed(command, env) for _ in range(ROUNDS))
         bare = [sys.executable, "-c", "pass"]
-        floor = statistics.median(run_timed(bare, env)[0] for _ in range(ROUNDS))
+        floor = statistics.median(run_timed(bare, env) for _ in range(ROUNDS))
     yield Number(name="hermes -z hi through the gateway", value=thin, unit="s", bar=0.12)
     yield Number(name="the same / python -c pass", value=thin / floor, unit="x")
 

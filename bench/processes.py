@@ -17,6 +17,16 @@ ENV = {name: value for name, value in os.environ.items() if name != "PYTHONDONTW
 """As people have it: compiled modules are kept."""
 HERMES = str(Path(sys.executable).parent / "hermes")
 ROUNDS = 15
+PEAKS = 5
+_STARTER = """
+import os, sys
+nothing = os.open(os.devnull, os.O_RDWR)
+streams = [(os.POSIX_SPAWN_DUP2, nothing, number) for number in (0, 1, 2)]
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=streams)
+_, status, usage = os.wait4(pid, 0)
+print(usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
 
 
 def measure() -> Iterator[Number]:
@@ -34,7 +44,7 @@ def _start_up() -> Iterator[Number]:
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(ROUNDS):
         for name, command in commands.items():
-            times[name].append(run_timed(command, ENV)[0])
+            times[name].append(run_timed(command, ENV))
     bare = statistics.median(times["bare"])
     for name, bar in (("version", 2.0), ("help", 2.5)):
         ratio = statistics.median(times[name]) / bare
@@ -50,31 +60,39 @@ def _one_shot() -> Iterator[Number]:
         run_timed(command, env)
         runs = [run_timed(command, env) for _ in range(ROUNDS)]
         bare = statistics.median(
-            run_timed([sys.executable, "-c", "pass"], env)[0] for _ in range(ROUNDS)
+            run_timed([sys.executable, "-c", "pass"], env) for _ in range(ROUNDS)
         )
-        seconds = statistics.median(took for took, _ in runs)
+        seconds = statistics.median(runs)
         yield Number(name="hermes -z hi, mock model", value=seconds, unit="s", bar=0.45)
         yield Number(name="hermes -z hi / python -c pass", value=seconds / bare, unit="x")
-        peak = max(memory for _, memory in runs) / 1024
+        peak = max(_peak(command, env) for _ in range(PEAKS)) / 1024
         yield Number(name="hermes -z hi, peak memory", value=peak, unit="MB", bar=60)
         size = len(json.loads((Path(folder) / "log").read_text().splitlines()[-1])["body"].encode())
         yield Number(name="request for hi", value=size / 1000, unit="KB", bar=16)
 
 
-def run_timed(command: Sequence[str], env: dict[str, str]) -> tuple[float, int]:
-    """Seconds, and the peak of its memory in KB."""
+def _peak(command: Sequence[str], env: dict[str, str]) -> int:
+    """The peak of its memory in KB.
+
+    A program is charged with the size of the process that it was started from: a small one here.
+    """
+    starter = [sys.executable, "-I", "-S", "-c", _STARTER, *command]
+    return int(subprocess.run(starter, env=env, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def run_timed(command: Sequence[str], env: dict[str, str]) -> float:
+    """Seconds, from its start to its end."""
     start = time.perf_counter()
     quiet = subprocess.DEVNULL
     child = subprocess.Popen(command, env=env, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE)
     assert child.stderr is not None
     errors = child.stderr.read()
-    _, status, usage = os.wait4(child.pid, 0)
+    child.wait()
     took = time.perf_counter() - start
-    child.returncode = os.waitstatus_to_exitcode(status)
     child.stderr.close()
     if child.returncode:
         raise SystemExit(f"{' '.join(command)} failed: {errors.decode()}")
-    return took, usage.ru_maxrss
+    return took
 
 
 @contextmanager
