@@ -26,6 +26,7 @@ def said(parts: Sequence[Text | Media]) -> str:
     return "".join(part.text for part in parts if isinstance(part, Text))
 
 
+@pytest.mark.slow  # The wall has a /dev of its own, and `make check` may keep its files there.
 async def test_long_output_is_read_by_who_asked_for_it(tmp_path: Path) -> None:
     async with profile(tmp_path, SETTINGS) as app:
         owner, other = asking(tmp_path), member(tmp_path)
