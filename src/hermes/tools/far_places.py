@@ -1,16 +1,11 @@
 """Where a session's shell stands on another machine, whose folders nobody can look at from here."""
 
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
-from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
+from hermes.tools.places import SESSIONS, Places, check_named
 from hermes.tools.recent import Recent
 
-if TYPE_CHECKING:
-    from hermes.tools.places import Places
-
-SESSIONS = 512
 HOME = "~"
 """The home of whoever we are over there; its shell knows where that is."""
 
@@ -27,15 +22,11 @@ class FarPlaces:
 
     def move(self, session: str, folder: Path | None) -> None:
         """None leads back to where they begin."""
-        if folder is None:
-            self._standing.drop(session)
-        else:
-            self._standing.put(session, folder)
+        self._standing.keep(session, folder)
 
     def find(self, scope: Scope, path: str) -> Path:
         """The folder that is meant over there. Raises `ToolError`."""
-        if not path.strip() or "\0" in path:
-            raise ToolError("the path is empty or contains a NUL character")
+        check_named(path)
         from_home = PurePosixPath(path).parts[0] == HOME
         return Path(path) if from_home else self.cwd(scope) / path
 
@@ -51,6 +42,6 @@ class FarPlaces:
         return f"The next command begins in {self._first} again."
 
 
-def back_to_first(places: "Places | FarPlaces", session: str) -> str:
+def back_to_first(places: Places | FarPlaces, session: str) -> str:
     """For a command that could not be begun: the folder may be gone, and nobody here sees that."""
     return places.begin_again(session) if isinstance(places, FarPlaces) else ""

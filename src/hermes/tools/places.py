@@ -41,6 +41,11 @@ class Enclosure(Struct, frozen=True):
     opened: Callable[[str], Sequence[Path]] = lambda principal: ()
 
 
+def check_named(path: str) -> None:
+    if not path.strip() or "\0" in path:
+        raise ToolError("the path is empty or contains a NUL character")
+
+
 def own_part(folder: Path, principal: str) -> Path:
     """Of a folder of ours, what is for a principal; all of it is the owner's."""
     mark = mark_of(principal)
@@ -208,15 +213,11 @@ class Places:
 
     def move(self, session: str, folder: Path | None) -> None:
         """None leads back to the workspace."""
-        if folder is None:
-            self._standing.drop(session)
-        else:
-            self._standing.put(session, folder)
+        self._standing.keep(session, folder)
 
     def find(self, scope: Scope, path: str) -> Path:
         """The absolute path that a tool's argument means. Raises `ToolError`."""
-        if not path.strip() or "\0" in path:
-            raise ToolError("the path is empty or contains a NUL character")
+        check_named(path)
         if path == "~" or path.startswith("~/"):
             path = f"{self._home}{path[1:]}"
         found = os.path.normpath(self.cwd(scope) / path)

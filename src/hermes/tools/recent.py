@@ -24,6 +24,13 @@ class Recent(Generic[K, V]):
         while len(self._kept) > self._limit:
             self._kept.popitem(last=False)
 
+    def keep(self, key: K, value: V | None) -> None:
+        """None is nothing to keep: what was there is forgotten."""
+        if value is None:
+            self.drop(key)
+        else:
+            self.put(key, value)
+
     def drop(self, key: K) -> None:
         self._kept.pop(key, None)
 
