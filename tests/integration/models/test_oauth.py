@@ -263,17 +263,15 @@ def settings_of(one: Portal, url: str) -> ModelSettings:
     return ModelSettings(provider="nous", custom_providers=(custom,), logins={"nous": one.login})
 
 
+def desk_of(path: Path, settings: ModelSettings, clock: FakeClock) -> ModelDesk:
+    return ModelDesk(Home(path, path), Env({}), settings, FileBlobs(path / "blobs"), clock)
+
+
 async def test_a_model_is_asked_with_tokens_that_are_good(tmp_path: Path, file: AuthFile):
     clock = FakeClock()
     ending(file, clock)
     async with portal() as one, serve_wire(AnthropicDialect()) as server:
-        desk = ModelDesk(
-            Home(tmp_path, tmp_path),
-            Env({}),
-            settings_of(one, server.url),
-            FileBlobs(tmp_path / "blobs"),
-            clock,
-        )
+        desk = desk_of(tmp_path, settings_of(one, server.url), clock)
         first = await desk.find()
         await listen(first)
         assert await desk.find() is first
@@ -325,13 +323,7 @@ async def test_a_turn_keeps_the_model_with_its_old_token(tmp_path: Path, file: A
     clock = FakeClock()
     ending(file, clock)
     async with portal() as one, serve_wire(AnthropicDialect()) as server:
-        desk = ModelDesk(
-            Home(tmp_path, tmp_path),
-            Env({}),
-            settings_of(one, server.url),
-            FileBlobs(tmp_path / "blobs"),
-            clock,
-        )
+        desk = desk_of(tmp_path, settings_of(one, server.url), clock)
         old = await desk.find()
         await listen(old)
         await clock.advance(2 * 3600)
@@ -358,13 +350,7 @@ async def test_a_token_refused_before_its_time_is_renewed(tmp_path: Path, file: 
     later = clock.now().timestamp() + 5000
     file.update("nous", ending(file, clock).id, clock.now(), expires_at=later)
     async with portal() as one, serve_wire(AnthropicDialect(), Script(api_key="a1")) as server:
-        desk = ModelDesk(
-            Home(tmp_path, tmp_path),
-            Env({}),
-            settings_of(one, server.url),
-            FileBlobs(tmp_path / "blobs"),
-            clock,
-        )
+        desk = desk_of(tmp_path, settings_of(one, server.url), clock)
         with pytest.raises(Unauthorized):
             await listen(await desk.find())
         assert (await listen(await desk.find())).answer.text
