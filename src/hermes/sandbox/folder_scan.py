@@ -7,6 +7,7 @@ back, and listed again if that has changed. No link is followed.
 # A command waits for this, and paths as text are faster.
 
 import errno
+import heapq
 import os
 import stat
 import threading
@@ -77,22 +78,44 @@ class _Walk:
         self.seen: dict[str, _Folder] = {}
         self._unread: list[str] = []
 
-    def run(self, tops: Iterable[str], most: int | None) -> Found:
+    def run(self, tops: Sequence[str], most: int | None) -> Found:
+        """Where not all can be seen, folders with few others beside them come first.
+
+        So whoever makes many folders in one place only keeps that place from being seen.
+        """
+        left = self._upper_first(tops, most)
+        if left:
+            self._known, self.seen, self._unread = self.seen, {}, []
+            left = self._fewer_first(tops, most or 0)
         gits: dict[str, None] = {}
-        waiting = deque(tops)
-        while waiting and (most is None or len(self.seen) < most):
-            path = waiting.popleft()
-            folder = None if path in self.seen else self._look(path)
-            if folder is None:
-                continue
-            self.seen[path] = folder
+        for path, folder in self.seen.items():
             if folder.has_git:
                 gits[f"{path.rstrip('/')}/.git"] = None
             if folder.is_bare:
                 gits[path] = None
-            waiting.extend(f"{path.rstrip('/')}/{name}" for name in folder.inside)
-        left = [path for path in waiting if path not in self.seen]
         return Found(tuple(gits), (*self._unread, *left))
+
+    def _upper_first(self, tops: Iterable[str], most: int | None) -> list[str]:
+        waiting = deque(tops)
+        while waiting and (most is None or len(self.seen) < most):
+            waiting.extend(self._enter(waiting.popleft()))
+        return [path for path in waiting if path not in self.seen]
+
+    def _fewer_first(self, tops: Iterable[str], most: int) -> list[str]:
+        waiting = [(0, path) for path in tops]
+        while waiting and len(self.seen) < most:
+            crowd, path = heapq.heappop(waiting)
+            inside = self._enter(path)
+            for one in inside:
+                heapq.heappush(waiting, (crowd + len(inside), one))
+        return [path for _, path in waiting if path not in self.seen]
+
+    def _enter(self, path: str) -> list[str]:
+        folder = None if path in self.seen else self._look(path)
+        if folder is None:
+            return []
+        self.seen[path] = folder
+        return [f"{path.rstrip('/')}/{name}" for name in folder.inside]
 
     def _look(self, path: str) -> _Folder | None:
         if path in _MACHINE:

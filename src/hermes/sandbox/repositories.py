@@ -45,7 +45,7 @@ class Armed:
     """What git would execute below some folders, before a command.
 
     `kept` says whether the sandbox can make `read_only` so. `unread` are folders that could not
-    be looked into; they are among `read_only`.
+    be looked into, since there are more than `most`; they are among `read_only`.
     """
 
     def __init__(
@@ -55,11 +55,12 @@ class Armed:
         kept: bool,
         owner: OwnerGit = NO_SETTINGS,
         scan: FolderScan | None = None,
+        most: int = FOLDERS,
     ) -> None:
         self._tops = [*dict.fromkeys(os.path.realpath(folder) for folder in folders)]
         self._home = os.path.realpath(owner.home) if owner.home else ""
         self._scan = scan or FolderScan()
-        found = self._scan.find(self._tops, most=FOLDERS, home=self._home)
+        found = self._scan.find(self._tops, most=most, home=self._home)
         self._leads = Leads(self._tops, owner, found.gits)
         leads = [*self._leads.of(found.gits)]
         self.unread = summits(found.unread, self._tops, MOST_CLOSED)

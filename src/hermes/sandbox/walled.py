@@ -71,10 +71,12 @@ class WalledSandbox:
         *,
         spill_limit: int = SPILL_LIMIT,
         owner: OwnerGit = NO_SETTINGS,
+        most_folders: int = FOLDERS,
     ) -> None:
         self._door = door
         self._wall = wall
         self._owner = owner
+        self._most_folders = most_folders
         self._scan = FolderScan()
         self._spill_limit = spill_limit
 
@@ -133,7 +135,7 @@ class WalledSandbox:
             return
         start = structs.replace(start, env=behind_a_wall(start.env))
         armed = await run_sync(self._armed, job) if job.reach.writable else None
-        notes = _told(armed, start, job.reach.writable, kept=self._wall.guards) if armed else []
+        notes = self._told(armed, start, job) if armed else []
         read_only = tuple(armed.read_only) if armed else ()
         reach = structs.replace(job.reach, read_only=read_only)
         try:
@@ -151,8 +153,25 @@ class WalledSandbox:
 
     def _armed(self, job: Job) -> Armed:
         """May take a while in a large folder."""
-        kept = self._wall.guards
-        return Armed(job.reach.writable, kept=kept, owner=self._owner, scan=self._scan)
+        return Armed(
+            job.reach.writable,
+            kept=self._wall.guards,
+            owner=self._owner,
+            scan=self._scan,
+            most=self._most_folders,
+        )
+
+    def _told(self, armed: Armed, start: Start, job: Job) -> list[str]:
+        """Why more than usual is read-only. Raises `SandboxError` where it cannot be made so."""
+        many = f"there are more than {self._most_folders:,} folders, or it cannot be read"
+        why = f"it could not be checked for git repositories: {many}"
+        hint = "Work in a smaller folder, or ask to run the command outside of the sandbox."
+        if armed.unread and not self._wall.guards:
+            raise SandboxError(f"{start.called}: {', '.join(armed.unread)}: {why}", hint=hint)
+        notes = [f"{path} was read-only: {why}. {hint}" for path in armed.unread]
+        closed = {os.path.realpath(folder) for folder in job.reach.writable} & {*armed.read_only}
+        named = "git's settings name it as a place of programs or hooks"
+        return notes + [f"{path} was read-only: {named}" for path in closed - {*armed.unread}]
 
 
 class _Behind:
@@ -189,19 +208,6 @@ class _Behind:
     async def wait(self) -> Exit:
         how = await self._child.wait()
         return self._wall.ended(how) if self._wall else how
-
-
-def _told(armed: Armed, start: Start, writable: Sequence[str], *, kept: bool) -> list[str]:
-    """Why more than usual is read-only. Raises `SandboxError` where it cannot be made so."""
-    many = f"there are more than {FOLDERS:,} folders, or it cannot be read"
-    why = f"it could not be checked for git repositories: {many}"
-    hint = "Work in a smaller folder, or ask to run the command outside of the sandbox."
-    if armed.unread and not kept:
-        raise SandboxError(f"{start.called}: {', '.join(armed.unread)}: {why}", hint=hint)
-    notes = [f"{path} was read-only: {why}. {hint}" for path in armed.unread]
-    closed = {os.path.realpath(folder) for folder in writable} & {*armed.read_only}
-    named = "git's settings name it as a place of programs or hooks"
-    return notes + [f"{path} was read-only: {named}" for path in closed - {*armed.unread}]
 
 
 def _with_notes(done: Finished, notes: Sequence[str]) -> Finished:
