@@ -22,6 +22,7 @@ _BOM = "\ufeff".encode().decode("latin-1")
 _SPACE = frozenset(" \t\n\r")
 _KEY = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 _ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "\\": "\\", '"': '"'}
+_HOOKS = frozenset({"core.hookspath", "init.templatedir"})
 _WORD_WITH_SLASH = re.compile(r"[^\s'\"=;&|()<>!]*/[^\s'\"=;&|()<>!]*")
 
 _ANY_KEY = frozenset((
@@ -107,14 +108,15 @@ def included(settings: Iterable[Setting], file: str, home: str) -> Iterator[str]
             yield absolute(value, os.path.dirname(file), home)
 
 
-def hooks_paths(settings: Iterable[Setting]) -> Iterator[str]:
-    return (value for name, value in settings if name == "core.hookspath" and value)
+def hooks_folders(settings: Iterable[Setting]) -> Iterator[str]:
+    """Where hooks are executed, or copied from when a repository is made."""
+    return (value for name, value in settings if name in _HOOKS and value)
 
 
 def programs(settings: Iterable[Setting]) -> Iterator[str]:
     """Words with a slash in values that git may execute: a script of the project, for example."""
     for name, value in settings:
-        if not _is_harmless(name, value) and name != "core.hookspath":
+        if not _is_harmless(name, value) and name not in _HOOKS:
             yield from _WORD_WITH_SLASH.findall(value)
 
 

@@ -13,7 +13,7 @@ from hermes.sandbox.git_config import (
     OwnerGit,
     Setting,
     absolute,
-    hooks_paths,
+    hooks_folders,
     included,
     parse,
     programs,
@@ -55,7 +55,7 @@ class Leads:
             for base in bases(git, own.settings):
                 for settings in (self._owner.settings, own.settings):
                     found |= dict.fromkeys(_named(settings, base, self._home))
-        real = dict.fromkeys(map(_settled, found))
+        real = dict.fromkeys(_settled(found))
         return [path for path in real if any(within(path, top) for top in self._tops)]
 
 
@@ -105,10 +105,11 @@ def led_to(path: str) -> str:
     return os.path.realpath(os.path.join(os.path.dirname(path), target))
 
 
-def small_text(path: str, *, marked: bool = False) -> bytes | None:
+def small_text(path: str, *, marked: bool = False, follow: bool = False) -> bytes | None:
     """The beginning of an ordinary file, `marked` with its last change if there is more of it."""
+    link = 0 if follow else os.O_NOFOLLOW
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | link | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -136,7 +137,7 @@ def _gathered(files: Iterable[str], home: str) -> _Gathered:
         if file in found.files:
             continue
         found.files[file] = None
-        text = small_text(os.path.realpath(file))
+        text = small_text(file, follow=True)
         settings = parse(text).settings if text else ()
         found.settings += settings
         waiting += included(settings, file, home)
@@ -151,7 +152,7 @@ def _of_repository(git: str, home: str) -> _Gathered:
 
 
 def _named(settings: Sequence[Setting], base: str, home: str) -> Iterator[str]:
-    for value in hooks_paths(settings):
+    for value in hooks_folders(settings):
         path = absolute(value, base, home)
         above, husky, _ = f"{path}/".partition(f"/{_HUSKY}/")
         yield f"{above}/{_HUSKY}" if husky else path
@@ -161,9 +162,11 @@ def _named(settings: Sequence[Setting], base: str, home: str) -> Iterator[str]:
             yield path
 
 
-def _settled(path: str) -> str:
-    """With its folder as it really is, and itself a link if it is one."""
-    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+def _settled(paths: Iterable[str]) -> Iterator[str]:
+    """With their folders as they really are, and themselves links if they are."""
+    parts = [path.rpartition("/") for path in paths]
+    folders = {folder: os.path.realpath(folder or "/") for folder in {part[0] for part in parts}}
+    return (f"{folders[folder].rstrip('/')}/{name}" for folder, _, name in parts)
 
 
 def _around(tops: Iterable[str]) -> Iterator[str]:
