@@ -46,6 +46,7 @@ class Armed:
 
     `kept` says whether the sandbox can make `read_only` so. `unread` are folders that could not
     be looked into, since there are more than `most`; they are among `read_only`.
+    So are `crowded`, folders of repositories that are too many to be guarded one by one.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Armed:
         self._leads = Leads(self._tops, owner, found.gits)
         leads = [*self._leads.of(found.gits)]
         self.unread = summits(found.unread, self._tops, MOST_CLOSED)
+        self.crowded: list[str] = []
         self.read_only = [*self._guards(found.gits, leads), *self.unread] if kept else []
         self._before = dict(_arms(found.gits, self._tops, leads))
         self._saved = dict(_saved(found.gits, leads, whole=not kept))
@@ -82,7 +84,8 @@ class Armed:
             yield from own
             if left <= 0:
                 rest.append(git.removesuffix("/.git"))
-        yield from summits(rest, self._tops, MOST_CLOSED)
+        self.crowded = summits(rest, self._tops, MOST_CLOSED)
+        yield from self.crowded
 
     def since(self) -> list[str]:
         """Set aside what a command has planted, and say so, a sentence for each."""

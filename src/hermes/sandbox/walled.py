@@ -169,9 +169,13 @@ class WalledSandbox:
         if armed.unread and not self._wall.guards:
             raise SandboxError(f"{start.called}: {', '.join(armed.unread)}: {why}", hint=hint)
         notes = [f"{path} was read-only: {why}. {hint}" for path in armed.unread]
+        crowd = "there are too many git repositories to protect each of them"
+        notes += [f"{path} was read-only: {crowd}. {hint}" for path in armed.crowded]
         closed = {os.path.realpath(folder) for folder in job.reach.writable} & {*armed.read_only}
         named = "git's settings name it as a place of programs or hooks"
-        return notes + [f"{path} was read-only: {named}" for path in closed - {*armed.unread}]
+        return notes + [
+            f"{path} was read-only: {named}" for path in closed - {*armed.unread, *armed.crowded}
+        ]
 
 
 class _Behind:
