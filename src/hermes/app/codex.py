@@ -33,6 +33,8 @@ from hermes.ports.store import Store
 from hermes.ports.tool import Restores, Tool
 from hermes.sandbox.child_env import FAMILIES, PLAIN
 from hermes.sandbox.door import Door, Start
+from hermes.sandbox.git_leads import owner_git
+from hermes.sandbox.repositories import Armed
 from hermes.sandbox.view import SECRETS
 from hermes.schema.errors import SandboxError, UsageError
 from hermes.schema.messages import Message
@@ -175,6 +177,12 @@ def thread_config(config: Config) -> dict[str, object]:
 def compact_at(settings: Compression) -> float:
     """The share of its window from which on we have a thread shortened; 0 leaves it to codex."""
     return settings.threshold if settings.codex_app_server_auto == "hermes" else 0.0
+
+
+def executed_paths(env: Mapping[str, str], workspace: str) -> list[str]:
+    """What a command of codex shall not write: what the owner's git would execute."""
+    owner = owner_git(env, str(user_home(env)))
+    return sorted(Armed([workspace], kept=True, owner=owner).read_only)
 
 
 def closed_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str]:
@@ -356,6 +364,7 @@ class CodexPlanner:
             parent=session.parent,
             compact_at=compact_at(near.config.compression),
             closed=await run_sync(closed_paths, near.home, near.env, scope.workspace),
+            read_only=await run_sync(executed_paths, near.env, scope.workspace),
         )
         tools = {name: tool for name, tool in offered.items() if name in LENT}
         for tool in tools.values():

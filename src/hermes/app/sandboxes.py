@@ -27,6 +27,7 @@ from hermes.tools.places import Enclosure, own_part
 
 if TYPE_CHECKING:
     from hermes.sandbox.choice import Walls
+    from hermes.sandbox.git_config import OwnerGit
     from hermes.sandbox.view import View
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,7 @@ class Sandboxes:
 
     def _make(self, name: str) -> Sandbox:
         door, terminal = self._parts.door, self._parts.terminal
+        owner = partial(owners_git, self._parts.env)
         match name:
             case "local":
                 return LocalSandbox(door)
@@ -165,9 +167,13 @@ class Sandboxes:
             case "ssh":
                 return ssh_sandbox(door, terminal, self._parts.env)
             case "auto":
-                return _Walled(door, self._known_walls, WALLS, self._tidy, fallback=True)
+                return _Walled(
+                    door, self._known_walls, WALLS, self._tidy, owner=owner, fallback=True
+                )
             case _:
-                return _Walled(door, self._known_walls, (name,), self._tidy, fallback=False)
+                return _Walled(
+                    door, self._known_walls, (name,), self._tidy, owner=owner, fallback=False
+                )
 
     def _known_walls(self) -> "Walls":
         if self._walls is None:
@@ -206,9 +212,11 @@ class _Walled:
         kinds: tuple[str, ...],
         tidy: Callable[[], Awaitable[None]],
         *,
+        owner: "Callable[[], OwnerGit]",
         fallback: bool,
     ) -> None:
         self._door = door
+        self._owner = owner
         self._walls = walls
         self._kinds = kinds
         self._tidy = tidy
@@ -265,7 +273,7 @@ class _Walled:
                     from hermes.sandbox.walled import WalledSandbox  # noqa: PLC0415 - as above
 
                     await self._tidy()
-                    self._settled = WalledSandbox(self._door, verdict.wall)
+                    self._settled = WalledSandbox(self._door, verdict.wall, owner=self._owner())
                     if weaker := self.shortfall:
                         log.warning("commands are held back by %s%s", self.wall, weaker)
                     return self._settled
@@ -324,6 +332,13 @@ def refusal(backend: str) -> str:
     if backend in UNKNOWN_HERE:
         return f"terminal.backend {backend!r} is not supported: there is no driver for it here"
     return f"terminal.backend {backend!r} is not known"
+
+
+def owners_git(env: Env) -> "OwnerGit":
+    """Where the owner's own git finds its settings."""
+    from hermes.sandbox.git_leads import owner_git  # noqa: PLC0415 - the first command pays for it
+
+    return owner_git(env, str(user_home(env)))
 
 
 def view_of(parts: SandboxParts) -> "View":

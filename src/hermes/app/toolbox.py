@@ -22,6 +22,7 @@ from hermes.app.sandboxes import (
     far_folder,
     is_elsewhere,
     network_on,
+    owners_git,
     refusal,
     steering_folders,
 )
@@ -127,7 +128,8 @@ class Workbench(Struct, frozen=True):
         return {name: tool for name, tool in tools.items() if name not in shell}
 
     def _deps(self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None) -> ToolDeps:
-        from hermes.sandbox.view import private_to, starts_of  # noqa: PLC0415 - who has no tools needs none
+        from hermes.sandbox.git_leads import is_executed  # noqa: PLC0415 - who has no tools needs none
+        from hermes.sandbox.view import private_to, starts_of  # noqa: PLC0415 - likewise
 
         path = self.env.get("PATH", "")
         return ToolDeps(
@@ -158,6 +160,7 @@ class Workbench(Struct, frozen=True):
             private=[*map(Path, private_to(user_home(self.env), root=os.geteuid() == 0))],
             steering=steering_folders(self.home),
             starts=[*map(Path, starts_of(user_home(self.env)))],
+            executed=lambda path: is_executed(str(path), owners_git(self.env)),
             fetched=self.home.cache / "fetched",
             vouched=self.home.cache / "vouched",
             our_folders=[self.home.cache / "sandbox", self.home.path / "plans"],

@@ -12,10 +12,12 @@ from hermes.schema.scope import OWNER
 class Reach(Struct, frozen=True, kw_only=True):
     """What a process may do besides reading what the sandbox shows it.
 
-    `writable` are folders; `beyond` takes the wall away, which somebody must have approved.
+    `writable` are folders, in which `read_only` stays as it is where the sandbox can ensure
+    that; `beyond` takes the wall away, which somebody must have approved.
     """
 
     writable: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
     network: bool = False
     beyond: bool = False
 

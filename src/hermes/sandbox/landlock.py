@@ -55,7 +55,8 @@ class Landlock:
         if calls is None:
             raise SandboxError(f"landlock is not known on {platform.machine()} machines")
         tmp = (own.tmp,) if job.reach.writable else ()
-        reach = structs.replace(job.reach, writable=(*job.reach.writable, *tmp))
+        writable = (*job.reach.writable, *tmp)
+        reach = structs.replace(job.reach, writable=writable, read_only=())
         # What is needed of it, the launcher allows: neither other terminals nor raw disks.
         view = structs.replace(own, guarded=(), hidden=(*own.hidden, "/dev"))
         found = rules(view, reach)

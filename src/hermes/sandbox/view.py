@@ -17,7 +17,6 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from hermes.ports.sandbox import Reach
-from hermes.sandbox.repositories import guards, repositories
 from hermes.schema.errors import SandboxError
 from hermes.schema.scope import mark_of
 
@@ -67,7 +66,7 @@ OPEN_OF_RUN = (
 GUARDED = (".husky", ".envrc")
 """In a folder that may be changed: what the owner's own git or shell executes unasked.
 
-What `repositories` finds there is guarded with it.
+Of repositories, the `read_only` of a reach says it.
 """
 
 START_FILES = (
@@ -237,7 +236,7 @@ def _wishes(view: View, reach: Reach) -> Iterator[tuple[str, Sight]]:
     yield from ((path, Sight.HIDDEN) for path in hidden)
     shown = _shown(view, writable, reader=not reach.writable)
     yield from ((path, Sight.READ) for path in shown)
-    for path in _guarded(view, writable):
+    for path in (*_guarded(view, writable), *_visible(reach.read_only, writable, hidden)):
         if any(within(path, folder) for folder in writable):
             yield path, Sight.READ
 
@@ -268,9 +267,14 @@ def _guarded(view: View, writable: list[str]) -> Iterator[str]:
     for name in view.guarded:
         for path in (name,) if name.startswith("/") else _below(writable, name):
             yield from _there(path)
-    for git in repositories(writable) if view.guarded else ():
-        for path in guards(git):
-            yield from _there(path)
+
+
+def _visible(paths: Sequence[str], writable: list[str], hidden: list[str]) -> Iterator[str]:
+    """What lies in something hidden needs no rule, which would only show it."""
+    for path in paths:
+        around = max((len(one) for one in writable if within(path, one)), default=0)
+        if not any(within(path, one) and len(one) > around for one in hidden):
+            yield path
 
 
 def _needed(sorted_rules: list[Rule]) -> list[Rule]:

@@ -9,15 +9,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
+from anyio import CancelScope
+from anyio.to_thread import run_sync
 from msgspec import structs
 
 from hermes.ports.sandbox import Exit, Finished, Job, Process
 from hermes.sandbox.child_env import DEFAULT_PATH, behind_a_wall
 from hermes.sandbox.door import Child, Door, NotBegun, Start
+from hermes.sandbox.folder_scan import FolderScan
 from hermes.sandbox.following import Heard, follow
+from hermes.sandbox.git_config import NO_SETTINGS, OwnerGit
 from hermes.sandbox.local import plain_start
 from hermes.sandbox.output import SPILL_LIMIT, Keeping
-from hermes.sandbox.repositories import Armed
+from hermes.sandbox.repositories import FOLDERS, Armed
 from hermes.schema.errors import SandboxError
 
 log = logging.getLogger(__name__)
@@ -55,14 +59,25 @@ class WalledSandbox:
     """`wall` stands between a job and the machine, unless its reach goes beyond.
 
     What a command planted for the owner's git is set aside when it has ended, and the output
-    ends with a line that says so. What the wall shows or hides may vanish while it is being put
-    up, as sockets do: then it is looked at once more, and nothing may be seen or changed that
-    was not before.
+    ends with a line that says so; `owner` is where that git finds its settings. What the wall
+    shows or hides may vanish while it is being put up, as sockets do: then it is looked at once
+    more, and nothing may be seen or changed that was not before.
     """
 
-    def __init__(self, door: Door, wall: Wall, *, spill_limit: int = SPILL_LIMIT) -> None:
+    def __init__(
+        self,
+        door: Door,
+        wall: Wall,
+        *,
+        spill_limit: int = SPILL_LIMIT,
+        owner: OwnerGit = NO_SETTINGS,
+        most_folders: int = FOLDERS,
+    ) -> None:
         self._door = door
         self._wall = wall
+        self._owner = owner
+        self._most_folders = most_folders
+        self._scan = FolderScan()
         self._spill_limit = spill_limit
 
     @property
@@ -119,18 +134,48 @@ class WalledSandbox:
                 yield _Behind(child, None)
             return
         start = structs.replace(start, env=behind_a_wall(start.env))
-        armed = Armed(job.reach.writable, kept=self._wall.guards)
-        notes: list[str] = []
+        armed = await run_sync(self._armed, job) if job.reach.writable else None
+        notes = self._told(armed, start, job) if armed else []
+        read_only = tuple(armed.read_only) if armed else ()
+        reach = structs.replace(job.reach, read_only=read_only)
         try:
-            walled = self._wall.around(start, job)
+            walled = self._wall.around(start, structs.replace(job, reach=reach))
             if known is not None and not known.issuperset(walled.places):
                 raise SandboxError(f"{start.called}: its folders were moved while it was started")
             async with self._door.open(walled) as child:
                 yield _Behind(child, self._wall, notes)
         finally:
-            notes += armed.since()
+            if armed:
+                with CancelScope(shield=True):
+                    notes += await run_sync(armed.since)
             for note in notes:
                 log.warning("%s: %s", start.called, note)
+
+    def _armed(self, job: Job) -> Armed:
+        """May take a while in a large folder."""
+        return Armed(
+            job.reach.writable,
+            kept=self._wall.guards,
+            owner=self._owner,
+            scan=self._scan,
+            most=self._most_folders,
+        )
+
+    def _told(self, armed: Armed, start: Start, job: Job) -> list[str]:
+        """Why more than usual is read-only. Raises `SandboxError` where it cannot be made so."""
+        many = f"there are more than {self._most_folders:,} folders, or it cannot be read"
+        why = f"it could not be checked for git repositories: {many}"
+        hint = "Work in a smaller folder, or ask to run the command outside of the sandbox."
+        if armed.unread and not self._wall.guards:
+            raise SandboxError(f"{start.called}: {', '.join(armed.unread)}: {why}", hint=hint)
+        notes = [f"{path} was read-only: {why}. {hint}" for path in armed.unread]
+        crowd = "there are too many git repositories to protect each of them"
+        notes += [f"{path} was read-only: {crowd}. {hint}" for path in armed.crowded]
+        closed = {os.path.realpath(folder) for folder in job.reach.writable} & {*armed.read_only}
+        named = "git's settings name it as a place of programs or hooks"
+        return notes + [
+            f"{path} was read-only: {named}" for path in closed - {*armed.unread, *armed.crowded}
+        ]
 
 
 class _Behind:

@@ -67,7 +67,8 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     stay whole to be edited; without it, `redact` is used. `processes` keeps what is left
     running; `network` says whether commands have it unasked. `checkpoints` keeps files before
     they are changed; `private` are files of the user's own that are read with leave only, and
-    `steering` folders of ours that are written with leave only, as are the user's `starts`.
+    `steering` folders of ours that are written with leave only, as are the user's `starts`
+    and what the user's git would execute (`executed`).
     `fetched` is the file that keeps when commands brought something from outside, `vouched` the
     one that keeps which files the owner lets tell how things are done; `our_folders` are
     besides the workspace where what is read counts as the person's own.
@@ -98,6 +99,7 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     private: Sequence[Path] = ()
     steering: Sequence[Path] = ()
     starts: Sequence[Path] = ()
+    executed: Callable[[Path], bool] = lambda path: False
     locks: "Locks | None" = None
     python: "Callable[[Path], str] | None" = None
     code_timeout: float = 300.0
@@ -312,7 +314,7 @@ class _Makers:
 
         deps = self._deps
         temporary = TEMPORARY if deps.temporary is None else deps.temporary
-        steering = Steering(deps.steering, deps.starts)
+        steering = Steering(deps.steering, deps.starts, deps.executed)
         return Places(deps.home, deps.protected, temporary, deps.private, deps.own_tmp, steering)
 
     @cached_property

@@ -57,11 +57,13 @@ class Steering(Struct, frozen=True):
 
     `ours` are folders that tell the agent what to do. `starts` belong to the user's own shell,
     desktop and editor: executed at the next login, or by its name. Somebody whose workspace lies
-    in one of those has chosen so.
+    in one of those has chosen so. `executed` says whether the user's git would execute a file
+    there, or read settings from it.
     """
 
     ours: Sequence[Path] = ()
     starts: Sequence[Path] = ()
+    executed: Callable[[Path], bool] = lambda path: False
 
 
 class Names:
@@ -196,6 +198,7 @@ class Places:
         steering = steering if isinstance(steering, Steering) else Steering(steering)
         self._steering = _settled(steering.ours)
         self._starts = _settled(steering.starts)
+        self._executed = steering.executed
         enclosure = protected if isinstance(protected, Enclosure) else Enclosure(protected)
         self._opened = enclosure.opened
         self._protected = Names(_settled(enclosure.closed))
@@ -284,7 +287,7 @@ class Places:
         root = next((folder for folder in free if real.is_relative_to(folder)), None)
         if root is None or not STEERING.isdisjoint(real.relative_to(root).parts):
             return True
-        if _steers_repository(root, real):
+        if _steers_repository(root, real) or self._executed(real):
             return True
         if any(real.is_relative_to(folder) for folder in self._steering):
             return True

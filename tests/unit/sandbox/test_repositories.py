@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.sandbox.repositories import REPOSITORIES, Armed, repositories
+from hermes.sandbox.folder_scan import FolderScan, summits
+from hermes.sandbox.repositories import MOST_CLOSED, MOST_GUARDS, Armed
 
 PLAIN = '[core]\n\tbare = false\n[remote "origin"]\n\turl = x\n[branch "main"]\n\tmerge = y\n'
 
@@ -19,29 +20,65 @@ def made(folder: Path, config: str = PLAIN) -> Path:
 
 
 def names(base: Path) -> list[str]:
-    return sorted(str(Path(path).relative_to(base)) for path in repositories([str(base)]))
+    return sorted(str(Path(path).relative_to(base)) for path in FolderScan().find([str(base)]).gits)
 
 
 def test_folders_files_and_what_they_keep_for_others(tmp_path: Path):
     git = made(tmp_path / "main")
     for inner in ("modules/libs/one", "worktrees/side"):
-        (git / inner).mkdir(parents=True)
+        (git / inner / "objects").mkdir(parents=True)
+        (git / inner / "refs").mkdir()
         (git / inner / "HEAD").write_text("")
     (tmp_path / "side").mkdir()
     (tmp_path / "side/.git").write_text(f"gitdir: {git}/worktrees/side\n")
     (tmp_path / "gone").mkdir()
     (tmp_path / "gone/.git").write_text("gitdir: /nowhere\n")
-    made(tmp_path / "node_modules/skipped")
+    made(tmp_path / "node_modules/a/b/c/d/.e/deep")
     (tmp_path / "link").symlink_to(tmp_path / "main")
-    wanted = ["gone/.git", "main/.git", "side/.git"]
+    wanted = ["gone/.git", "main/.git", "node_modules/a/b/c/d/.e/deep/.git", "side/.git"]
     inside = [f"main/.git/{name}" for name in ("modules/libs/one", "worktrees/side")]
     assert names(tmp_path) == sorted([*wanted, *inside])
 
 
-def test_the_look_is_bounded(tmp_path: Path):
-    for number in range(REPOSITORIES + 10):
-        made(tmp_path / f"r{number}")
-    assert len(repositories([str(tmp_path)])) == REPOSITORIES
+def test_a_repository_gets_what_it_lacks_so_that_it_can_be_read_only(tmp_path: Path):
+    git = tmp_path / ".git"
+    (git / "objects").mkdir(parents=True)
+    read_only = Armed([str(tmp_path)], kept=True).read_only
+    assert sorted(read_only) == [f"{git}/config", f"{git}/hooks"]
+
+
+def test_many_repositories_are_all_read_only_with_few_mounts(tmp_path: Path):
+    for number in range(MOST_GUARDS):
+        made(tmp_path / f"{number % 7}/r{number}")
+    armed = Armed([str(tmp_path)], kept=True)
+    read_only = armed.read_only
+    assert armed.crowded
+    assert len(read_only) <= MOST_GUARDS + MOST_CLOSED + 2
+    for config in tmp_path.rglob("config"):
+        assert any(config.is_relative_to(path) for path in read_only)
+
+
+def test_folders_beyond_the_limit_are_read_only_and_small_ones_are_not(tmp_path: Path):
+    for number in range(40):
+        (tmp_path / f"big/{number % 4}/{number}").mkdir(parents=True)
+    (tmp_path / "small/inner").mkdir(parents=True)
+    found = FolderScan().find([str(tmp_path)], most=20)
+    tops = [str(tmp_path)]
+    assert set(summits(found.unread, tops, 40)) == set(found.unread)
+    assert set(summits(found.unread, tops, 4)) <= {f"{tmp_path}/big/{n}" for n in range(4)}
+    assert summits(found.unread, tops, 1) == [f"{tmp_path}/big"]
+    assert summits(tops, tops, 3) == tops
+
+
+def test_a_folder_is_listed_again_when_something_was_made_in_it(tmp_path: Path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    for path in (tmp_path / "a/b", tmp_path / "a", tmp_path):
+        os.utime(path, (1, 1))
+    scan = FolderScan()
+    assert scan.find([str(tmp_path)]).gits == ()
+    git = made(tmp_path / "a/b")
+    os.utime(tmp_path / "a/b", (1, 1))
+    assert scan.find([str(tmp_path)]).gits == (str(git),)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +173,8 @@ def test_what_leads_git_to_where_nobody_looks(kind: str, tmp_path: Path):
     work.mkdir()
     armed = Armed([str(work)], kept=True)
     lead = planted(work, kind)
-    assert len(armed.since()) == 1
+    assert len(armed.since()) == 2
+    assert (work / ".x/r/.git/config.set-aside").exists()
     assert not os.path.lexists(lead)
     assert os.path.lexists(lead.with_name(f"{lead.name}.set-aside"))
     assert Armed([str(work)], kept=True).since() == []

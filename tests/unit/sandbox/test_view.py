@@ -19,8 +19,13 @@ def place(tmp_path: Path) -> Path:
     return tmp_path.resolve()
 
 
-def seen(place: Path, view: View, *writable: str) -> dict[str, Sight]:
-    reach = Reach(writable=tuple(str(place / name) for name in writable))
+def seen(
+    place: Path, view: View, *writable: str, read_only: tuple[str, ...] = ()
+) -> dict[str, Sight]:
+    reach = Reach(
+        writable=tuple(str(place / name) for name in writable),
+        read_only=tuple(str(place / name) for name in read_only),
+    )
     found = rules(view, reach)
     assert found == sorted(found, key=lambda rule: Path(rule.path).parts)
     return {str(Path(rule.path).relative_to(place)): rule.sight for rule in found}
@@ -33,8 +38,6 @@ def test_secrets_stay_hidden_in_a_folder_that_may_be_changed(place: Path):
         "home": Sight.CHANGE,
         "home/.netrc": Sight.HIDDEN,
         "home/.ssh": Sight.HIDDEN,
-        "home/work/.git/config": Sight.READ,
-        "home/work/.git/hooks": Sight.READ,
     }
 
 
@@ -80,10 +83,14 @@ def test_everybody_but_the_owner_has_temporary_files_alone():
     assert view_for(view, "chat:1").tmp == first
 
 
-def test_what_git_executes_is_read_only_in_the_workspace(place: Path):
-    assert seen(place, View(tmp="/t"), "home/work") == {
-        "home/work": Sight.CHANGE,
-        "home/work/.git/config": Sight.READ,
+def test_read_only_paths_are_read_only_in_the_workspace_and_stay_hidden_in_hidden_folders(
+    place: Path,
+):
+    view = View(tmp="/t", hidden=(f"{place}/home/.ssh",))
+    names = ("home/work/.git/hooks", "home/.ssh/config", "elsewhere")
+    assert seen(place, view, "home", read_only=names) == {
+        "home": Sight.CHANGE,
+        "home/.ssh": Sight.HIDDEN,
         "home/work/.git/hooks": Sight.READ,
     }
 
@@ -107,16 +114,6 @@ def test_rules_that_say_nothing_new_are_left_out(place: Path):
         tmp="/t", hidden=(f"{place}/home", f"{place}/home/.ssh"), shown=(f"{place}/elsewhere",)
     )
     assert seen(place, view) == {"home": Sight.HIDDEN}
-
-
-def test_a_repository_gets_what_it_lacks_so_that_it_can_be_guarded(place: Path):
-    git = place / "elsewhere/.git"
-    (git / "objects").mkdir(parents=True)
-    assert seen(place, View(tmp="/t"), "elsewhere") == {
-        "elsewhere": Sight.CHANGE,
-        "elsewhere/.git/config": Sight.READ,
-        "elsewhere/.git/hooks": Sight.READ,
-    }
 
 
 def test_a_link_counts_where_it_leads(place: Path):

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.sandbox.git_leads import is_executed, owner_git
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.tools.places import TEMPORARY, Places, Steering
@@ -110,6 +111,27 @@ def test_what_is_beyond(tmp_path: Path):
         assert places.beyond(scope, work / name), name
     for nowhere in ("/", "", "relative"):
         assert places.beyond(Scope("p", "s", "r", nowhere), Path("/etc/passwd"))
+
+
+def test_what_the_users_git_executes_is_written_with_permission_only(tmp_path: Path):
+    """Where its own settings, or those of a repository, look for hooks, settings and programs."""
+    work = tmp_path / "work"
+    (work / "repo/.git").mkdir(parents=True)
+    (work / "repo/tools").mkdir()
+    for name in ("monitor", "other"):
+        (work / "repo/tools" / name).write_text("")
+    (tmp_path / ".gitconfig").write_text(
+        "[core]\n\thooksPath = .githooks\n[include]\n\tpath = work/team\n"
+    )
+    (work / "repo/.git/config").write_text("[core]\n\tfsmonitor = tools/monitor -v\n")
+    owner = owner_git({}, str(tmp_path))
+    steering = Steering(executed=lambda path: is_executed(str(path), owner))
+    places = Places(tmp_path / "elsewhere", temporary=[], steering=steering)
+    scope = Scope("p", "s", "r", str(work))
+    for name in ("repo/.githooks/pre-commit", "team", "repo/tools/monitor"):
+        assert places.beyond(scope, work / name), name
+    for name in ("repo/file", "repo/tools/other", "repo/sub/.githooks/pre-commit", "teams"):
+        assert not places.beyond(scope, work / name), name
 
 
 def test_in_the_users_home_only_the_folders_in_it_are_written_unasked(tmp_path: Path):

@@ -34,9 +34,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     `parent` is the session that this one is a branch of. From the share `compact_at` of its window
     on, a thread is shortened before its next turn; with 0 that is left to codex.
-    `closed` are paths that its commands may not even read; unless the person chose a sandbox in
-    codex's own settings. `config` is given to each thread, MCP servers among it, and nothing
-    is written to files of codex.
+    `closed` are paths that its commands may not even read, and `read_only` those that they may
+    not write; unless the person chose a sandbox in codex's own settings. `config` is given to
+    each thread, MCP servers among it, and nothing is written to files of codex.
     """
 
     model: str = ""
@@ -44,6 +44,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     parent: str | None = None
     compact_at: float = 0.0
     closed: Sequence[str] = ()
+    read_only: Sequence[str] = ()
     config: Mapping[str, object] = {}
 
 
@@ -192,7 +193,7 @@ class Threads:
         params: Json = {"cwd": errand.scope.workspace, "approvalPolicy": ON_REQUEST}
         config = dict(settings.config)
         if not await self._has_sandbox(server, errand.scope.workspace):
-            config |= confinement(settings.closed)
+            config |= confinement(settings.closed, settings.read_only)
         if config:
             params["config"] = config
         if errand.system:
@@ -220,9 +221,13 @@ class Threads:
             await server.call(names.THREAD_INJECT, params, self._patience.thread)
 
 
-def confinement(closed: Sequence[str]) -> Json:
-    """Commands write in the working folder, without network, and do not see what is closed."""
-    own: Json = {"extends": ":workspace", "filesystem": dict.fromkeys(closed, "deny")}
+def confinement(closed: Sequence[str], read_only: Sequence[str] = ()) -> Json:
+    """Commands write in the working folder, without network, and do not see what is closed.
+
+    What is `read_only` in the working folder they only read.
+    """
+    files = dict.fromkeys(read_only, "read") | dict.fromkeys(closed, "deny")
+    own: Json = {"extends": ":workspace", "filesystem": files}
     return {"default_permissions": PROFILE, "permissions": {PROFILE: own}}
 
 

@@ -8,6 +8,7 @@ from hermes.app.codex import (
     codex_env,
     codex_program,
     compact_at,
+    executed_paths,
     mcp_servers,
     thread_config,
 )
@@ -94,6 +95,22 @@ def test_what_is_closed_cannot_be_read() -> None:
         "default_permissions": "hermes",
         "permissions": {"hermes": {"extends": ":workspace", "filesystem": {"/secret": "deny"}}},
     }
+
+
+def test_what_the_owners_git_executes_is_not_written(tmp_path: Path) -> None:
+    _home, env = furnish(tmp_path)
+    work = tmp_path / "ann/project"
+    for name in ("one/.git/objects", "two/.git/objects", "two/.githooks"):
+        (work / name).mkdir(parents=True)
+    (tmp_path / "ann/.gitconfig").write_text("[core]\n\thooksPath = .githooks\n")
+    found = executed_paths(env, str(work))
+    gits = (f"{work}/{name}/.git" for name in ("one", "two"))
+    kept = [f"{git}/{name}" for git in gits for name in ("config", "hooks")]
+    assert found == sorted([*kept, f"{work}/two/.githooks"])
+    filesystem = {f"{work}/two/.githooks": "read", "/secret": "deny"}
+    given = confinement(["/secret"], [f"{work}/two/.githooks"])
+    own = {"extends": ":workspace", "filesystem": filesystem}
+    assert given == {"default_permissions": "hermes", "permissions": {"hermes": own}}
 
 
 def test_who_shortens_threads_is_a_setting() -> None:

@@ -1,0 +1,262 @@
+"""Git's settings, read as git reads them: what they name, and whether they are harmless.
+
+The parser follows `git_parse_source` in git's `config.c` character by character, including what
+is seldom seen: a byte order mark, several sections on one line, continued lines. Nothing is
+executed and git need not be installed.
+"""
+
+# A command waits for this, and paths as text are faster.
+# ruff: noqa: PTH111, PTH118, PTH120
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from msgspec import Struct
+
+Setting = tuple[str, str]
+"""A name as git prints it (section and key in lower case), and its value."""
+
+_BOM = "\ufeff".encode().decode("latin-1")
+_SPACE = frozenset(" \t\n\r")
+_KEY = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
+_ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "\\": "\\", '"': '"'}
+_HOOKS = frozenset({"core.hookspath", "init.templatedir"})
+_WORD_WITH_SLASH = re.compile(r"[^\s'\"=;&|()<>!]*/[^\s'\"=;&|()<>!]*")
+
+_ANY_KEY = frozenset((
+    "advice", "apply", "author", "blame", "color", "column", "commit", "committer", "extensions",
+    "fetch", "grep", "i18n", "index", "log", "mailmap", "notes", "pack", "pull", "push", "rebase",
+    "rerere", "stash", "status", "tag", "user", "versionsort",
+))  # fmt: skip
+"""Sections without a single key that names a program or another file of settings."""
+_HARMLESS = {
+    "core": "abbrev autocrlf bare bigfilethreshold checkstat commentchar commitgraph compression "
+    "eol excludesfile filemode hidedotfiles ignorecase ignorestat logallrefupdates longpaths "
+    "loosecompression multipackindex notesref packedgitlimit packedgitwindowsize precomposeunicode "
+    "preloadindex protecthfs protectntfs quotepath repositoryformatversion safecrlf "
+    "sharedrepository sparsecheckout sparsecheckoutcone splitindex symlinks trustctime "
+    "untrackedcache warnambiguousrefs whitespace worktree",
+    "diff": "algorithm colormoved colormovedws context ignoresubmodules indentheuristic "
+    "interhunkcontext mnemonicprefix noprefix relative renamelimit renames statgraphwidth "
+    "submodule suppressblankempty wserrorhighlight",
+    "feature": "experimental manyfiles",
+    "gc": "aggressivedepth aggressivewindow auto autodetach autopacklimit logexpiry packrefs "
+    "pruneexpire reflogexpire reflogexpireunreachable rerereresolved rerereunresolved "
+    "worktreepruneexpire writecommitgraph",
+    "init": "defaultbranch defaultobjectformat",
+    "lfs": "repositoryformatversion",
+    "maintenance": "auto strategy",
+    "merge": "autostash branchdesc conflictstyle defaulttoupstream directoryrenames ff log "
+    "renamelimit renames renormalize stat verbosity verifysignatures",
+    "receive": "advertiseatomic advertisepushoptions autogc denycurrentbranch denydeletecurrent "
+    "denydeletes denynonfastforwards fsckobjects maxinputsize unpacklimit updateserverinfo",
+    "remote": "pushdefault",
+    "submodule": "active alternateerrorstrategy alternatelocation fetchjobs propagatebranches "
+    "recurse",
+    "transfer": "fsckobjects unpacklimit",
+    "branch.": "description merge pushremote rebase remote",
+    "remote.": "fetch followremotehead mirror partialclonefilter promisor prune prunetags push "
+    "pushurl serveroption skipdefaultupdate skipfetchall tagopt url",
+    "submodule.": "active branch fetchrecursesubmodules ignore path shallow update url",
+}
+"""Other keys that can do no harm, by section; with a dot, those of its subsections."""
+_HARMLESS_NAMES = {section: frozenset(keys.split()) for section, keys in _HARMLESS.items()}
+
+
+class Parsed(Struct, frozen=True):
+    """`whole` says whether git could read the text to its end."""
+
+    settings: tuple[Setting, ...]
+    whole: bool
+
+
+class OwnerGit(Struct, frozen=True):
+    """Where the owner's git looks for settings besides those of a repository; `home` is `~`."""
+
+    configs: tuple[str, ...] = ()
+    home: str = ""
+
+
+NO_SETTINGS = OwnerGit()
+
+
+@lru_cache(maxsize=512)
+def parse(text: bytes) -> Parsed:
+    reader = _Reader(text.decode("latin-1"))
+    try:
+        reader.read()
+    except _SyntaxError:
+        return Parsed(tuple(reader.settings), whole=False)
+    return Parsed(tuple(reader.settings), whole=b"\0" not in text)
+
+
+def is_harmless(text: bytes) -> bool:
+    """Whether nothing in it can make git execute something or read settings elsewhere.
+
+    What is not known to be harmless is not: git gains new keys that name programs.
+    """
+    parsed = parse(text)
+    return parsed.whole and all(_is_harmless(name, value) for name, value in parsed.settings)
+
+
+def included(settings: Iterable[Setting], file: str, home: str) -> Iterator[str]:
+    """The files that are read besides, whatever the condition for that is."""
+    for name, value in settings:
+        if name == "include.path" or (name.startswith("includeif.") and name.endswith(".path")):
+            yield absolute(value, os.path.dirname(file), home)
+
+
+def hooks_folders(settings: Iterable[Setting]) -> Iterator[str]:
+    """Where hooks are executed, or copied from when a repository is made."""
+    return (value for name, value in settings if name in _HOOKS and value)
+
+
+def programs(settings: Iterable[Setting]) -> Iterator[str]:
+    """Words with a slash in values that git may execute: a script of the project, for example."""
+    for name, value in settings:
+        if not _is_harmless(name, value) and name not in _HOOKS:
+            yield from _WORD_WITH_SLASH.findall(value)
+
+
+def value_of(settings: Iterable[Setting], wanted: str) -> str:
+    """The last one counts; empty if there is none."""
+    return next((value for name, value in reversed([*settings]) if name == wanted), "")
+
+
+def absolute(path: str, folder: str, home: str) -> str:
+    """A path in a value, as git would resolve it."""
+    if path == "~" or path.startswith("~/"):
+        path = f"{home}{path[1:]}"
+    elif path.startswith("~"):
+        path = os.path.expanduser(path)
+    return os.path.normpath(os.path.join(folder, path))
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    section, _, rest = name.partition(".")
+    _, dot, key = rest.rpartition(".")
+    # A transport helper (`ext::sh -c ...`) and a command of a shell.
+    if "::" in value or value.startswith("!"):
+        return False
+    return (not dot and section in _ANY_KEY) or key in _HARMLESS_NAMES.get(section + dot, ())
+
+
+class _SyntaxError(Exception):
+    """Git would stop here."""
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text.removeprefix(_BOM)
+        self._at = 0
+        self._ended = False
+        self.settings: list[Setting] = []
+
+    def read(self) -> None:
+        section = ""
+        while True:
+            char = self._next()
+            if char == "\n" and self._ended:
+                return
+            if char in _SPACE:
+                continue
+            if char in "#;":
+                self._skip_line()
+            elif char == "[":
+                section = self._section()
+            elif char in _KEY and not char.isdigit() and char != "-":
+                self._setting(section, char)
+            else:
+                raise _SyntaxError
+
+    def _next(self) -> str:
+        """The next character; at the end the end of a line."""
+        if self._at >= len(self._text):
+            self._ended = True
+            return "\n"
+        char = self._text[self._at]
+        self._at += 1
+        if char == "\r" and self._text.startswith("\n", self._at):
+            self._at += 1
+            return "\n"
+        return char
+
+    def _skip_line(self) -> None:
+        while self._next() != "\n":
+            pass
+
+    def _section(self) -> str:
+        name = ""
+        while True:
+            char = self._next()
+            if self._ended:
+                raise _SyntaxError
+            if char == "]" and name:
+                return f"{name}."
+            if char in _SPACE:
+                return f"{name}.{self._subsection(char)}."
+            if char not in _KEY and char != ".":
+                raise _SyntaxError
+            name += char.lower()
+
+    def _subsection(self, char: str) -> str:
+        while char in _SPACE:
+            if char == "\n":
+                raise _SyntaxError
+            char = self._next()
+        if char != '"':
+            raise _SyntaxError
+        name = ""
+        while (char := self._next()) != '"':
+            if char == "\\":
+                char = self._next()
+            if char == "\n":
+                raise _SyntaxError
+            name += char
+        if self._next() != "]":
+            raise _SyntaxError
+        return name
+
+    def _setting(self, section: str, char: str) -> None:
+        name = ""
+        while not self._ended and char in _KEY:
+            name += char.lower()
+            char = self._next()
+        while char in " \t":
+            char = self._next()
+        if char not in "\n=":
+            raise _SyntaxError
+        value = self._value() if char == "=" else ""
+        self.settings.append((section + name, value))
+
+    def _value(self) -> str:
+        value, spaces, quoted = "", 0, False
+        while (char := self._next()) != "\n":
+            if not quoted and char in _SPACE:
+                spaces += 1 if value else 0
+                continue
+            if not quoted and char in "#;":
+                self._skip_line()
+                return _text(value)
+            value += " " * spaces
+            spaces = 0
+            if char == "\\":
+                escaped = self._next()
+                if escaped == "\n":
+                    continue
+                if escaped not in _ESCAPES:
+                    raise _SyntaxError
+                value += _ESCAPES[escaped]
+            elif char == '"':
+                quoted = not quoted
+            else:
+                value += char
+        if quoted:
+            raise _SyntaxError
+        return _text(value)
+
+
+def _text(value: str) -> str:
+    return os.fsdecode(value.encode("latin-1"))

@@ -1,0 +1,293 @@
+"""Commands plant something for the owner's git, which is run afterwards without a sandbox."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.ports.sandbox import Finished, Job, Reach
+from hermes.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
+from hermes.sandbox.door import Door
+from hermes.sandbox.git_leads import owner_git
+from hermes.sandbox.landlock import Landlock
+from hermes.sandbox.repositories import FOLDERS
+from hermes.sandbox.view import GUARDED, OPEN_OF_RUN, View, hidden_from, starts_of
+from hermes.sandbox.walled import Wall, WalledSandbox
+from hermes.schema.errors import SandboxError
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 60.0
+PATH = "/usr/local/bin:/usr/bin:/bin"
+USER = "[user]\n\tname = a\n\temail = a@b\n"
+
+
+class Owner:
+    """A person with settings of git, a folder that the agent works in, and a repository there."""
+
+    def __init__(self, base: Path, door: Door, make: Callable[[View], Wall]) -> None:
+        self.home = base / "home"
+        self.work = self.home / "work"
+        self.repo = self.work / "repo"
+        self.sign = base / "executed"
+        self.repo.mkdir(parents=True)
+        self.view = View(
+            tmp=str(base / "private"),
+            hidden=hidden_from(self.home, root=True),
+            shown=OPEN_OF_RUN,
+            guarded=(*GUARDED, *starts_of(self.home)),
+            person=str(self.home),
+        )
+        self._door, self._make = door, make
+        self._sandbox: WalledSandbox | None = None
+        self.write(self.home / ".gitconfig", USER)
+        self.git("init", "-q")
+        self.git("commit", "-q", "--allow-empty", "-m", "first")
+
+    def write(self, path: Path, text: str, mode: int = 0o644) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def hook(self, path: Path) -> Path:
+        return self.write(path, "#!/bin/sh\nexit 0\n", 0o755)
+
+    async def command(
+        self, text: str, *, work: Path | None = None, most: int = FOLDERS
+    ) -> Finished:
+        """What the agent runs; `evil FILE` writes a program that leaves the sign."""
+        if self._sandbox is None:
+            owner = owner_git({}, str(self.home))
+            wall = self._make(self.view)
+            self._sandbox = WalledSandbox(self._door, wall, owner=owner, most_folders=most)
+        evil = (
+            'evil() { mkdir -p "$(dirname "$1")"; '
+            f'printf \'#!/bin/sh\\ntouch {self.sign}\\n\' > "$1"; chmod +x "$1"; }}\n'
+        )
+        work = work or self.work
+        job = Job(
+            argv=("/bin/bash", "-c", evil + text),
+            cwd=str(work),
+            env={"PATH": PATH, "HOME": str(self.home)},
+            timeout=PATIENCE,
+            reach=Reach(writable=(str(work),)),
+        )
+        return await self._sandbox.run(job)
+
+    def git(self, *words: str, folder: Path | None = None, check: bool = True) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=folder or self.repo, env={"PATH": PATH, "HOME": str(self.home)},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=check,
+        )  # fmt: skip
+        return done.stdout
+
+    def uses_git(self, folder: Path | None = None) -> None:
+        """As somebody would who comes back to the folder; what fails, fails."""
+        self.git("status", folder=folder, check=False)
+        self.git("diff", "HEAD", folder=folder, check=False)
+        self.git("commit", "-q", "--allow-empty", "-m", "next", folder=folder, check=False)
+        self.git("checkout", "-q", "-b", "other", folder=folder, check=False)
+
+
+def bubblewrap(view: View) -> Wall:
+    program = find_bubblewrap(os.environ["PATH"])
+    assert program is not None
+    return Bubblewrap(program, view)
+
+
+@pytest.fixture(params=[bubblewrap, Landlock])
+def owner(request: pytest.FixtureRequest, door: Door) -> Iterator[Owner]:
+    base = Path(tempfile.mkdtemp(prefix=".hermes-owner-", dir=Path.home()))
+    yield Owner(base, door, request.param)
+    shutil.rmtree(base, ignore_errors=True)
+
+
+def settings(owner: Owner, text: str) -> None:
+    owner.write(owner.home / ".gitconfig", USER + text)
+
+
+async def test_hooks_where_the_owners_settings_look_for_them(owner: Owner):
+    """Relative to a repository: in one that has such a folder, one that has none, and a new one."""
+    settings(owner, "[core]\n\thooksPath = .githooks\n")
+    other = owner.work / "other"
+    other.mkdir()
+    owner.git("init", "-q", folder=other)
+    old = owner.hook(other / ".githooks/post-commit")
+    await owner.command(
+        "rm -rf other/.githooks; for f in repo other new; do evil $f/.githooks/post-commit;"
+        "evil $f/.githooks/pre-commit; done; git init -q new"
+    )
+    for folder in (owner.repo, other, owner.work / "new"):
+        owner.uses_git(folder)
+    assert not owner.sign.exists()
+    assert old.read_text() == "#!/bin/sh\nexit 0\n"
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_hooks_at_a_fixed_place_in_the_workspace(owner: Owner, there: bool):
+    """By the settings in the other file that git reads."""
+    text = "[core]\n\thooksPath = ~/work/tools/hooks\n"
+    owner.write(owner.home / ".config/git/config", text)
+    if there:
+        owner.hook(owner.work / "tools/hooks/commit-msg")
+    await owner.command("rm -rf tools/hooks; mv tools away; evil tools/hooks/post-commit")
+    owner.uses_git()
+    assert not owner.sign.exists()
+
+
+async def test_files_that_the_owners_settings_include(owner: Owner):
+    there = owner.write(owner.work / "team/gitconfig", "[core]\n\tabbrev = 12\n")
+    settings(
+        owner,
+        f"[core][include] path = {owner.work}/missing\n"
+        f'[includeIf "gitdir:~/work/"]\n\tpath = work/team/gitconfig\n',
+    )
+    await owner.command(
+        f"evil repo/monitor; text='[core]\\n\\tfsmonitor = {owner.repo}/monitor\\n';"
+        "mv team away; rm -rf team; mkdir -p team; for f in missing team/gitconfig; do"
+        ' printf "$text" > $f; done'
+    )
+    owner.uses_git()
+    assert not owner.sign.exists()
+    assert there.read_text() == "[core]\n\tabbrev = 12\n"
+
+
+async def test_hooks_and_programs_that_settings_of_a_repository_name(owner: Owner):
+    owner.hook(owner.repo / ".husky/_/pre-commit").write_text("#!/bin/sh\n. .husky/pre-commit\n")
+    for name in (".husky/pre-commit", "tools/monitor", "tools/external"):
+        owner.hook(owner.repo / name)
+    owner.git("config", "core.hooksPath", ".husky/_")
+    owner.git("config", "core.fsmonitor", "tools/monitor")
+    owner.git("config", "diff.external", "./tools/external -v")
+    await owner.command(
+        "cd repo; mv tools t; mv .husky h; for f in .husky/pre-commit .husky/_/pre-commit"
+        " .husky/_/post-commit .husky/post-commit tools/monitor tools/external; do rm -f $f;"
+        " evil $f; done"
+    )
+    owner.write(owner.repo / "file", "text")
+    owner.git("add", "file")
+    owner.uses_git()
+    assert not owner.sign.exists()
+
+
+async def test_a_repository_around_the_workspace(owner: Owner):
+    inner = owner.repo / "inner"
+    inner.mkdir()
+    owner.git("config", "core.hooksPath", "inner/hooks")
+    owner.git("config", "include.path", "../inner/settings")
+    await owner.command(
+        f"evil hooks/post-commit; evil m; printf '[core]\\nfsmonitor = {inner}/m\\n' > settings",
+        work=inner,
+    )
+    owner.uses_git()
+    assert not owner.sign.exists()
+
+
+PLANTED = {
+    "line": "[core][include] path = MORE",
+    "mark": "\ufeff[include]\n\tpath = MORE\n",
+    "returns": "[Core]\r\n\tFsMonitor = EVIL ; comment\r\n",
+    "condition": '[includeIf "onbranch:**"]\n\tpath = MORE\n',
+    "hooks": "[core]\n\thooksPath = elsewhere\n",
+    "key": '[commit]gpgsign\n[gpg]format=ssh\n[gpg "ssh"]defaultKeyCommand = EVIL',
+    "diff": "[diff]\n\texternal = EVIL\n",
+    "filter": '[filter "x"]\n\tclean = EVIL\n',
+    "driver": '[diff "x"]\n\ttextconv = EVIL\n',
+}
+
+
+async def test_settings_of_new_repositories(owner: Owner):
+    for name, text in PLANTED.items():
+        new = owner.work / name
+        filled = text.replace("MORE", str(new / "more")).replace("EVIL", str(new / "evil"))
+        owner.write(owner.work / "planted" / name, filled)
+    done = await owner.command(
+        "cd planted; for name in *; do git init -q ../$name; cd ../$name; evil evil;"
+        "printf '[core]\\nfsmonitor = %s/evil\\n' $PWD > more;"
+        "evil elsewhere/post-commit; echo '* diff=x filter=x' > .gitattributes; echo x > f;"
+        "git add .; git commit -qm one; echo y > f; cat ../planted/$name > .git/config;"
+        "cd ../planted; done"
+    )
+    assert done.exit_code == 0, done.output.decode()
+    for name in PLANTED:
+        owner.uses_git(owner.work / name)
+        assert not owner.sign.exists(), name
+    assert done.output.count(b"config.set-aside: git would execute it") == len(PLANTED)
+
+
+async def test_a_crowd_of_folders_does_not_hide_a_repository(owner: Owner):
+    await owner.command(
+        "mkdir -p a{1..61}/.git many/{1..450}; git init -q z; ls -d a*/.git | wc -l"
+    )
+    await owner.command(
+        "for f in repo z a61; do mkdir -p $f/.git/hooks; evil $f/.git/hooks/post-commit;"
+        " evil $f/evil; git -C $f config core.fsmonitor $PWD/$f/evil; done;"
+        "cd a61; cp -r ../z/.git/HEAD ../z/.git/objects ../z/.git/refs .git;"
+        "printf '[core]\\nfsmonitor = %s\\n' $PWD/evil > .git/config"
+    )
+    for folder in (owner.repo, owner.work / "z", owner.work / "a61"):
+        owner.uses_git(folder)
+    assert not owner.sign.exists()
+
+
+async def test_a_repository_far_down_that_git_visits_by_itself(owner: Owner):
+    """The index says that it is a submodule, so `git status` asks it, too."""
+    deep = "node_modules/.a/b/c/d/e/f/g"
+    await owner.command(
+        f"cd repo; git init -q {deep}; cd {deep}; git commit -q --allow-empty -m x; cd -;"
+        f"git -c advice.addEmbeddedRepo=false add {deep}; evil evil;"
+        f"git -C {deep} config core.fsmonitor $PWD/evil; chmod 500 node_modules"
+    )
+    owner.uses_git()
+    assert not owner.sign.exists()
+
+
+async def test_a_rebase_that_would_go_on_with_a_program(owner: Owner):
+    owner.git("commit", "-q", "--allow-empty", "-m", "second")
+    await owner.command(
+        "cd repo; evil evil; GIT_SEQUENCE_EDITOR=true git rebase -q -x false HEAD~1;"
+        'echo "exec $PWD/evil" >> .git/rebase-merge/git-rebase-todo'
+    )
+    owner.git("rebase", "--continue", check=False)
+    assert not owner.sign.exists()
+
+
+async def test_what_cannot_be_checked_is_read_only_or_the_command_is_refused(owner: Owner):
+    (owner.work / "big").mkdir()
+    for number in range(300):
+        (owner.work / f"big/{number}").mkdir()
+    command = "echo x > repo/file; echo x > big/299/file; evil repo/.git/hooks/post-commit"
+    if isinstance(owner._make(owner.view), Landlock):
+        with pytest.raises(SandboxError, match="could not be checked for git repositories"):
+            await owner.command(command, most=150)
+        return
+    done = await owner.command(command, most=150)
+    assert (owner.repo / "file").exists()
+    assert not (owner.work / "big/299/file").exists()
+    assert f"[sandbox: {owner.work}/big was read-only: ".encode() in done.output
+    owner.uses_git()
+    assert not owner.sign.exists()
+
+
+async def test_ordinary_work_is_not_disturbed(owner: Owner):
+    settings(owner, "[core]\n\thooksPath = .githooks\n[alias]\n\tst = status\n")
+    done = await owner.command(
+        "set -e; cd repo; echo 1 > f; git add f; git commit -qm one; git st; git checkout -qb side;"
+        "echo 2 > f; git commit -qam two; git rebase -q HEAD~1; git worktree add -q ../tree; cd ..;"
+        "git init -q fresh; git -C fresh remote add origin ../repo; git clone -q repo copy;"
+        "git clone -q --bare repo bare; git -C copy config user.name 'A B';"
+        "git -C copy config pull.rebase true; git -C copy -c protocol.file.allow=always"
+        " submodule --quiet add ../repo sub; git -C copy commit -qm sub;"
+        "mkdir -p app/node_modules/{a,b,c}/{lib,dist}; ln -s ../a/lib app/node_modules/.bin;"
+        "echo {} > app/package.json; git -C tree status --porcelain"
+    )
+    assert done.exit_code == 0, done.output.decode()
+    assert b"sandbox:" not in done.output
+    done = await owner.command("cd copy && echo 3 > g && git add g && git commit -qm three")
+    assert done.exit_code == 0, done.output.decode()
+    assert "three" in owner.git("log", "--oneline", folder=owner.work / "copy")
+    assert not [*owner.work.rglob("*.set-aside*")]
