@@ -15,7 +15,7 @@ from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.local_model import NotWanted, local_note, offer_local_model
 from hermes.cli.setup_asking import Person, checked_key
-from hermes.cli.setup_keeping import CUSTOM_KEY, Chosen, keep
+from hermes.cli.setup_keeping import Chosen, keep
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
@@ -325,11 +325,11 @@ async def _models(desk: _Desk, chosen: Chosen) -> Mapping[str, int | None]:
 
 
 def _kept_key(desk: _Desk, chosen: Chosen) -> str:
-    """That of the same server of one's own, from an earlier run."""
+    """That of the same server of one's own, which the settings name beside its address."""
     settings = desk.settings
     if chosen.provider.name != CUSTOM.name or settings.base_url != chosen.base_url:
         return ""
-    return settings.api_key or desk.env.get(CUSTOM_KEY, "")
+    return settings.api_key
 
 
 def _model(desk: _Desk, chosen: Chosen, models: Mapping[str, int | None]) -> str:

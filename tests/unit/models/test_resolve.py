@@ -167,7 +167,9 @@ def test_addresses():
 def test_a_key_given_goes_before_the_environment():
     assert chosen(ModelSettings(provider="openai", api_key="mine"), BOTH).keys == ("mine",)
     assert chosen(
-        ModelSettings(provider="openai", api_key="mine"), BOTH, Flags(api_key="now")
+        ModelSettings(provider="openai", api_key="mine"),
+        BOTH,
+        Flags(provider="openai", api_key="now"),
     ).keys == ("now",)
 
 
