@@ -5,12 +5,13 @@ from functools import partial
 
 from msgspec import Struct
 
-from hermes.app.model_settings import OF_A_PROVIDER
+from hermes.app.model_settings import OF_A_PROVIDER, model_settings
 from hermes.config.edit import change_settings, set_variable
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.models.providers import CUSTOM, Provider
+from hermes.models.selection import is_configured
 
 CUSTOM_KEY = "CUSTOM_API_KEY"
 """Holds the key of a server of one's own; the settings refer to it."""
@@ -47,7 +48,7 @@ def _without_custom_key(config: Config) -> Mapping[str, str | None]:
 
 def _changes(chosen: Chosen, config: Config) -> Mapping[str, str | None]:
     before = config.main_model
-    moved = before.provider != chosen.provider.name
+    moved = not is_configured(model_settings(config), chosen.provider.name)
     changes: dict[str, str | None] = dict.fromkeys(OF_A_PROVIDER) if moved else {}
     if before.base_url != chosen.base_url or chosen.key:
         changes["model.api_key"] = None
