@@ -59,7 +59,7 @@ def set_setting(
         path, value = _around_model(old, home.config, path, value)
         document = _document(old, home.config)
         gone = outdated(document, path, value)
-        new = _without_settings(_with_setting(old, home.config, path, value), home.config, gone)
+        new = without_settings(_with_setting(old, home.config, path, value), home.config, gone)
         if not force:
             _check_known(new, home.config, env, path)
         warnings = replace_config(home, env, old, new)
@@ -81,7 +81,7 @@ def unset_setting(home: Home, env: Mapping[str, str], name: str) -> Edited:
         if not found:
             raise UsageError(f"{format_path(path)} is not set in {home.config}")
         gone = outdated(document, path, None)
-        replace_config(home, env, old, _without_settings(old, home.config, (path, *gone)))
+        replace_config(home, env, old, without_settings(old, home.config, (path, *gone)))
     return Edited(path=path, value=value, removed=gone)
 
 
@@ -101,7 +101,7 @@ def change_settings(
                 path, value = _around_model(new, home.config, path, parse_value(text, path))
                 new = _with_setting(new, home.config, path, value)
         gone = [parse_path(name) for name, text in changes.items() if text is None]
-        replace_config(home, env, old, _without_settings(new, home.config, gone))
+        replace_config(home, env, old, without_settings(new, home.config, gone))
 
 
 def _with_setting(text: str, file: Path, path: KeyPath, value: object) -> str:
@@ -111,7 +111,7 @@ def _with_setting(text: str, file: Path, path: KeyPath, value: object) -> str:
     )
 
 
-def _without_settings(text: str, file: Path, paths: Sequence[KeyPath]) -> str:
+def without_settings(text: str, file: Path, paths: Sequence[KeyPath]) -> str:
     """The text without these settings, as far as it has them."""
     for path in paths:
         document = _document(text, file)

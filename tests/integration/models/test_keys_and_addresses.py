@@ -78,9 +78,9 @@ def test_another_provider_is_asked_at_its_own_address(
     if switch == "chat":
         switched_in_a_chat(hermes)
     assert hermes("-z", f"after {switch} {key}") == (0, "From DeepSeek.\n", "")
-    assert deepseek.keys(f"after {switch} {key}") == [DEEPSEEK_KEY]
-    assert OTHER_KEY not in deepseek.keys()
-    assert DEEPSEEK_KEY not in model.keys()
+    assert deepseek.keys_seen(f"after {switch} {key}") == [DEEPSEEK_KEY]
+    assert OTHER_KEY not in deepseek.keys_seen()
+    assert DEEPSEEK_KEY not in model.keys_seen()
 
 
 def test_the_provider_of_the_environment_does_not_get_the_address_of_the_settings(
@@ -89,7 +89,7 @@ def test_the_provider_of_the_environment_does_not_get_the_address_of_the_setting
     hermes.configure(f"model:\n  default: m\n  base_url: {model.url}\n")
     ran = hermes("-z", "by environment", HERMES_INFERENCE_PROVIDER="deepseek")
     assert ran == (0, "From the other server.\n", "")
-    assert model.keys("by environment") == [""]
+    assert model.keys_seen("by environment") == [""]
 
 
 def test_an_address_that_is_set_with_its_provider_gets_the_key(
@@ -102,7 +102,7 @@ def test_an_address_that_is_set_with_its_provider_gets_the_key(
     own = {"DEEPSEEK_API_KEY": "sk-of-the-proxy-0123456789"}
     (hermes.home / ".env").unlink()
     assert hermes("-z", "through a proxy", **own).out == "From the other server.\n"
-    assert model.keys("through a proxy") == ["sk-of-the-proxy-0123456789"]
+    assert model.keys_seen("through a proxy") == ["sk-of-the-proxy-0123456789"]
 
 
 def test_a_key_does_not_move_to_another_address(
@@ -114,7 +114,7 @@ def test_a_key_does_not_move_to_another_address(
     assert told.code == 0
     assert "model.api_key belonged to what was set before and was removed" in told.err
     assert hermes("-z", "another address").out == "From the other server.\n"
-    assert model.keys("another address") == [""]
+    assert model.keys_seen("another address") == [""]
 
 
 def test_setup_does_not_try_the_key_of_one_server_at_another(
@@ -125,8 +125,8 @@ def test_setup_does_not_try_the_key_of_one_server_at_another(
     assert hermes(*words, deepseek.url, "--key-stdin", stdin=f"{key}\n".encode()).code == 0
     for _ in range(2):
         assert hermes(*words, model.url).code == 0
-    assert key in deepseek.keys()
-    assert key not in model.keys()
+    assert key in deepseek.keys_seen()
+    assert key not in model.keys_seen()
 
 
 def test_a_pooled_key_for_a_custom_server_stays_with_it(
@@ -137,7 +137,7 @@ def test_a_pooled_key_for_a_custom_server_stays_with_it(
     hermes.configure(at.format(deepseek.url))
     assert hermes("auth", "add", "custom", key).code == 0
     assert hermes("-z", "with the pool").out == "From DeepSeek.\n"
-    assert deepseek.keys("with the pool") == [key]
+    assert deepseek.keys_seen("with the pool") == [key]
     hermes.configure(at.format(model.url))
     assert hermes("-z", "without the pool").out == "From the other server.\n"
-    assert model.keys("without the pool") == [""]
+    assert model.keys_seen("without the pool") == [""]

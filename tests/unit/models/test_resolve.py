@@ -416,7 +416,7 @@ def test_an_address_without_a_name_goes_before_the_provider_of_the_environment()
 
 def test_a_key_of_its_own_does_not_go_to_the_address_of_the_settings():
     env = {"GLM_BASE_URL": "http://own.test/v1", "GLM_API_KEY": "own"}
-    target = chosen(AT_PROXY, env, Flags(provider="zai", api_key="mine"))
+    target = chosen(AT_PROXY, env, Flags(provider="z.ai", api_key="mine"))
     assert (target.base_url, target.keys) == ("http://own.test/v1", ("mine",))
 
 
