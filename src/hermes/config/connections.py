@@ -34,12 +34,12 @@ def outdated(document: object, path: KeyPath, value: object) -> tuple[KeyPath, .
 
 
 def exposed(document: object, path: KeyPath) -> str:
-    """The provider, if any, whose own keys go to the address that `path` sets."""
+    """Whose key, if any, goes to the address that `path` sets: a provider's, or a variable's."""
     section = _section(document, path)
     if path[-1] != ADDRESS or _text(section, KEY):
         return ""
     provider = _text(section, PROVIDER)
-    return "" if provider.lower() in _BY_ADDRESS else provider
+    return _text(section, "key_env") or ("" if provider.lower() in _BY_ADDRESS else provider)
 
 
 def _after_provider(section: Mapping[str, object], new: str) -> tuple[str, ...]:

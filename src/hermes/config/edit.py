@@ -36,7 +36,7 @@ class Edited(Struct, frozen=True, kw_only=True):
     """What was changed, and what is odd about it now.
 
     `removed` are settings that belonged to what was there before, such as the address of another
-    provider. `exposed` is a provider whose keys are sent to the address that was set.
+    provider. `exposed` says whose key is sent to the address that was set.
     """
 
     path: KeyPath
@@ -87,10 +87,11 @@ def unset_setting(home: Home, env: Mapping[str, str], name: str) -> Edited:
 
 def change_settings(
     home: Home, env: Mapping[str, str], decide: Callable[[Config], Mapping[str, str | None]]
-) -> None:
+) -> Sequence[str]:
     """Set several settings in one write, and take out those whose value is None.
 
-    `decide` sees the settings as they are now, and nobody else changes them meanwhile.
+    `decide` sees the settings as they are now, and nobody else changes them meanwhile. Returns
+    the names of those that were there and are taken out.
     """
     with _changing(home) as old:
         changes = decide(parse_config(old, home.config, env).config)
@@ -100,8 +101,11 @@ def change_settings(
                 path = parse_path(name)
                 path, value = _around_model(new, home.config, path, parse_value(text, path))
                 new = _with_setting(new, home.config, path, value)
-        gone = [parse_path(name) for name, text in changes.items() if text is None]
+        unset = [parse_path(name) for name, text in changes.items() if text is None]
+        before = _document(old, home.config)
+        gone = [path for path in unset if lookup(before, path)[0]]
         replace_config(home, env, old, without_settings(new, home.config, gone))
+    return [format_path(path) for path in gone]
 
 
 def _with_setting(text: str, file: Path, path: KeyPath, value: object) -> str:
