@@ -52,8 +52,9 @@ class OneModel:
         self.chosen.append((name, provider))
         return ScriptedModel(name=name, provider=provider or "scripted")
 
-    async def keep(self, model: Model) -> None:
+    async def keep(self, model: Model) -> Sequence[str]:
         self.kept.append(model.name)
+        return ()
 
     def current(self, session: Session) -> str:
         return session.model or "scripted"

@@ -78,7 +78,7 @@ class NoModels:
     async def choose(self, name: str, provider: str | None) -> Model:
         return ScriptedModel(name=name, provider=provider or "scripted")
 
-    async def keep(self, model: Model) -> None:
+    async def keep(self, model: Model) -> Sequence[str]:
         raise AssertionError("nobody keeps a model here")
 
     def current(self, session: Session) -> str:

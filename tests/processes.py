@@ -35,6 +35,12 @@ class MockModel:
         calls = [row["body"] for row in rows if row["path"].endswith("/chat/completions")]
         return [json.loads(body) for body in calls if about in body]
 
+    def keys_seen(self, about: str = "") -> list[str]:
+        """Of every request so far with `about` in its text: the key, or an empty text."""
+        rows = [json.loads(line) for line in self._log.read_bytes().split(b"\n")[:-1]]
+        shown = [row["headers"].get("authorization", "") for row in rows if about in row["body"]]
+        return [value.removeprefix("Bearer ") for value in shown]
+
 
 @contextmanager
 def mock_model(folder: Path, script: Script) -> Iterator[MockModel]:

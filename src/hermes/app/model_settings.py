@@ -12,6 +12,12 @@ from hermes.models.settings import CustomProvider, Fallback, ModelSettings
 TIERS = {"fast": "priority", "on": "priority", "normal": "", "off": "", "none": ""}
 """Other words for what the provider calls its tiers."""
 
+OF_A_PROVIDER = (
+    "model.base_url", "model.api_key", "model.api_mode", "model.keeps_responses",
+    "model.context_length", "model.max_tokens",
+)  # fmt: skip
+"""What the settings say of one provider, and must not say of the next."""
+
 IMAGES = {"native": True, "text": False}
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio.to_thread import run_sync
 from msgspec import structs
 
+from hermes.app.model_settings import OF_A_PROVIDER, model_settings
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.models.address import shown_url
 from hermes.models.build import build_model
@@ -17,6 +19,7 @@ from hermes.models.pool import KeyPool
 from hermes.models.profile import Profile
 from hermes.models.resilient import Resilient
 from hermes.models.resolve import ModelUnnamed, Resolved, resolve
+from hermes.models.selection import configured_provider, is_configured
 from hermes.models.settings import CustomProvider, Flags, LocalServer, ModelSettings
 from hermes.ports.blobs import Blobs
 from hermes.ports.model import Model
@@ -155,16 +158,26 @@ class ModelDesk:
         known = (*self._settings.custom_providers, provider)
         self._settings = structs.replace(self._settings, custom_providers=known)
 
-    async def keep(self, model: Model) -> None:
-        """Write it into the settings, for sessions of any later process."""
-        from hermes.config.edit import set_setting  # noqa: PLC0415 - a turn never edits settings
+    async def keep(self, model: Model) -> Sequence[str]:
+        """Write it into the settings, for sessions of any later process.
 
-        def write() -> None:
-            set_setting(self._home, self._env, "model.default", model.name)
-            set_setting(self._home, self._env, "model.provider", model.provider)
+        With another provider, what the settings say of the former one is removed in the same
+        write; returns the names of what was.
+        """
+        from hermes.config.edit import change_settings  # noqa: PLC0415 - a turn never edits settings
 
-        await run_sync(write)
-        self._given = structs.replace(self._given, model=model.name, provider=model.provider)
+        def changes(config: Config) -> Mapping[str, str | None]:
+            before = model_settings(config)
+            chosen = {"model.default": model.name, "model.provider": model.provider}
+            if is_configured(before, model.provider):
+                return chosen
+            nobodys = () if configured_provider(before) else ("model.api_key",)
+            return chosen | dict.fromkeys(nobodys or OF_A_PROVIDER)
+
+        removed = await run_sync(change_settings, self._home, self._env, changes)
+        if not (self._given.base_url or self._given.api_key):
+            self._given = structs.replace(self._given, model=model.name, provider=model.provider)
+        return removed
 
     def current(self, session: Session | None = None) -> str:
         """The model in use, or the one that would be; nothing is asked over the network."""

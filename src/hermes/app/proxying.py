@@ -112,7 +112,7 @@ class FarModels:
     async def doubt(self, name: str, provider: str | None) -> str:
         raise self._not_here()
 
-    async def keep(self, model: Model) -> None:
+    async def keep(self, model: Model) -> Sequence[str]:
         raise self._not_here()
 
     def current(self, session: Session) -> str:

@@ -15,10 +15,12 @@ from hermes.config.home import ensure_home
 from hermes.config.load import load_config
 from hermes.kit.clock import Clock
 from hermes.kit.text import did_you_mean, plural
+from hermes.models.address import tidy_url
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.held_keys import HeldKey, held_keys, next_of
 from hermes.models.keys import Strategy
-from hermes.models.providers import PROVIDERS, provider_named
+from hermes.models.providers import CUSTOM, PROVIDERS, provider_named
+from hermes.models.selection import configured_provider
 from hermes.models.settings import ModelSettings
 from hermes.models.told_keys import told_keys
 from hermes.schema.errors import UsageError
@@ -61,6 +63,7 @@ class _Desk:
 
     def add(self, provider: str, key: str | None, label: str, *, oauth: bool) -> int:
         name = self._named(provider)
+        address = self._custom_address() if name == CUSTOM.name else None
         ensure_home(self._context.home())
         if oauth:
             return self._log_in(name, label)
@@ -70,13 +73,26 @@ class _Desk:
                 "The key holds a character that no key has.",
                 hint="A line break or blank may have been copied along: copy it again.",
             )
-        made = self._file.add(name, Credential(access_token=key, label=label), self._clock.now())
+        credential = Credential(access_token=key, label=label, base_url=address)
+        made = self._file.add(name, credential, self._clock.now())
         count = len(self._held(name))
         self._say(
             f"{name} has {plural(count, 'key')}; the new one is {flat(made.label)} "
             f"({masked_key(made.access_token)})"
         )
         return 0
+
+    def _custom_address(self) -> str:
+        """The one custom address that is set now: the key is sent to no other."""
+        settings = self._settings
+        own = settings.base_url if configured_provider(settings) == CUSTOM.name else ""
+        url = own or self._env.get("OPENAI_BASE_URL", "").strip()
+        if not url:
+            raise UsageError(
+                "Which server the key is for is not known.",
+                hint="Set its address first: hermes setup --base-url URL --key-stdin",
+            )
+        return tidy_url(url)
 
     def _asked(self, name: str) -> str:
         stdin = self._context.stdin

@@ -52,8 +52,11 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
         if args.name:
             ensure_home(home)
             chosen, doubt = await _chosen(args, desk)
-            await desk.keep(chosen)
+            removed = await desk.keep(chosen)
             context.stdout.write(f"Using {flat(desk.current())} from now on.\n")
+            if removed:
+                names = ", ".join(removed)
+                context.stdout.write(f"Removed from the settings of the former provider: {names}\n")
             if doubt:
                 context.stderr.write(f"hermes: warning: {flat(doubt)}\n")
             return 0

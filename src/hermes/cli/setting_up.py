@@ -15,7 +15,7 @@ from hermes.cli.context import CliContext
 from hermes.cli.export.plain import flat
 from hermes.cli.local_model import NotWanted, local_note, offer_local_model
 from hermes.cli.setup_asking import Person, checked_key
-from hermes.cli.setup_keeping import CUSTOM_KEY, Chosen, keep
+from hermes.cli.setup_keeping import Chosen, keep
 from hermes.config.dotenv import env_of
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
@@ -36,6 +36,7 @@ from hermes.models.listed import (
 from hermes.models.pool import KeyPool
 from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, Provider, provider_named
 from hermes.models.resolve import first_chat_model, resolve
+from hermes.models.selection import is_configured
 from hermes.models.settings import Flags, ModelSettings
 from hermes.models.told_keys import told_keys
 from hermes.schema.errors import (
@@ -161,7 +162,7 @@ def _found(desk: _Desk) -> Chosen:
     for server in anyio.run(find_local, desk.env.get):
         return Chosen(provider=provider_named(server.provider) or CUSTOM)
     for provider in PROVIDERS:
-        if _has_key(desk, provider):
+        if _has_key(desk, Chosen(provider=provider)):
             return Chosen(provider=provider)
     if found_here(desk.home.root):
         return Chosen(provider=_named(desk, EMBEDDED))
@@ -181,7 +182,7 @@ def _asked(desk: _Desk) -> Chosen:
         notes = f"on this machine, {plural(found[one.name], 'model')}" if one.name in found else ""
         if one.name == EMBEDDED:
             notes = local_note(desk.home)
-        elif not one.local and _has_key(desk, one):
+        elif not one.local and _has_key(desk, Chosen(provider=one)):
             notes = "has a key"
         row = (one.name, f"{one.title}{f' ({notes})' if notes else ''}")
         (ready if notes else others).append(row)
@@ -238,9 +239,12 @@ def _url(given: str | None) -> str:
     return tidy_url(given)
 
 
-def _has_key(desk: _Desk, provider: Provider) -> bool:
-    told = told_keys(desk.settings, desk.env.get, provider.name)
-    return bool(told or desk.settings.pools.get(provider.name))
+def _has_key(desk: _Desk, place: Chosen) -> bool:
+    if _kept_key(desk, place):
+        return True
+    elsewhere = structs.replace(desk.settings, api_key="")
+    told = told_keys(elsewhere, desk.env.get, place.provider.name)
+    return bool(told or desk.settings.pools.get(place.provider.name))
 
 
 def _tried(desk: _Desk, place: Chosen) -> tuple[Chosen, Mapping[str, int | None] | None]:
@@ -288,7 +292,7 @@ def _key(desk: _Desk, place: Chosen) -> str:
             )
         return checked_key(key)
     needless = provider.local or provider.name == CUSTOM.name or not provider.key_env
-    if needless or _has_key(desk, provider):
+    if needless or _has_key(desk, place):
         return ""
     if desk.person.asks:
         return desk.person.key(provider.title)
@@ -325,11 +329,10 @@ async def _models(desk: _Desk, chosen: Chosen) -> Mapping[str, int | None]:
 
 
 def _kept_key(desk: _Desk, chosen: Chosen) -> str:
-    """That of the same server of one's own, from an earlier run."""
+    """The key that the settings name beside the same provider and the same address."""
     settings = desk.settings
-    if chosen.provider.name != CUSTOM.name or settings.base_url != chosen.base_url:
-        return ""
-    return settings.api_key or desk.env.get(CUSTOM_KEY, "")
+    same = is_configured(settings, chosen.provider.name) and settings.base_url == chosen.base_url
+    return settings.api_key if same else ""
 
 
 def _model(desk: _Desk, chosen: Chosen, models: Mapping[str, int | None]) -> str:

@@ -1,15 +1,17 @@
 """Writing what `hermes setup` has found out, so that no key ever meets another's address."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec import Struct
 
-from hermes.config.edit import set_setting, set_variable, unset_setting
+from hermes.app.model_settings import OF_A_PROVIDER, model_settings
+from hermes.config.edit import change_settings, set_variable
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.config.load import load_config
-from hermes.config.shapes import as_mapping
+from hermes.config.schema import Config
 from hermes.models.providers import CUSTOM, Provider
+from hermes.models.selection import is_configured
 
 CUSTOM_KEY = "CUSTOM_API_KEY"
 """Holds the key of a server of one's own; the settings refer to it."""
@@ -25,27 +27,35 @@ class Chosen(Struct, frozen=True, kw_only=True):
 
 
 def keep(home: Home, env: Env, chosen: Chosen) -> None:
-    """What belonged to another provider goes first, the key comes before what needs it."""
-    before = _model_section(home, env)
-    moved = before.get("provider") != chosen.provider.name
-    stale = ["base_url"] if before.get("base_url") != chosen.base_url else []
-    if moved or stale or chosen.key:
-        stale += ["api_key"]
-    if moved:
-        stale += ["api_mode", "context_length", "max_tokens"]
-    for name in stale:
-        if name in before:
-            unset_setting(home, env, f"model.{name}")
+    """Provider, address, key and model in one write of the settings.
+
+    A new key is in its variable before; the settings do not refer to it until it belongs to their
+    address.
+    """
     variable = _variable(chosen.provider)
     if chosen.key:
+        if variable == CUSTOM_KEY:
+            change_settings(home, env, _without_custom_key)
         set_variable(home, variable, chosen.key)
         env = env.under({variable: chosen.key})
-    set_setting(home, env, "model.default", chosen.model)
-    set_setting(home, env, "model.provider", chosen.provider.name)
-    if chosen.base_url:
-        set_setting(home, env, "model.base_url", chosen.base_url)
-    if chosen.key and variable == CUSTOM_KEY:
-        set_setting(home, env, "model.api_key", f"${{{CUSTOM_KEY}}}")
+    change_settings(home, env, partial(_changes, chosen))
+
+
+def _without_custom_key(config: Config) -> Mapping[str, str | None]:
+    """The variable is about to hold the key of another server."""
+    return {"model.api_key": None} if config.main_model.api_key else {}
+
+
+def _changes(chosen: Chosen, config: Config) -> Mapping[str, str | None]:
+    before = config.main_model
+    moved = not is_configured(model_settings(config), chosen.provider.name)
+    changes: dict[str, str | None] = dict.fromkeys(OF_A_PROVIDER) if moved else {}
+    if before.base_url != chosen.base_url or chosen.key:
+        changes["model.api_key"] = None
+    changes["model.base_url"] = chosen.base_url or None
+    if chosen.key and _variable(chosen.provider) == CUSTOM_KEY:
+        changes["model.api_key"] = f"${{{CUSTOM_KEY}}}"
+    return changes | {"model.default": chosen.model, "model.provider": chosen.provider.name}
 
 
 def _variable(provider: Provider) -> str:
@@ -53,8 +63,3 @@ def _variable(provider: Provider) -> str:
     if provider.name == CUSTOM.name or not provider.key_env:
         return CUSTOM_KEY
     return provider.key_env[0]
-
-
-def _model_section(home: Home, env: Env) -> Mapping[str, object]:
-    section = as_mapping(load_config(home, env).raw.get("model"))
-    return {str(name): value for name, value in (section or {}).items()}

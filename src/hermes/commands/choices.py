@@ -28,11 +28,13 @@ async def _model(context: Context, words: str) -> Reply:
     change = SessionChange(model=model.name, provider=model.provider, system="")
     await context.conversation.change(change)
     where = "from the next message on"
+    removed = await context.models.keep(model) if everywhere else ()
     if everywhere:
-        await context.models.keep(model)
         where += ", and for new sessions"
-    told = f"Using {model.provider}/{model.name} {where}."
-    return Told(f"{told}\nwarning: {doubt}" if doubt else told)
+    told = [f"Using {model.provider}/{model.name} {where}."]
+    if removed:
+        told.append(f"Removed from the settings of the former provider: {', '.join(removed)}.")
+    return Told("\n".join([*told, f"warning: {doubt}"] if doubt else told))
 
 
 async def _models(context: Context) -> str:

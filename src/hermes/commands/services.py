@@ -27,8 +27,8 @@ class Models(Protocol):
         """Why nobody could check the name; mostly nothing. Raises when it is surely wrong."""
         ...
 
-    async def keep(self, model: Model) -> None:
-        """Use it for new sessions, too, from now on."""
+    async def keep(self, model: Model) -> Sequence[str]:
+        """Use it for new sessions, too; returns the settings of the former that were removed."""
         ...
 
     def current(self, session: Session) -> str: ...

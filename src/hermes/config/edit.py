@@ -1,23 +1,26 @@
-"""Changing config.yaml and .env: one setting at a time, checked before the old file is replaced."""
+"""Changing config.yaml and .env: checked before the old file is replaced."""
 
 import fcntl
 import os
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import yaml
 from msgspec import Struct
 
 from hermes.config.change import CannotChange, applied, lookup, removed
+from hermes.config.connections import exposed, outdated
 from hermes.config.dotenv import parse_dotenv, read_text, with_variable, without_variable
 from hermes.config.home import Home, ensure_home
-from hermes.config.load import inspect_config
+from hermes.config.load import inspect_config, parse_config
 from hermes.config.mend import is_text, type_at
 from hermes.config.paths import KeyPath, format_path, parse_path
 from hermes.config.problems import Problem, Severity, as_error
+from hermes.config.schema import Config
 from hermes.config.splice import cut_out, spliced
 from hermes.config.unknown import NO_SUCH_SETTING
 from hermes.config.yaml_text import read_yaml
@@ -29,12 +32,18 @@ _LONGEST_NUMBER = 100
 _WORDS: Mapping[str, object] = {"true": True, "false": False, "null": None}
 
 
-class Edited(Struct, frozen=True):
-    """What was changed, and what is odd about it now."""
+class Edited(Struct, frozen=True, kw_only=True):
+    """What was changed, and what is odd about it now.
+
+    `removed` are settings that belonged to what was there before, such as the address of another
+    provider. `exposed` says whose key is sent to the address that was set.
+    """
 
     path: KeyPath
     value: object
     warnings: tuple[Problem, ...] = ()
+    removed: tuple[KeyPath, ...] = ()
+    exposed: str = ""
 
 
 def set_setting(
@@ -48,17 +57,19 @@ def set_setting(
     value = parse_value(text, path)
     with _changing(home) as old:
         path, value = _around_model(old, home.config, path, value)
-        expected = applied(deepcopy(_document(old, home.config)), path, value)
-        new = _first_right(
-            expected,
-            home.config,
-            lambda: spliced(old, path, value),
-            lambda: _rewritten(old, path, value),
-        )
+        document = _document(old, home.config)
+        gone = outdated(document, path, value)
+        new = without_settings(_with_setting(old, home.config, path, value), home.config, gone)
         if not force:
             _check_known(new, home.config, env, path)
         warnings = replace_config(home, env, old, new)
-    return Edited(path, value, tuple(w for w in warnings if _concerns(w.path, path)))
+    return Edited(
+        path=path,
+        value=value,
+        warnings=tuple(w for w in warnings if _concerns(w.path, path)),
+        removed=gone,
+        exposed=exposed(_document(new, home.config), path),
+    )
 
 
 def unset_setting(home: Home, env: Mapping[str, str], name: str) -> Edited:
@@ -69,15 +80,49 @@ def unset_setting(home: Home, env: Mapping[str, str], name: str) -> Edited:
         found, value = lookup(document, path)
         if not found:
             raise UsageError(f"{format_path(path)} is not set in {home.config}")
-        expected = removed(deepcopy(document), path)
-        new = _first_right(
-            expected,
-            home.config,
-            lambda: cut_out(old, path),
-            lambda: _rewritten_without(old, path),
-        )
-        replace_config(home, env, old, new)
-    return Edited(path, value)
+        gone = outdated(document, path, None)
+        replace_config(home, env, old, without_settings(old, home.config, (path, *gone)))
+    return Edited(path=path, value=value, removed=gone)
+
+
+def change_settings(
+    home: Home, env: Mapping[str, str], decide: Callable[[Config], Mapping[str, str | None]]
+) -> Sequence[str]:
+    """Set several settings in one write, and take out those whose value is None.
+
+    `decide` sees the settings as they are now, and nobody else changes them meanwhile. Returns
+    the names of those that were there and are taken out.
+    """
+    with _changing(home) as old:
+        changes = decide(parse_config(old, home.config, env).config)
+        new = old
+        for name, text in changes.items():
+            if text is not None:
+                path = parse_path(name)
+                path, value = _around_model(new, home.config, path, parse_value(text, path))
+                new = _with_setting(new, home.config, path, value)
+        unset = [parse_path(name) for name, text in changes.items() if text is None]
+        before = _document(old, home.config)
+        gone = [path for path in unset if lookup(before, path)[0]]
+        replace_config(home, env, old, without_settings(new, home.config, gone))
+    return [format_path(path) for path in gone]
+
+
+def _with_setting(text: str, file: Path, path: KeyPath, value: object) -> str:
+    expected = applied(deepcopy(_document(text, file)), path, value)
+    return _first_right(
+        expected, file, lambda: spliced(text, path, value), lambda: _rewritten(text, path, value)
+    )
+
+
+def without_settings(text: str, file: Path, paths: Sequence[KeyPath]) -> str:
+    """The text without these settings, as far as it has them."""
+    for path in paths:
+        document = _document(text, file)
+        if lookup(document, path)[0]:
+            ways = partial(cut_out, text, path), partial(_rewritten_without, text, path)
+            text = _first_right(removed(deepcopy(document), path), file, *ways)
+    return text
 
 
 def replace_config(home: Home, env: Mapping[str, str], old: str, new: str) -> list[Problem]:

@@ -29,10 +29,14 @@ CLONED = ("config.yaml", ".env", "SOUL.md", "skills", "memories/MEMORY.md", "mem
 NEVER_CLONED = (
     *("profiles", "active_profile", "kanban", "hermes-agent", "local-model"),
     *("sessions", "backups", "snapshots", "checkpoints", "processes.json"),
+    *("webhook_subscriptions.json", "callback.key"),
     *("gateway_state.json", "gateway-starts.log", "gateway", ".clean_shutdown"),
     *(".drain_request.json", ".restart_*.json", ".gateway-*.json", ".update_*"),
 )
-"""Names at the top of a home that stay behind: other profiles, history, and who runs right now."""
+"""Names at the top of a home that stay behind: other profiles, history, and who runs right now.
+
+Subscriptions hold the secrets of those who call them; `callback.key` seals what is in the history.
+"""
 
 NEVER_CLONED_ANYWHERE = ("*.db", "*.db-*", "*.lock", "*.pid")
 """A database is copied only through SQLite; a lock or a pid is true of one process only."""
@@ -76,7 +80,10 @@ def use_profile(root: Path, name: str) -> Home:
 def create_profile(
     root: Path, name: str, *, clone: Home | None = None, everything: bool = False
 ) -> Home:
-    """A new profile, empty or cloned; it appears whole or not at all."""
+    """A new profile, empty or cloned; it appears whole or not at all.
+
+    A clone shares no credentials of those who call it (`clone_credentials`).
+    """
     check_new_name(name)
     path = root / "profiles" / name
     if os.path.lexists(path):
@@ -87,6 +94,7 @@ def create_profile(
         try:
             if clone is not None:
                 _copy_all(clone, staging) if everything else _copy_chosen(clone, staging)
+                _replace_credentials(staging)
             ensure_home(Home(root, staging, name))
             staging.rename(path)
         except BaseException:
@@ -177,8 +185,19 @@ def _copy_all(source: Home, target: Path) -> None:
         return _matching(names, patterns) | _left_behind_below(folder, names)
 
     shutil.copytree(source.path, target, symlinks=True, ignore=left_behind, dirs_exist_ok=True)
+    for name in (".env", "config.yaml"):
+        if (target / name).is_symlink() and (source.path / name).is_file():
+            # A change of the copy must not reach the original.
+            (target / name).unlink()
+            shutil.copy2(source.path / name, target / name)
     target.chmod(0o700)
     _close_secrets(target)
+
+
+def _replace_credentials(target: Path) -> None:
+    from hermes.config.clone_credentials import replace_credentials  # noqa: PLC0415 - loads YAML
+
+    replace_credentials(target)
 
 
 def _close_secrets(target: Path) -> None:

@@ -36,7 +36,10 @@ Document = dict[str, Any]
 
 
 class Credential(Struct, frozen=True, kw_only=True):
-    """One key or login. Times are seconds since 1970."""
+    """One key or login. Times are seconds since 1970.
+
+    `base_url` is the address that a key of the provider `custom` is for.
+    """
 
     id: str = ""
     label: str = ""
@@ -44,6 +47,7 @@ class Credential(Struct, frozen=True, kw_only=True):
     priority: int = 0
     source: str = "manual"
     access_token: str = ""
+    base_url: str | None = None
     refresh_token: str | None = None
     expires_at: float | str | None = None
     last_status: str | None = None
@@ -103,7 +107,12 @@ class AuthFile:
 
         with self._changing(now) as document:
             rows = document.setdefault(POOL, {}).setdefault(provider, [])
-            same = [row for row in rows if row.get("access_token") == credential.access_token]
+            same = [
+                row
+                for row in rows
+                if row.get("access_token") == credential.access_token
+                and row.get("base_url") == credential.base_url
+            ]
             if same:
                 same[0].update({"label": credential.label or same[0].get("label", "")})
                 return _credential(same[0]) or credential

@@ -11,6 +11,7 @@ from hermes.kit.clock import Clock
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.key_memory import AuthMemory
 from hermes.models.logins import DeviceLogin
+from hermes.models.selection import pool_name
 from hermes.models.settings import ModelSettings
 from hermes.schema.errors import ModelError
 
@@ -86,4 +87,10 @@ def stored_secrets(path: Path) -> list[str]:
 
 
 def _keys(held: Mapping[str, list[Credential]]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(one.access_token for one in known) for name, known in held.items()}
+    """By `pool_name`: a key for `custom` that does not say its address is sent nowhere."""
+    keys: dict[str, tuple[str, ...]] = {}
+    for provider, known in held.items():
+        for one in known:
+            name = pool_name(provider, one.base_url or "")
+            keys[name] = (*keys.get(name, ()), one.access_token)
+    return keys

@@ -2,7 +2,8 @@
 
 For the provider the order is: flag, configuration, HERMES_INFERENCE_PROVIDER, then whatever
 there is a key for, then a server running on this machine. For the model: flag,
-configuration, HERMES_INFERENCE_MODEL, the provider's own default.
+configuration, HERMES_INFERENCE_MODEL, the provider's own default. Provider, address and key come
+from the same place (`selection`).
 """
 
 import re
@@ -26,9 +27,16 @@ from hermes.models.providers import (
     profile_for,
     provider_named,
 )
+from hermes.models.selection import (
+    Selection,
+    custom_named,
+    of_fallback,
+    pool_name,
+    provider_at,
+    select,
+)
 from hermes.models.settings import (
     CustomProvider,
-    Fallback,
     Flags,
     LocalServer,
     Lookup,
@@ -36,8 +44,6 @@ from hermes.models.settings import (
 )
 from hermes.models.told_keys import check_keys, env_keys, split_keys
 from hermes.schema.errors import ConfigError
-
-_AUTO = {"", "auto"}
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -87,19 +93,6 @@ class ModelUnnamed(ConfigError):
         self.target = target
 
 
-class _Wish(Struct, frozen=True, kw_only=True):
-    """What is asked of one target, before names become addresses."""
-
-    provider: str = ""
-    model: str = ""
-    base_url: str = ""
-    api_key: str = ""
-    key_env: str = ""
-    api_mode: str = ""
-    keeps: bool = False
-    source: str = ""
-
-
 def resolve(
     settings: ModelSettings,
     env: Lookup,
@@ -112,7 +105,7 @@ def resolve(
     """
     resolver = _Resolver(settings, env, found)
     primary = resolver.target(resolver.wish(flags))
-    fallbacks = tuple(resolver.target(_fallback_wish(one)) for one in settings.fallback_providers)
+    fallbacks = tuple(resolver.target(of_fallback(one)) for one in settings.fallback_providers)
     for target in (primary, *fallbacks):
         if not target.model:
             raise ModelUnnamed(target)
@@ -125,29 +118,12 @@ class _Resolver:
         self._env = env
         self._found = found
 
-    def wish(self, flags: Flags) -> _Wish:
-        settings = self._settings
-        told = (
-            ("flag", flags.provider),
-            ("config", settings.provider if not flags.base_url else ""),
-            ("HERMES_INFERENCE_PROVIDER", self._env("HERMES_INFERENCE_PROVIDER") or ""),
-        )
-        source, provider = next(
-            ((who, name) for who, name in told if name.lower() not in _AUTO), ("auto", "")
-        )
-        if source != "flag" and self._means_another(provider, flags.model):
-            return _Wish(model=flags.model, api_key=flags.api_key, source="flag")
-        same = not flags.base_url and flags.provider.lower() in {"", settings.provider.lower()}
-        model = flags.model or (settings.default if same or not provider else "")
-        return _Wish(
-            provider=provider,
-            model=model or self._env("HERMES_INFERENCE_MODEL") or "",
-            base_url=flags.base_url or (settings.base_url if same else ""),
-            api_key=flags.api_key or (settings.api_key if same else ""),
-            api_mode=settings.api_mode if same else "",
-            keeps=settings.keeps_responses and same,
-            source=source,
-        )
+    def wish(self, flags: Flags) -> Selection:
+        """Raises `ConfigError` for a key that belongs to nobody."""
+        chosen = select(self._settings, self._env, flags)
+        if chosen.source != "flag" and self._means_another(chosen.provider, flags.model):
+            return Selection(model=flags.model, source="flag")
+        return chosen
 
     def _means_another(self, configured: str, model: str) -> bool:
         """Whether `-m vendor/model` asks to leave the configured provider for the vendor.
@@ -160,7 +136,7 @@ class _Resolver:
             return False
         return bool(slash) and provider_named(head) is not provider and self._usable(head)
 
-    def target(self, wish: _Wish) -> Target:
+    def target(self, wish: Selection) -> Target:
         wish = self._split_model(wish)
         custom = self._custom(wish.provider)
         if custom is not None:
@@ -175,7 +151,7 @@ class _Resolver:
             )
         return self._named_target(provider, wish)
 
-    def _split_model(self, wish: _Wish) -> _Wish:
+    def _split_model(self, wish: Selection) -> Selection:
         """`provider/model` and `provider:model` name both, where the prefix is a provider's."""
         if wish.provider or wish.base_url:
             return wish
@@ -195,22 +171,18 @@ class _Resolver:
         provider = provider_named(name)
         if provider is None or provider is CUSTOM or provider.name in self._settings.disabled:
             return False
-        return provider.local or bool(self._keys(provider, _Wish())[0])
+        return provider.local or bool(self._keys(provider, Selection())[0])
 
     def _custom(self, name: str) -> CustomProvider | None:
-        bare = name.removeprefix("custom:")
-        for custom in self._settings.custom_providers:
-            if bare and custom.name.lower() == bare.lower():
-                return custom
-        if name.startswith("custom:"):
-            known = ", ".join(one.name for one in self._settings.custom_providers) or "none"
-            raise ConfigError(
-                f"there is no custom provider named {bare!r} (known: {known})",
-                hint="Add it under custom_providers in config.yaml: hermes config edit",
-            )
-        return None
+        if (custom := custom_named(self._settings, name)) or not name.startswith("custom:"):
+            return custom
+        known = ", ".join(one.name for one in self._settings.custom_providers) or "none"
+        raise ConfigError(
+            f"there is no custom provider named {name.removeprefix('custom:')!r} (known: {known})",
+            hint="Add it under custom_providers in config.yaml: hermes config edit",
+        )
 
-    def _provider(self, wish: _Wish) -> Provider | None:
+    def _provider(self, wish: Selection) -> Provider | None:
         """The provider that is meant, or offers itself; None when only a local server is left."""
         if wish.provider:
             provider = provider_named(wish.provider)
@@ -224,7 +196,7 @@ class _Resolver:
                 )
             return provider
         if wish.base_url or self._env("OPENAI_BASE_URL"):
-            return self._provider_at(wish.base_url or self._env("OPENAI_BASE_URL") or "")
+            return provider_at(wish.base_url or self._env("OPENAI_BASE_URL") or "")
         for provider in PROVIDERS:
             if provider.name in self._settings.disabled or provider.local:
                 continue
@@ -232,12 +204,7 @@ class _Resolver:
                 return provider
         return None
 
-    def _provider_at(self, url: str) -> Provider:
-        """Who lives at an address; its key must not be another's."""
-        host = host_of(url)
-        return next((one for one in PROVIDERS if host_of(one.base_url) == host), CUSTOM)
-
-    def _named_target(self, provider: Provider, wish: _Wish) -> Target:
+    def _named_target(self, provider: Provider, wish: Selection) -> Target:
         if provider.name == EMBEDDED:
             from hermes.models.embedded.target import embedded_target  # noqa: PLC0415 - few have it
 
@@ -282,16 +249,14 @@ class _Resolver:
             cache_ttl=self._settings.cache_ttl,
         )
 
-    def _custom_target(self, custom: CustomProvider, wish: _Wish) -> Target:
+    def _custom_target(self, custom: CustomProvider, wish: Selection) -> Target:
         if custom.name in self._settings.disabled:
             raise ConfigError(f"the provider {custom.name} is switched off")
-        stored = self._env(custom.key_env) if custom.key_env else None
-        keys = split_keys(wish.api_key or custom.api_key or stored or "")
-        keys = (*keys, *self._settings.pools.get(custom.name, ()))
         url = tidy_url(wish.base_url or custom.base_url)
-        check_keys(url, keys, custom.key_env)
+        keys, key_env = self._custom_keys(custom, wish, url)
+        check_keys(url, keys, key_env)
         local = is_local(url)
-        host = self._provider_at(url)
+        host = provider_at(url)
         mode = custom.api_mode or mode_for(host, url)
         url = address_for(mode, url)
         model = wish.model or custom.model or next(iter(custom.models), "")
@@ -301,7 +266,7 @@ class _Resolver:
             base_url=url,
             model=model,
             keys=keys,
-            key_env=custom.key_env,
+            key_env=key_env,
             strategy=self._settings.strategies.get(custom.name, Strategy.FILL_FIRST),
             window=window or window_of(model, local=local),
             max_output=self._settings.max_tokens,
@@ -319,7 +284,19 @@ class _Resolver:
             cache_ttl=self._settings.cache_ttl,
         )
 
-    def _local_target(self, wish: _Wish) -> Target:
+    def _custom_keys(
+        self, custom: CustomProvider, wish: Selection, url: str
+    ) -> tuple[tuple[str, ...], str]:
+        """As `_keys`."""
+        given = wish.api_key or (self._env(wish.key_env) if wish.key_env else "") or ""
+        pool = self._settings.pools.get(custom.name, ())
+        if wish.api_key or wish.key_env:
+            own = host_of(url) == host_of(tidy_url(custom.base_url))
+            return (*split_keys(given), *(pool if own else ())), wish.key_env
+        stored = self._env(custom.key_env) if custom.key_env else ""
+        return (*split_keys(custom.api_key or stored or ""), *pool), custom.key_env
+
+    def _local_target(self, wish: Selection) -> Target:
         """A server of this machine: the one that has the model, or the first when none is named."""
         if wish.model and self._found and not any(wish.model in one.models for one in self._found):
             offered = ", ".join(name for one in self._found for name in one.models)
@@ -343,9 +320,17 @@ class _Resolver:
             hint="Choose one, or fetch a small model that runs here: hermes setup",
         )
 
-    def _keys(self, provider: Provider, wish: _Wish, url: str = "") -> tuple[tuple[str, ...], str]:
-        """The keys, and the variable they came from or should be put into."""
-        pool = self._settings.pools.get(provider.name, ())
+    def _keys(
+        self, provider: Provider, wish: Selection, url: str = ""
+    ) -> tuple[tuple[str, ...], str]:
+        """The keys, and the variable they came from or should be put into.
+
+        A key that was set for another address is used alone there: those of the pool belong to
+        the provider's own.
+        """
+        pool = self._settings.pools.get(pool_name(provider.name, url), ())
+        if wish.api_key or wish.key_env:
+            pool = pool if self._is_own(provider, url) else ()
         if wish.api_key:
             return (*split_keys(wish.api_key), *pool), wish.key_env
         names = (wish.key_env,) if wish.key_env else self._key_names(provider, url)
@@ -353,6 +338,10 @@ class _Resolver:
             if keys := tuple(key for key, _ in env_keys(self._env, name)):
                 return (*keys, *pool), name
         return pool, names[0] if names else ""
+
+    def _is_own(self, provider: Provider, url: str) -> bool:
+        """Whether it is the provider's own address; a custom one is bound to its pool by name."""
+        return provider is CUSTOM or host_of(url) == host_of(tidy_url(self._url(provider)))
 
     def _key_names(self, provider: Provider, url: str) -> tuple[str, ...]:
         """The key beside OPENAI_BASE_URL goes to that host, and to no other custom one."""
@@ -380,18 +369,6 @@ class _Resolver:
     def _profile(self, provider: Provider, model: str, mode: str, *, keeps: bool) -> Profile:
         usual, shown = able(profile_for(provider, model), mode, model), self._settings.images
         return structs.replace(usual, keeps=keeps, images=usual.images if shown is None else shown)
-
-
-def _fallback_wish(one: Fallback) -> _Wish:
-    return _Wish(
-        provider=one.provider,
-        model=one.model,
-        base_url=one.base_url,
-        api_key=one.api_key,
-        key_env=one.key_env,
-        api_mode=one.api_mode,
-        source="fallback",
-    )
 
 
 def first_chat_model(models: Mapping[str, int | None]) -> str:

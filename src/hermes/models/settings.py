@@ -44,9 +44,9 @@ class Fallback(Struct, frozen=True, kw_only=True):
 class ModelSettings(Struct, frozen=True, kw_only=True):
     """The model's part of the configuration.
 
-    `pools` holds further keys by provider, `strategies` how to choose among them, `logins`
-    where one can log in instead. `weights` is the address of the folder of embedded models.
-    `images` says whether models are shown images; None is where they are known to see them.
+    `pools` holds further keys by `selection.pool_name`, `strategies` how to choose among them,
+    `logins` where one can log in instead. `weights` is the address of the folder of embedded
+    models. `images` says whether models are shown images; None is where they are known to see them.
     """
 
     default: str = ""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hermes.models.address import has_password, shown_url
 from hermes.models.providers import provider_named
+from hermes.models.selection import is_configured
 from hermes.models.settings import Lookup, ModelSettings
 from hermes.schema.errors import ConfigError
 
@@ -26,7 +27,7 @@ def told_keys(settings: ModelSettings, env: Lookup, provider: str) -> list[tuple
     known = provider_named(provider)
     custom = next((one for one in settings.custom_providers if one.name == provider), None)
     told: list[tuple[str, str]] = []
-    if settings.api_key and settings.provider == provider:
+    if settings.api_key and is_configured(settings, provider):
         told += [(key, "config.yaml") for key in split_keys(settings.api_key)]
     if custom is not None:
         told += [(key, "config.yaml") for key in split_keys(custom.api_key)]

@@ -15,7 +15,7 @@ from hermes.api.desk import Limits
 from hermes.app.build import Choices, open_app
 from hermes.config.home import resolve_home
 from hermes.testing.mock_openai.script import Fault, Reply, Script
-from processes import PATIENCE
+from processes import PATIENCE, Hermes
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +60,26 @@ async def test_a_profiles_own_key_opens_it_alone(tmp_path: Path) -> None:
         assert await work.store.seen_by("owner").latest() is not None
         one.server.detach("work")
         assert await models(one, "", OWN) == 401
+
+
+@pytest.mark.parametrize("how", [["--clone", "first"], ["--clone", "first", "--clone-all"]])
+async def test_the_key_of_a_profile_does_not_open_its_clone(tmp_path: Path, how: list[str]) -> None:
+    hermes = Hermes(tmp_path, "http://127.0.0.1:9/v1")
+    assert hermes("profile", "create", "first").code == 0
+    set_key = hermes("-p", "first", "config", "set", "API_SERVER_KEY", OWN)
+    assert set_key.code == 0, set_key
+    cloned = hermes("profile", "create", "second", *how)
+    assert cloned.code == 0, cloned
+    assert "new API_SERVER_KEY" in cloned.out
+    fresh = hermes("-p", "second", "config", "get", "API_SERVER_KEY").out.strip()
+    assert fresh not in cloned.out
+    async with house(tmp_path / "served") as one:
+        env = env_of(hermes.home / "profiles" / "second", one.mock.url)
+        choices = Choices(workspace=str(tmp_path), source="gateway")
+        async with open_app(resolve_home(env), env, choices) as app:
+            one.server.attach("second", app)
+            assert await models(one, "/p/second", OWN) == 401
+            assert await models(one, "/p/second", fresh) == 200
 
 
 @pytest.mark.parametrize("key", ["short", "changeme-changeme-changeme"])

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.config.dotenv import read_dotenv
 from hermes.config.home import FIRST_FOLDERS, Home, ensure_home, home_of, sticky_profile
 from hermes.config.profiles import (
     create_profile,
@@ -77,6 +78,59 @@ def test_a_full_clone_keeps_links_as_links_and_leaves_pipes(home, tmp_path):
     made = create_profile(home.root, "work", clone=home, everything=True)
     assert (made.skills / "shared").readlink() == tmp_path
     assert not (made.path / "pipe").exists()
+
+
+OWN_SETTINGS = """\
+model: a  # mine
+platforms:
+  telegram:
+    enabled: true
+    token: "123:bot"
+  api_server:
+    extra:
+      key: old-api-key-0123456789
+      model_routes: {x: {model: m, base_url: "http://h", api_key: outgoing}}
+  webhook:
+    extra:
+      routes:
+        git: {secret: old-route-secret, prompt: hi}
+        open: {secret: INSECURE_NO_AUTH, prompt: hi}
+dashboard:
+  basic_auth: {username: me, password_hash: old-hash}
+"""
+OWN_VARIABLES = (
+    "API_SERVER_KEY=first\nDEEPSEEK_API_KEY=ds\nAPI_SERVER_KEY=second\nTELEGRAM_BOT_TOKEN=1:b\n"
+    "WEBHOOK_SECRET=old-secret\nTELEGRAM_ALLOWED_USERS=7\n"
+)
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_clone_does_not_share_what_lets_callers_in(home, tmp_path, everything, linked):
+    home.config.write_text(OWN_SETTINGS)
+    home.dotenv.write_text(OWN_VARIABLES)
+    home.webhook_subscriptions.write_text('{"r": {"secret": "s"}}')
+    if linked:
+        home.dotenv.rename(tmp_path / "variables")
+        home.dotenv.symlink_to(tmp_path / "variables")
+    made = create_profile(home.root, "work", clone=home, everything=everything)
+    own = read_dotenv(made.dotenv)
+    assert own["DEEPSEEK_API_KEY"] == "ds"
+    assert own["TELEGRAM_ALLOWED_USERS"] == "7"
+    assert "TELEGRAM_BOT_TOKEN" not in own
+    fresh = own["API_SERVER_KEY"], own["WEBHOOK_SECRET"]
+    assert len({*fresh, "first", "second", "old-secret"}) == 5
+    assert all(len(one) >= 32 for one in fresh)
+    text = made.config.read_text()
+    assert text.startswith("model: a  # mine\n")
+    assert "api_key: outgoing" in text
+    assert "INSECURE_NO_AUTH" in text
+    assert "old-" not in text + made.dotenv.read_text()
+    assert "123:bot" not in text
+    assert not made.webhook_subscriptions.exists()
+    assert not made.dotenv.is_symlink()
+    assert home.dotenv.read_text() == OWN_VARIABLES
+    assert home.config.read_text() == OWN_SETTINGS
 
 
 def test_the_original_is_independent_of_the_clone(home):

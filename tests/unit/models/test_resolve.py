@@ -1,6 +1,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from msgspec import structs
 
 from hermes.models.address import is_local, tidy_url
 from hermes.models.discover import resolve_live
@@ -167,7 +168,9 @@ def test_addresses():
 def test_a_key_given_goes_before_the_environment():
     assert chosen(ModelSettings(provider="openai", api_key="mine"), BOTH).keys == ("mine",)
     assert chosen(
-        ModelSettings(provider="openai", api_key="mine"), BOTH, Flags(api_key="now")
+        ModelSettings(provider="openai", api_key="mine"),
+        BOTH,
+        Flags(provider="openai", api_key="now"),
     ).keys == ("now",)
 
 
@@ -392,3 +395,64 @@ def test_an_address_with_a_password_and_a_key_is_told_without_them():
     assert "hunter2" not in caught.value.sentence
     alone = ModelSettings(base_url="http://me:hunter2@box.test/v1", default="m")
     assert chosen(alone).base_url == "http://me:hunter2@box.test/v1"
+
+
+AT_PROXY = ModelSettings(provider="z.ai", base_url="http://proxy.test/v1", api_key="p", default="m")
+
+
+@pytest.mark.parametrize("provider", ["zai", "GLM", "z.ai"])
+def test_every_name_of_the_configured_provider_means_its_address_and_key(provider: str):
+    target = chosen(AT_PROXY, {"GLM_API_KEY": "own"}, Flags(provider=provider, model="m"))
+    assert (target.base_url, target.keys) == ("http://proxy.test/v1", ("p",))
+
+
+def test_an_address_without_a_name_goes_before_the_provider_of_the_environment():
+    env = {"HERMES_INFERENCE_PROVIDER": "deepseek", "DEEPSEEK_API_KEY": "ds"}
+    by_settings = chosen(ModelSettings(base_url="http://a.test/v1", default="m"), env)
+    by_flag = chosen(None, env, Flags(base_url="http://a.test/v1", model="m"))
+    for target in (by_settings, by_flag):
+        assert (target.provider, target.keys) == ("custom", ())
+
+
+def test_a_key_of_its_own_does_not_go_to_the_address_of_the_settings():
+    env = {"GLM_BASE_URL": "http://own.test/v1", "GLM_API_KEY": "own"}
+    target = chosen(AT_PROXY, env, Flags(provider="z.ai", api_key="mine"))
+    assert (target.base_url, target.keys) == ("http://own.test/v1", ("mine",))
+
+
+def test_pooled_keys_do_not_go_where_another_key_was_set():
+    pools = {"zai": ("pooled",), "box": ("of-box",)}
+    at_proxy = structs.replace(AT_PROXY, pools=pools, custom_providers=(BOX,))
+    assert chosen(at_proxy).keys == ("p",)
+    assert chosen(structs.replace(at_proxy, base_url="")).keys == ("p", "pooled")
+    box = structs.replace(at_proxy, provider="box")
+    assert chosen(box).keys == ("p",)
+    assert chosen(structs.replace(box, base_url="", api_key="")).keys == ("of-box",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        (ModelSettings(default="m", api_key="whose"), Flags()),
+        (ModelSettings(default="anthropic/m", api_key="whose"), Flags(model="deepseek/m")),
+        (ModelSettings(provider="openai"), Flags(model="m", api_key="whose")),
+        (
+            ModelSettings(
+                provider="openai", fallback_providers=(Fallback(model="m", api_key="whose"),)
+            ),
+            Flags(),
+        ),
+        (
+            ModelSettings(
+                provider="openai", fallback_providers=(Fallback(model="m", key_env="BOX_KEY"),)
+            ),
+            Flags(),
+        ),
+    ],
+)
+def test_a_key_of_nobody_is_sent_to_nobody(settings: ModelSettings, flags: Flags):
+    env = {**BOTH, "ANTHROPIC_API_KEY": "a", "DEEPSEEK_API_KEY": "d", "BOX_KEY": "b"}
+    with pytest.raises(ConfigError) as caught:
+        chosen(settings, env, flags)
+    assert "provider" in caught.value.sentence
+    assert "whose" not in caught.value.sentence

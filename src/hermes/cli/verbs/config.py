@@ -11,6 +11,7 @@ from hermes.config.home import Home
 from hermes.schema.errors import ConfigError, HermesError, UsageError
 
 if TYPE_CHECKING:
+    from hermes.config.edit import Edited
     from hermes.config.paths import KeyPath
     from hermes.config.problems import Problem
 
@@ -117,7 +118,29 @@ def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
     for warning in edited.warnings:
         context.stderr.write(f"warning: {warning}\n")
     _warn_of_odd(context, edited.path)
+    _warn_of_connection(context, edited)
     return _say(context, f"{format_path(edited.path)} is set in {home.config}")
+
+
+def _warn_of_connection(context: CliContext, edited: "Edited") -> None:
+    """What went with the old value, and whose key goes to a new address."""
+    from hermes.config.paths import format_path
+
+    if edited.removed:
+        names = " and ".join(map(format_path, edited.removed))
+        context.stderr.write(
+            f"warning: {names} belonged to what was set before and {_were(edited)} removed\n"
+            "  Set provider, address and key together: hermes setup\n"
+        )
+    if edited.exposed:
+        context.stderr.write(
+            f"warning: the key of {edited.exposed} is sent to this address from now on\n"
+            "  If that is not meant: hermes config unset " + format_path(edited.path) + "\n"
+        )
+
+
+def _were(edited: "Edited") -> str:
+    return "was" if len(edited.removed) == 1 else "were"
 
 
 def _warn_of_odd(context: CliContext, path: "KeyPath") -> None:
@@ -151,7 +174,7 @@ def _unset(context: CliContext, key: str) -> int:
 
     home = context.home()
     if not is_variable(key):
-        unset_setting(home, _env(context), key)
+        _warn_of_connection(context, unset_setting(home, _env(context), key))
         return _say(context, f"{key} is no longer set in {home.config}")
     if not unset_variable(home, key):
         raise UsageError(f"{key} is not set in {home.dotenv}")

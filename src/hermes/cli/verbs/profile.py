@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FROM",
         nargs="?",
         const="",
-        help="copy settings, keys, soul, skills and memory of a profile (default: the current one)",
+        help="copy settings, keys of models and tools, soul, skills and memory of a profile "
+        "(default: the current one)",
     )
     create.add_argument(
         "--clone-all", action="store_true", help="copy everything but history and running state"
@@ -73,9 +74,26 @@ def _create(context: CliContext, name: str, clone: str | None, everything: bool)
         f"Profile {name} is created{origin} in {_plain(home.path)}\n"
         f"Use it once with `hermes -p {name}`, or from now on with `hermes profile use {name}`.\n"
     )
-    if source is None:
+    if source is not None:
+        _tell_of_credentials(context, source, home, everything)
+    else:
         context.stdout.write(f"It has no model of its own yet: `hermes -p {name} setup`.\n")
     return 0
+
+
+def _tell_of_credentials(context: CliContext, source: Home, home: Home, everything: bool) -> None:
+    from hermes.config.clone_credentials import own_credentials
+
+    own = own_credentials(source.path, everything=everything)
+    if own.renewed:
+        context.stdout.write(
+            f"It has a new {' and a new '.join(own.renewed)} in {_plain(home.dotenv)}; "
+            f"whoever calls it needs that, not the one of {source.profile}.\n"
+        )
+    if own.left_out:
+        context.stdout.write(
+            f"Not copied, as each profile needs its own: {_plain(', '.join(own.left_out))}\n"
+        )
 
 
 def _source(context: CliContext, root: Path, clone: str | None) -> Home:

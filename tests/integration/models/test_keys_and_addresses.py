@@ -1,0 +1,143 @@
+"""Which server sees which key, however provider, address and key were set or changed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.mock_openai import Reply, Script
+from processes import Hermes, MockModel, ended, mock_model
+
+SCRIPT = Script(models=("m", "deepseek-chat"), default=Reply("From the other server."))
+DEEPSEEK_KEY = "sk-deepseek-0123456789"
+OTHER_KEY = "sk-other-0123456789"
+
+
+@pytest.fixture(scope="module")
+def deepseek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModel]:
+    """Stands for DeepSeek's own address; `model` is a server that must not get its key."""
+    script = Script(models=("deepseek-chat",), default=Reply("From DeepSeek."))
+    with mock_model(tmp_path_factory.mktemp("deepseek"), script) as running:
+        yield running
+
+
+@pytest.fixture
+def hermes(tmp_path: Path, model: MockModel, deepseek: MockModel) -> Hermes:
+    one = Hermes(tmp_path, model.url)
+    for name in list(one.env):
+        if name.startswith(("OPENAI_", "HERMES_INFERENCE_")):
+            del one.env[name]
+    one.home.mkdir()
+    variables = f"DEEPSEEK_API_KEY={DEEPSEEK_KEY}\nDEEPSEEK_BASE_URL={deepseek.url}\n"
+    (one.home / ".env").write_text(variables)
+    return one
+
+
+def other_server(url: str, *, key: bool = False) -> str:
+    """Settings of a server of one's own, with or without its key in the file."""
+    named = f"custom_providers:\n  - name: mocky\n    base_url: {url}\n    api_key: {OTHER_KEY}\n"
+    own = f"  api_key: {OTHER_KEY}\n" if key else ""
+    return f"{named}model:\n  default: m\n  provider: mocky\n  base_url: {url}\n{own}"
+
+
+PROMPT = "\x1b[1;36m> \x1b[0m"
+SWITCHES = {
+    "model": [["model", "deepseek-chat", "--provider", "deepseek"]],
+    "setup": [["setup", "--provider", "deepseek", "--model", "deepseek-chat"]],
+    "config set": [
+        ["config", "set", "model.provider", "deepseek"],
+        ["config", "set", "model.default", "deepseek-chat"],
+    ],
+    "chat": [],
+}
+
+
+def switched_in_a_chat(hermes: Hermes) -> None:
+    """The session itself takes it, and every later one."""
+    with hermes.terminal() as child:
+        child.expect_exact(PROMPT)
+        for line in ("/model deepseek-chat --provider deepseek --global", "in the same chat"):
+            child.sendline(line)
+            child.expect_exact("\r\n")
+            child.expect_exact(PROMPT)
+        child.sendline("/quit")
+        assert ended(child) == 0
+
+
+@pytest.mark.parametrize(
+    ("switch", "key"),
+    [("model", False), ("model", True), ("setup", True), ("config set", False), ("chat", True)],
+)
+def test_another_provider_is_asked_at_its_own_address(
+    hermes: Hermes, model: MockModel, deepseek: MockModel, switch: str, key: bool
+) -> None:
+    hermes.configure(other_server(model.url, key=key))
+    for words in SWITCHES[switch]:
+        ran = hermes(*words)
+        assert ran.code == 0, ran
+    if switch == "chat":
+        switched_in_a_chat(hermes)
+    assert hermes("-z", f"after {switch} {key}") == (0, "From DeepSeek.\n", "")
+    assert deepseek.keys_seen(f"after {switch} {key}") == [DEEPSEEK_KEY]
+    assert OTHER_KEY not in deepseek.keys_seen()
+    assert DEEPSEEK_KEY not in model.keys_seen()
+
+
+def test_the_provider_of_the_environment_does_not_get_the_address_of_the_settings(
+    hermes: Hermes, model: MockModel
+) -> None:
+    hermes.configure(f"model:\n  default: m\n  base_url: {model.url}\n")
+    ran = hermes("-z", "by environment", HERMES_INFERENCE_PROVIDER="deepseek")
+    assert ran == (0, "From the other server.\n", "")
+    assert model.keys_seen("by environment") == [""]
+
+
+def test_an_address_that_is_set_with_its_provider_gets_the_key(
+    hermes: Hermes, model: MockModel
+) -> None:
+    hermes.configure("model:\n  default: deepseek-chat\n  provider: deepseek\n")
+    told = hermes("config", "set", "model.base_url", model.url)
+    assert told.code == 0
+    assert "the key of deepseek is sent to this address" in told.err
+    own = {"DEEPSEEK_API_KEY": "sk-of-the-proxy-0123456789"}
+    (hermes.home / ".env").unlink()
+    assert hermes("-z", "through a proxy", **own).out == "From the other server.\n"
+    assert model.keys_seen("through a proxy") == ["sk-of-the-proxy-0123456789"]
+
+
+def test_a_key_does_not_move_to_another_address(
+    hermes: Hermes, model: MockModel, deepseek: MockModel
+) -> None:
+    first = f"model:\n  default: m\n  provider: custom\n  base_url: {deepseek.url}\n"
+    hermes.configure(f"{first}  api_key: sk-of-the-first-0123456789\n")
+    told = hermes("config", "set", "model.base_url", model.url)
+    assert told.code == 0
+    assert "model.api_key belonged to what was set before and was removed" in told.err
+    assert hermes("-z", "another address").out == "From the other server.\n"
+    assert model.keys_seen("another address") == [""]
+
+
+def test_setup_does_not_try_the_key_of_one_server_at_another(
+    hermes: Hermes, model: MockModel, deepseek: MockModel
+) -> None:
+    key = "sk-set-up-0123456789"
+    words = ["setup", "--model", "deepseek-chat", "--base-url"]
+    assert hermes(*words, deepseek.url, "--key-stdin", stdin=f"{key}\n".encode()).code == 0
+    for _ in range(2):
+        assert hermes(*words, model.url).code == 0
+    assert key in deepseek.keys_seen()
+    assert key not in model.keys_seen()
+
+
+def test_a_pooled_key_for_a_custom_server_stays_with_it(
+    hermes: Hermes, model: MockModel, deepseek: MockModel
+) -> None:
+    key = "sk-pooled-0123456789"
+    at = "model:\n  default: m\n  provider: custom\n  base_url: {}\n"
+    hermes.configure(at.format(deepseek.url))
+    assert hermes("auth", "add", "custom", key).code == 0
+    assert hermes("-z", "with the pool").out == "From DeepSeek.\n"
+    assert deepseek.keys_seen("with the pool") == [key]
+    hermes.configure(at.format(model.url))
+    assert hermes("-z", "without the pool").out == "From the other server.\n"
+    assert model.keys_seen("without the pool") == [""]
