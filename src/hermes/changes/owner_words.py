@@ -100,8 +100,7 @@ def _words(sentence: str) -> tuple[str, ...]:
 def _word(chunk: str) -> str:
     """A plain word in its stem, anything else as it is written."""
     word = chunk.strip(_MARKS)
-    if chunk.strip(_MARKS + "."):
-        word = word.rstrip(".")
+    word = word.rstrip(f"{_MARKS}.") or word
     if not _PLAIN.fullmatch(word):
         # Marks alone may be a part of a command.
         return word or ("" if all(mark in ",;:!?…" for mark in chunk) else chunk)

@@ -35,7 +35,9 @@ _PRINTS_NO_FILE = frozenset(
         "sleep", "true", "uname", "uptime", "which", "whoami",
     )
 )  # fmt: skip
-_HISTORY = frozenset(["archive", "blame", "cat-file", "grep", "log", "show", "stash", "whatchanged"])
+_HISTORY = frozenset(
+    ["archive", "blame", "cat-file", "grep", "log", "show", "stash", "whatchanged"]
+)
 """Verbs of git that show what is no longer in the files of the workspace."""
 
 
@@ -114,13 +116,20 @@ class _Look:
             if holds_others_work(word.split("/")):
                 return None
             for path in paths_of(os.path.expanduser(word), bases):
-                if not _is_system(path):
+                if not self._is_program(path):
                     found[path] = None
                 if len(found) > MOST_PATHS:
                     return None
         if "make" in words:
             found |= dict.fromkeys(base / name for base in bases for name in _MAKEFILES)
         return [path for path in found if path.parts[1:]]
+
+    def _is_program(self, path: Path) -> bool:
+        """Whether it is more likely run than read."""
+        if _is_system(path):
+            return True
+        inside = path.is_relative_to(self._workspace)
+        return not inside and path.is_file() and os.access(path, os.X_OK)
 
     def _is_others(self, path: Path) -> bool:
         if _is_system(path):
@@ -141,7 +150,7 @@ class _Look:
                 with os.scandir(waiting.pop()) as entries:
                     for entry in entries:
                         self._left -= 1
-                        if self._left < 0 or self._is_others_entry(entry):
+                        if self._left < 0 or self._is_others_entry(entry, deep=deep):
                             return True
                         if deep and entry.is_dir(follow_symlinks=False) and entry.name != ".git":
                             waiting.append(Path(entry.path))
@@ -153,11 +162,11 @@ class _Look:
             self._clean.add(folder)
         return False
 
-    def _is_others_entry(self, entry: os.DirEntry[str]) -> bool:
+    def _is_others_entry(self, entry: os.DirEntry[str], *, deep: bool) -> bool:
         if entry.is_symlink():
-            return self._is_others_link(Path(entry.path))
+            return deep and self._is_others_link(Path(entry.path))
         if entry.is_dir(follow_symlinks=False):
-            return holds_others_work([entry.name]) and _has_entries(entry.path)
+            return deep and holds_others_work([entry.name]) and _has_entries(entry.path)
         return self._origins.is_others_file(entry, self._users)
 
     def _is_others_link(self, link: Path) -> bool:

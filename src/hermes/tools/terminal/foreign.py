@@ -61,9 +61,7 @@ def foreign_of(command: str, folder: Path, origins: Origins | None) -> Foreign:
     )
 
 
-def could_show_others(
-    command: str, folder: Path, scope: Scope, origins: Origins | None
-) -> bool:
+def could_show_others(command: str, folder: Path, scope: Scope, origins: Origins | None) -> bool:
     """Whether a shell command could have read what somebody else wrote, whatever it names."""
     if origins is None:
         return False
