@@ -130,7 +130,8 @@ def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[Sou
 
 def _attached(message: User) -> Iterator[Source]:
     for one in attached(message):
-        yield Source("a page attached" if one.strange else "a file attached", one.text, one.strange)
+        name = "a page attached" if one.strange else "a file attached"
+        yield Source(name, one.text, one.strange, one.unverified)
 
 
 def _called(call: ToolCall) -> str:

@@ -14,30 +14,40 @@ from collections.abc import Iterator, Sequence
 LONGEST = 2_000
 """Characters of an entry, and of a sentence, that are compared."""
 _REQUEST = re.compile(
-    r"(?<!you )(?<!n't )(?<!n’t )(?<!not )\b(?:remember(?: to)?|memori[sz]e|(?:keep|bear) in mind"
+    r"(?<!you )(?<!n't )(?<!not )\b(?:remember(?: to)?|memori[sz]e|(?:keep|bear) in mind"
     r"|(?:make|take) (?:a )?note(?: of)?|note down|note that|note(?=:)|(?:save|add)(?: \w+)?"
     r" to (?:your )?memory|from now on|in (?:the )?future|going forward)\b"
-    r"|\b(?:don['’]?t|do not|never) forget(?: to)?\b",
+    r"|\b(?:don'?t|do not|never) forget(?: to)?\b",
     re.IGNORECASE,
 )
 _STANDING = re.compile(r"\b(?:always|never)\b", re.IGNORECASE)
 """Words of a rule that is meant to last; unlike a request they are a part of it."""
 _SENTENCE_END = re.compile(r"(?<=[.!?;:])[\"')\]]*\s+|\n+")
-_MARKS = "\"'`“”‘’«»()[]{},;:!?…"
-_BULLETS = frozenset({"-", "–", "—", "*", "•"})
-_PLAIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
-_TELLING = frozenset(
-    """a an the this that these those it its i me my mine we us our you your he him his she her
-    they them their user owner person is are was were be been being am has have had do does did
-    will would of in on at and also too please just really like likes liked want wants wanted
-    prefer prefers preferred preference say says said asks asked told following hey hi hello ok
-    okay thanks thank hermes""".split()
+_MARKS = "\"'`“”«»()[]{},;:!?…"
+_APOSTROPHES = dict.fromkeys(
+    map(ord, "\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}"), "'"
 )
+_BULLETS = frozenset({"-", "\N{EN DASH}", "—", "*", "•"})
+_PLAIN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+_TELLING = frozenset(
+    (
+        "a", "an", "the", "this", "that", "these", "those", "it", "its", "i", "me", "my", "mine",
+        "we", "us", "our", "you", "your", "he", "him", "his", "she", "her", "they", "them", "their",
+        "user", "owner", "person", "is", "are", "was", "were", "be", "been", "being", "am", "has",
+        "have", "had", "do", "does", "did", "will", "would", "of", "in", "on", "at", "and", "also",
+        "too", "please", "just", "really", "like", "likes", "liked", "want", "wants", "wanted",
+        "prefer", "prefers", "preferred", "preference", "say", "says", "said", "asks", "asked",
+        "told", "following", "hey", "hi", "hello", "ok", "okay", "thanks", "thank", "hermes",
+    )
+)  # fmt: skip
 """Words that may differ: they tell who speaks, and how."""
 _ORDERED = frozenset(
-    """not no without only unless except if when while until before after but instead rather than
-    over from to into against between by for as less more""".split()
-)
+    (
+        "not", "no", "without", "only", "unless", "except", "if", "when", "while", "until",
+        "before", "after", "but", "instead", "rather", "than", "over", "from", "to", "into",
+        "against", "between", "by", "for", "as", "less", "more",
+    )
+)  # fmt: skip
 """A sentence with one of these says something else when its other words change places."""
 _NOT = frozenset({"cannot", "never", "not"})
 _ENDINGS = ("ing", "ed", "es", "s", "d", "e")
@@ -87,7 +97,8 @@ def _is_same(one: Sequence[str], owners: Sequence[str]) -> bool:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    for one in _SENTENCE_END.split(text):
+    plain = text.translate(_APOSTROPHES)
+    for one in _SENTENCE_END.split(plain):
         if sentence := one.strip():
             yield sentence[:LONGEST]
 
@@ -104,7 +115,7 @@ def _word(chunk: str) -> str:
     if not _PLAIN.fullmatch(word):
         # Marks alone may be a part of a command.
         return word or ("" if all(mark in ",;:!?…" for mark in chunk) else chunk)
-    small = word.lower().replace("’", "'")
+    small = word.lower()
     if small in _NOT or small.endswith("n't"):
         return "not"
     small = small.partition("'")[0]

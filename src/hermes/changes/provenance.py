@@ -30,7 +30,7 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 def provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) -> Provenance:
-    """`text` is what is to be kept; `entries` are all of it, where it adds and changes nothing else.
+    """`text` is what is to be kept; `entries` are all of it, where it only adds something.
 
     What the owner asked for in the same words is the owner's, whatever else was heard or read.
     """

@@ -24,6 +24,7 @@ from hermes.tools.marks import (
     Folders,
     Marks,
     Note,
+    Times,
     folders_in,
     made_since,
     packed,
@@ -243,7 +244,7 @@ class Origins:
         return self.came_in(real) or _is_of_others(real, workspace)
 
     def is_unverified(self, scope: Scope, real: Path) -> bool:
-        """Whether nobody can say that the owner wrote the file: it may be used, not learned from."""
+        """Whether somebody else may have written the file: it is used, but not learned from."""
         if self.is_foreign(scope, real):
             return True
         workspace = _real(Path(scope.workspace))
@@ -263,7 +264,11 @@ class Origins:
     def _is_own(self, real: Path) -> bool:
         return any(real.is_relative_to(folder) for folder in self._own)
 
-    def is_others_file(self, entry: os.DirEntry[str], users: Collection[int]) -> bool:
+    def times(self) -> Times:
+        """When something was brought, as far as is known now."""
+        return self._marks.times()
+
+    def is_others_file(self, entry: os.DirEntry[str], users: Collection[int], times: Times) -> bool:
         """Of a file found in a folder: whether another user has it, or it was brought."""
         try:
             stat = entry.stat(follow_symlinks=False)
@@ -271,7 +276,9 @@ class Origins:
             return False
         except OSError:
             return True
-        return stat.st_uid not in users or self._was_brought(Path(entry.path), stat, late=False)
+        if stat.st_uid not in users:
+            return True
+        return times.may_hold(stat) and self._was_brought(Path(entry.path), stat, late=False)
 
     def has_fetched(self, folder: Path) -> bool:
         """Whether what others committed was fetched into the repository around a folder."""

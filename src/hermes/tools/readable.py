@@ -70,6 +70,7 @@ class _Look:
         self._scope = scope
         self._workspace = workspace
         self._users = _users(workspace)
+        self._times = origins.times()
         self._left = MOST_ENTRIES
         self._clean: set[Path] = set()
 
@@ -77,7 +78,9 @@ class _Look:
         """Of commands that read only what they are given by name."""
         for name, *args in commands:
             if name == "cd":
-                folder = real(folder / (args[0] if args else Path.home()))
+                if not args:
+                    return True
+                folder = real(folder / args[0])
             elif name == "git":
                 if args[0] == "log" and self._origins.has_fetched(folder):
                     return True
@@ -98,9 +101,9 @@ class _Look:
 
     def at_everything(self, words: Sequence[str], bases: Sequence[Path]) -> bool:
         """Of a command that may read whatever lies around it."""
-        if any(word == "git" or word.endswith("/git") for word in words):
-            if not _HISTORY.isdisjoint(words):
-                return True
+        git = any(word == "git" or word.endswith("/git") for word in words)
+        if git and not _HISTORY.isdisjoint(words):
+            return True
         named = self._named(words, bases)
         if named is None or any(not path.is_dir() and self._is_others(path) for path in named):
             return True
@@ -113,9 +116,9 @@ class _Look:
         """What is there of what its words mean, besides programs; None for too much."""
         found: dict[Path, None] = {}
         for word in words:
-            if holds_others_work(word.split("/")):
+            if word.startswith("~") or holds_others_work(word.split("/")):
                 return None
-            for path in paths_of(os.path.expanduser(word), bases):
+            for path in paths_of(word, bases):
                 if not self._is_program(path):
                     found[path] = None
                 if len(found) > MOST_PATHS:
@@ -144,30 +147,39 @@ class _Look:
             return holds_others_work(folder.parts)
         if not folder.is_dir() or self._origins.is_others_folder(self._scope, folder):
             return True
-        waiting = [folder]
+        waiting = [str(folder)]
         while waiting:
-            try:
-                with os.scandir(waiting.pop()) as entries:
-                    for entry in entries:
-                        self._left -= 1
-                        if self._left < 0 or self._is_others_entry(entry, deep=deep):
-                            return True
-                        if deep and entry.is_dir(follow_symlinks=False) and entry.name != ".git":
-                            waiting.append(Path(entry.path))
-            except FileNotFoundError:
-                continue
-            except OSError:
+            below = self._below(waiting.pop(), deep=deep)
+            if below is None:
                 return True
+            waiting += below
         if deep:
             self._clean.add(folder)
         return False
+
+    def _below(self, folder: str, *, deep: bool) -> list[str] | None:
+        """The folders in a folder, with `deep`; None if something in it is not the owner's."""
+        found: list[str] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    self._left -= 1
+                    if self._left < 0 or self._is_others_entry(entry, deep=deep):
+                        return None
+                    if deep and entry.is_dir(follow_symlinks=False) and entry.name != ".git":
+                        found.append(entry.path)
+        except FileNotFoundError:
+            return found
+        except OSError:
+            return None
+        return found
 
     def _is_others_entry(self, entry: os.DirEntry[str], *, deep: bool) -> bool:
         if entry.is_symlink():
             return deep and self._is_others_link(Path(entry.path))
         if entry.is_dir(follow_symlinks=False):
             return deep and holds_others_work([entry.name]) and _has_entries(entry.path)
-        return self._origins.is_others_file(entry, self._users)
+        return self._origins.is_others_file(entry, self._users, self._times)
 
     def _is_others_link(self, link: Path) -> bool:
         target = real(link)

@@ -209,13 +209,13 @@ class Terminal:
     def _foreign(self, command: str, folder: Path, ctx: ToolContext, reaching: Reaching) -> Foreign:
         """Behind the wall only files bring in what others wrote; without it, fetching does."""
         network, origins = self._online(ctx.scope), self._parts.origins
-        unverified = could_show_others(command, folder, ctx.scope, origins)
         if reaching in {Reaching.NETWORK, Reaching.BEYOND}:
             where = named_in(command, folder, origins).where
-            return Foreign(True, True, where, others_in(ctx), unverified)
+            return Foreign(shown=True, brought=True, where=where, others=others_in(ctx))
         open_ = network or reaching is Reaching.OPEN
         found = (foreign_of if open_ else named_in)(command, folder, origins)
         shown, brought = found.shown or network, found.brought or ctx.quotes(command)
+        unverified = shown or could_show_others(command, folder, ctx.scope, origins)
         return Foreign(shown, brought, found.where, others_in(ctx), unverified)
 
     def _online(self, scope: Scope) -> bool:
