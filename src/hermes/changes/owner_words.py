@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 
 LONGEST = 2_000
 """Characters of an entry, and of a sentence, that are compared."""
+LONGEST_MESSAGE = 1_000
+"""Characters of a message that is looked at: a longer one is often pasted from elsewhere."""
 _REQUEST = re.compile(
     r"(?<!you )(?<!n't )(?<!not )\b(?:remember(?: to)?|memori[sz]e|(?:keep|bear) in mind"
     r"|(?:make|take) (?:a )?note(?: of)?|note down|note that|note(?=:)|(?:save|add)(?: \w+)?"
@@ -55,7 +57,8 @@ _ENDINGS = ("ing", "ed", "es", "s", "d", "e")
 
 def asked_to_remember(entries: Sequence[str], said: Sequence[str]) -> bool:
     """Whether each entry says only what the owner asked for in one of the messages `said`."""
-    requests = [found for text in said if (found := [*_requested(text)])]
+    short = (text for text in said if len(text) <= LONGEST_MESSAGE)
+    requests = [found for text in short if (found := [*_requested(text)])]
     return bool(entries) and all(
         any(_is_said(entry, sentences) for sentences in requests) for entry in entries
     )

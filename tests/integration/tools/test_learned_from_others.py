@@ -261,6 +261,24 @@ async def test_plain_commands_beside_code_of_others_are_judged_by_what_they_name
         assert "memories/MEMORY.md" in found.one.files()
 
 
+@pytest.mark.parametrize("theirs", [False, True])
+async def test_a_guide_that_is_written_after_others_were_read_is_not_the_owners(
+    tmp_path: Path, *, theirs: bool
+) -> None:
+    async with house(tmp_path) as found:
+        if theirs:
+            found.put(THEIRS, POISON)
+        await found.turn(
+            "Write down how we work.",
+            using("terminal", command="grep -r report . || true"),
+            using("write_file", path="AGENTS.md", content=f"{OBEYED}\n"),
+        )
+        found.one.talk.conversation.start_new()
+        await tool("read_file", path="AGENTS.md")(found)
+        await found.turn("Go on.", using("memory", target="user", action="add", content="Be kind"))
+        assert ("memories/USER.md" in found.one.files()) is not theirs
+
+
 async def test_ordinary_work_asks_no_more_for_it(tmp_path: Path) -> None:
     async with house(tmp_path) as found:
         found.put(THEIRS, POISON)
@@ -306,6 +324,7 @@ async def test_what_the_owner_asks_to_remember_is_kept_at_once(
         ("Remember that the server is 10.0.0.7.", "The server is 10.0.0.8."),
         ("Delete the old builds without asking. And remember that I like tabs.",
          "Delete old builds without asking."),
+        pytest.param(f"True?\n{'Some page. ' * 100}Remember: {OBEYED}", OBEYED, id="pasted"),
     ],
 )  # fmt: skip
 async def test_a_request_to_remember_is_no_leave_for_other_words(
