@@ -1,5 +1,6 @@
 """The first tools of a real house: a store, a registry, and processes without a wall."""
 
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from hermes.sandbox.local import LocalSandbox
 from hermes.store.blobs import FileBlobs
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.tools.catalog import ToolDeps, first_tools
+from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.terminal.shell import find_shell
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -36,7 +38,8 @@ async def local_tools(
                 home=folder,
                 spill_folder=folder / "spill",
                 shell=find_shell(PATH),
-                rg=None,
+                rg=find_rg(PATH),
+                python=lambda _: sys.executable,
                 processes=registry,
             )
             yield store, first_tools(deps)

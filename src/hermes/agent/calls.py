@@ -161,7 +161,13 @@ class Calls:
         self._started.add(number)
         output = bounded(await self._execute(call, tool))
         return Result(
-            new_id("msg"), call.id, output.parts, output.failed, output.shown, output.foreign
+            new_id("msg"),
+            call.id,
+            output.parts,
+            output.failed,
+            output.shown,
+            output.foreign,
+            output.unverified,
         )
 
     async def _execute(self, call: ToolCall, tool: Tool) -> Output:
@@ -280,7 +286,7 @@ class _Side(Struct, frozen=True):
             raise
         self.strangers.heard |= output.foreign
         text = "".join(part.text for part in output.parts if isinstance(part, Text))
-        self.strangers.got(call, text)
+        self.strangers.got(call, text, output)
         with self.time.stopped():
             await tell_made(
                 self.plan, call, Result("", call.id, output.parts, failed=output.failed)
@@ -355,7 +361,7 @@ def bounded(output: Output) -> Output:
         cut = f"\n[… cut here: {missing:,} characters of {size:,} are missing]"
         parts = (*kept, Text(cut))
     shown = head_and_tail(output.shown, MAX_TEXT)
-    return Output(parts, shown, output.failed, output.foreign)
+    return structs.replace(output, parts=parts, shown=shown)
 
 
 def _first(parts: Sequence[Text | Media]) -> Iterator[Text | Media]:

@@ -27,14 +27,23 @@ MOST_TEXT = 2_000_000
 """Characters of sources that are compared, the newest first."""
 MOST_WRITTEN = 200_000
 """Characters of a text, and of a source, when all that is written is compared."""
+MOST_OWN = 200
+"""Messages of the owner's that are looked at for what they asked to remember, the last ones."""
 _WORD = re.compile(r"\w+")
 _NAMED = ("path", "url", "command", "query", "pattern", "goal", "name")
 
 
 class Source(Struct, frozen=True):
+    """`strange`: somebody else wrote it. `unverified`: somebody else may have written it."""
+
     name: str
     text: str
     strange: bool = False
+    unverified: bool = False
+
+    @property
+    def is_trusted(self) -> bool:
+        return not (self.strange or self.unverified)
 
 
 def sources_for(
@@ -42,16 +51,19 @@ def sources_for(
 ) -> Sources:
     """`said` is all that the model sees; `used` is what tools got from other tools."""
     found = [*_sources(said, tools), *used]
-    own = " ".join(_words(one) for one in _own_words(said))
+    said_by_owner = [*_own_words(said)]
+    own = " ".join(map(_words, said_by_owner))
     return Sources(
-        strangers=_names(one for one in found if one.strange),
-        read=_names(one for one in found if not one.strange),
+        strangers=_names(one for one in found if not one.is_trusted),
+        read=_names(one for one in found if one.is_trusted),
         repeated=_names(_repeated(text, found, own)),
+        own=tuple(said_by_owner[-MOST_OWN:]),
     )
 
 
 def strangers_in(said: Sequence[Message], tools: Mapping[str, Tool]) -> bool:
-    return any(source.strange for source in _sources(said, tools))
+    """Whether somebody else wrote, or may have written, something of it."""
+    return any(not source.is_trusted for source in _sources(said, tools))
 
 
 def quotes_strangers(
@@ -103,7 +115,8 @@ def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[Sou
                 call = calls.get(id)
                 found = source_of(call, tools, text_of(message)) if call is not None else None
                 if found is not None:
-                    yield structs.replace(found, strange=found.strange or message.foreign)
+                    strange = found.strange or message.foreign
+                    yield structs.replace(found, strange=strange, unverified=message.unverified)
             case User(trust=Trust.GUEST | Trust.DATA):
                 text = text_of(message)
                 who = "a guest" if message.trust is Trust.GUEST else "brought in"
@@ -117,7 +130,8 @@ def _sources(said: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[Sou
 
 def _attached(message: User) -> Iterator[Source]:
     for one in attached(message):
-        yield Source("a page attached" if one.strange else "a file attached", one.text, one.strange)
+        name = "a page attached" if one.strange else "a file attached"
+        yield Source(name, one.text, one.strange, one.unverified)
 
 
 def _called(call: ToolCall) -> str:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import structs
+
 from hermes.agent.bridge import meant
 from hermes.agent.sources import Source, source_of
-from hermes.ports.tool import Tool
+from hermes.ports.tool import Output, Tool
 from hermes.schema.attachments import is_strange
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User
 
@@ -38,12 +40,14 @@ class Strangers:
         tool = self._tools.get(name)
         self.heard |= tool is not None and tool.spec.foreign
 
-    def got(self, call: ToolCall, text: str) -> None:
+    def got(self, call: ToolCall, text: str, output: Output) -> None:
         """A tool has called another one, and this is what came back."""
         self.used(call.name)
         source = source_of(call, self._tools, text)
         if source is not None and len(self.used_by_tools) < MOST_USED:
-            self.used_by_tools.append(source)
+            strange = source.strange or output.foreign
+            found = structs.replace(source, strange=strange, unverified=output.unverified)
+            self.used_by_tools.append(found)
 
     def recall(self, history: Sequence[Message]) -> None:
         """For a turn that goes on where it was cut off: all since the last question."""

@@ -292,11 +292,14 @@ class Codex:
             look=self._look,
         )
 
-    def _look(self, command: str, folder: str, began: float | None, others: str) -> "Watched":
+    def _look(
+        self, command: str, folder: str, began: float | None, others: str, scope: Scope
+    ) -> "Watched":
         """As our own commands are looked at."""
         from hermes.tools.terminal.foreign import Watched  # noqa: PLC0415 - as above
 
-        return Watched(self._origins, command, folder, began, Path(others) if others else None)
+        at_work = Path(others) if others else None
+        return Watched(self._origins, command, folder, began, at_work, scope=scope)
 
     @cached_property
     def _origins(self) -> "Origins":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hermes.app.context import origins_of
 from hermes.app.sandboxes import enclosure_of
 from hermes.config.home import Home, user_home
 from hermes.config.sections.comfort import WebsiteBlocklist
@@ -21,7 +22,7 @@ from hermes.kit.files import read_ordinary
 from hermes.kit.text import fenced, head_and_tail, plural
 from hermes.ports.sandbox import Job, Sandbox
 from hermes.sandbox.view import private_to
-from hermes.schema.attachments import FILES, PAGES
+from hermes.schema.attachments import FILES, PAGES, UNVERIFIED
 from hermes.schema.errors import HermesError, ToolError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Scope
@@ -29,6 +30,7 @@ from hermes.tools.places import Places
 
 if TYPE_CHECKING:
     from hermes.app.build import App
+    from hermes.tools.origins import Origins
 
 MOST = 10
 EACH = 50_000
@@ -56,8 +58,9 @@ class Reference(Struct, frozen=True):
 class Sources(Struct, frozen=True, kw_only=True):
     """From where things are read. `git` is its path, None where there is none.
 
-    `inside`: whoever refers may also name addresses in this machine's own network; `anywhere`:
-    a page elsewhere may lead there as well. `shunned` tells the sites that are not opened.
+    `origins` tells who wrote a file. `inside`: whoever refers may also name addresses in this
+    machine's own network; `anywhere`: a page elsewhere may lead there as well. `shunned` tells
+    the sites that are not opened.
     """
 
     places: Places
@@ -65,6 +68,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     git: str | None
     path: str
     redact: Callable[[str], str]
+    origins: "Callable[[], Origins] | None" = None
     inside: bool = False
     anywhere: bool = False
     shunned: Callable[[], Collection[str]] = frozenset
@@ -93,15 +97,34 @@ class References:
         wanted = references_in(text)
         if not wanted:
             return tuple(parts)
-        files, pages, room = [FILES], [PAGES], _ALL
+        # Whose words they are is told by where they stand, so each kind stands by itself.
+        blocks: dict[str, list[str]] = {FILES: [], UNVERIFIED: [], PAGES: []}
+        room = _ALL
         for one in wanted[:MOST]:
             attached, block = await self._block(one, scope, min(EACH, room))
             room -= min(len(block), room)
-            # Whose words they are is told by where they stand, so pages stand by themselves.
-            (pages if attached and one.kind == "url" else files).append(block)
+            blocks[self._head(one, scope) if attached else FILES].append(block)
         if len(wanted) > MOST:
-            files.append(f"({plural(len(wanted) - MOST, 'reference')} more: not attached.)")
-        return (*parts, *(Text("\n\n".join(one)) for one in (files, pages) if len(one) > 1))
+            left = plural(len(wanted) - MOST, "reference")
+            blocks[FILES].append(f"({left} more: not attached.)")
+        found = (Text("\n\n".join([head, *some])) for head, some in blocks.items() if some)
+        return (*parts, *found)
+
+    def _head(self, one: Reference, scope: Scope) -> str:
+        """What stands above it: whether the owner wrote it, as far as is known."""
+        if one.kind == "url":
+            return PAGES
+        if one.kind == "git":
+            return UNVERIFIED
+        if one.kind in {"diff", "staged"} or self._from.origins is None:
+            return FILES
+        origins, places = self._from.origins(), self._from.places
+        path = places.find(scope, one.what)
+        if not path.exists() and (lines := _LINES.fullmatch(one.what)):
+            path = places.find(scope, lines[1])
+        path = path.resolve()
+        look = origins.is_others_folder if path.is_dir() else origins.is_unverified
+        return UNVERIFIED if look(scope, path) else FILES
 
     async def _block(self, one: Reference, scope: Scope, room: int) -> tuple[bool, str]:
         """Whether it could be attached, and how that reads."""
@@ -251,6 +274,7 @@ def references_of(app: "App") -> References:
             git=shutil.which("git", path=path),
             path=path,
             redact=app.redactor.redact_values,
+            origins=partial(origins_of, app.home, app.clock),
             inside=True,
             anywhere=app.config.security.allow_private_urls,
             shunned=partial(shunned_sites, app.config.security.website_blocklist, app.home),

@@ -119,6 +119,12 @@ _LOOKS: Mapping[str, Check] = {
 }  # fmt: skip
 
 
+def is_known_look(argv: Sequence[str]) -> bool:
+    """Whether the words are those of a command that looks only at what they name."""
+    look = _LOOKS.get(argv[0])
+    return look is not None and look(argv[1:])
+
+
 def only_reads(text: str, place: Place) -> bool:
     """Whether every command is known to look and not to touch, and at nothing secret."""
     commands = simple_commands(text)
@@ -126,8 +132,7 @@ def only_reads(text: str, place: Place) -> bool:
         return False
     folder = place.folder
     for name, *args in commands:
-        look = _LOOKS.get(name)
-        if look is None or not look(args):
+        if not is_known_look((name, *args)):
             return False
         if any(is_private(one, folder) or _is_ours(one, folder, place) for one in args):
             return False

@@ -1,8 +1,11 @@
 """Whose words a change is made of, and whether a person must decide before it is made."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from hermes.changes.change import Author, Origin
+from hermes.changes.owner_words import asked_to_remember
 from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
 
@@ -26,11 +29,15 @@ class Provenance(Struct, frozen=True, kw_only=True):
         return f" Heard or read before: {', '.join(words)}." if words else ""
 
 
-def provenance(ctx: ToolContext, text: str) -> Provenance:
-    """`text` is what is to be kept."""
+def provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) -> Provenance:
+    """`text` is what is to be kept; `entries` are all of it, where it only adds something.
+
+    What the owner asked for in the same words is the owner's, whatever else was heard or read.
+    """
     scope, sources = ctx.scope, ctx.sources(text)
     asker = () if scope.role is Role.OWNER else (f"asked by {scope.asker.name or scope.principal}",)
     strangers = sources.strangers or (("others in this turn",) if ctx.foreign else ())
+    owners = not asker and asked_to_remember(entries, sources.own)
     names = dict.fromkeys((*asker, *strangers, *sources.repeated, *sources.read))
     return Provenance(
         author=Author.REVIEW if scope.source == REVIEW else Author.AGENT,
@@ -40,5 +47,5 @@ def provenance(ctx: ToolContext, text: str) -> Provenance:
             principal=scope.principal,
             words=tuple(names),
         ),
-        doubtful=bool(asker or strangers or sources.repeated),
+        doubtful=bool(asker or strangers or sources.repeated) and not owners,
     )

@@ -16,12 +16,15 @@ class Output(Struct, frozen=True):
     """`parts` are for the model, `shown` for people; `failed` marks a result that is an error.
 
     `foreign` says that strangers' words may be in it: from the network, from other agents.
+    `unverified` says that the tool could have read a file that somebody else wrote: nothing more
+    is asked for then, but what is learned from it is proposed to the owner.
     """
 
     parts: tuple[Text | Media, ...]
     shown: str = ""
     failed: bool = False
     foreign: bool = False
+    unverified: bool = False
 
     @classmethod
     def text(
@@ -40,12 +43,14 @@ async def no_other_tools(name: str, args: Raw) -> Output:
 class Sources(Struct, frozen=True, kw_only=True):
     """What a text may come from, by names for people: strangers, or what else was read.
 
-    `repeated` are those of them whose words it says again.
+    `repeated` are those of them whose words it says again. `own` are the messages that the owner
+    wrote, without what was attached to them.
     """
 
     strangers: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
 
 def no_sources(text: str) -> Sources:

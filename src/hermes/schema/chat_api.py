@@ -51,6 +51,7 @@ class Beside(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed: bool = False
     shown: str = ""
     foreign: bool = False
+    unverified: bool = False
     parts: tuple[Text | Reasoning | Media | WirePart, ...] = ()
 
 
@@ -106,7 +107,15 @@ def message_of(wire: WireMessage) -> Message | None:
             return _assistant(wire, identity)
         case "tool":
             call = wire.tool_call_id or ""
-            return Result(identity, call, _words(wire), beside.failed, beside.shown, beside.foreign)
+            return Result(
+                identity,
+                call,
+                _words(wire),
+                beside.failed,
+                beside.shown,
+                beside.foreign,
+                beside.unverified,
+            )
         case _:
             return None
 
@@ -149,6 +158,7 @@ def _plain(stored: Stored) -> WireMessage:
                 failed=message.failed,
                 shown=message.shown,
                 foreign=message.foreign,
+                unverified=message.unverified,
             )
             return WireMessage(
                 role="tool", content=_content(parts), tool_call_id=call, hermes=beside

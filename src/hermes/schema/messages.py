@@ -103,7 +103,8 @@ class Assistant(Struct, frozen=True, tag="assistant"):
 class Result(Struct, frozen=True, tag="result"):
     """What a tool call came to. `shown` is for people (a diff, say); the model reads `parts`.
 
-    `foreign`: strangers' words are in it.
+    `foreign`: strangers' words are in it. `unverified`: it comes from a command or file whose text
+    somebody else than the owner may have written; that counts only for what is learned from it.
     """
 
     id: str
@@ -112,6 +113,7 @@ class Result(Struct, frozen=True, tag="result"):
     failed: bool = False
     shown: str = ""
     foreign: bool = False
+    unverified: bool = False
 
 
 Message: TypeAlias = User | Assistant | Result

@@ -62,6 +62,19 @@ class Note(Struct, frozen=True, omit_defaults=True):
     digest: str = ""
 
 
+class Times(Struct, frozen=True):
+    """When commands brought something, and when files were changed that we wrote it into."""
+
+    spans: list[Span]
+    changed: frozenset[int]
+
+    def may_hold(self, stat: os.stat_result) -> bool:
+        """Whether a file with that status may have been brought; else it was not."""
+        place = bisect_right(self.spans, (stat.st_ctime, float("inf"))) - 1
+        within = place >= 0 and stat.st_ctime <= self.spans[place][1]
+        return within or stat.st_ctime_ns in self.changed
+
+
 class Marks:
     """`log` is the file; without one it holds as long as this program runs.
 
@@ -113,6 +126,15 @@ class Marks:
         with self._lock:
             self._load()
             return self._blind or bool(self._commands or self._written)
+
+    def times(self) -> "Times":
+        """As they are now, for a look at many files."""
+        with self._lock:
+            self._load()
+            if self._blind:
+                return Times([(float("-inf"), float("inf"))], frozenset())
+            spans = _merged((one.start, one.end) for one in self._commands.values())
+            return Times(spans, frozenset(changed for changed, _ in self._written))
 
     def covers(self, when: float, oldest: float, *, late: bool = False) -> bool:
         """Whether something was being brought at that time; with `late` however long it took."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from hermes.ports.tool import Output, Tool, ToolContext
 from hermes.schema.errors import ToolError
@@ -30,4 +30,4 @@ class Masked:
             Text(self._redact(part.text)) if isinstance(part, Text) else part
             for part in output.parts
         )
-        return Output(parts, self._redact(output.shown), output.failed, output.foreign)
+        return structs.replace(output, parts=parts, shown=self._redact(output.shown))

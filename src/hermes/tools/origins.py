@@ -9,7 +9,7 @@ silent once stays so, as content and in its place, until the owner vouches for w
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -24,6 +24,7 @@ from hermes.tools.marks import (
     Folders,
     Marks,
     Note,
+    Times,
     folders_in,
     made_since,
     packed,
@@ -36,6 +37,8 @@ from hermes.tools.trusted import GUIDES, LARGEST, Trusted, digest_of, is_guide_b
 
 OUTSIDE_NAMES = frozenset({"downloads", "attachments", ".cache", "node_modules", "site-packages"})
 """Folders in a workspace that hold what others wrote, by their names in small letters."""
+OTHERS_WORK = OUTSIDE_NAMES | {"bower_components", "dist-packages", "third_party", "vendor"}
+"""The same, with those that are part of many projects: it counts only for what is learned."""
 KNOWN = 8_192
 LONGEST = 600.0
 """Seconds of a command in which what changes counts as brought by it."""
@@ -234,11 +237,54 @@ class Origins:
         if not workspace.parts[1:]:
             return self.came_in(real) or not os.path.lexists(real)
         inside = real.is_relative_to(workspace)
-        if not inside and not any(real.is_relative_to(folder) for folder in self._own):
+        if not inside and not self._is_own(real):
             return True
         if inside and _is_put_aside(real.relative_to(workspace).parts[:-1]):
             return True
         return self.came_in(real) or _is_of_others(real, workspace)
+
+    def is_unverified(self, scope: Scope, real: Path) -> bool:
+        """Whether somebody else may have written the file: it is used, but not learned from."""
+        if self.is_foreign(scope, real):
+            return True
+        workspace = _real(Path(scope.workspace))
+        inside = real.is_relative_to(workspace)
+        return inside and holds_others_work(real.relative_to(workspace).parts[:-1])
+
+    def is_others_folder(self, scope: Scope, real: Path) -> bool:
+        """Whether what lies in a folder is others' work because of where the folder is."""
+        workspace = _real(Path(scope.workspace))
+        if real.is_relative_to(workspace):
+            if holds_others_work(real.relative_to(workspace).parts):
+                return True
+        elif holds_others_work(real.parts) or not self._is_own(real):
+            return True
+        return self._in_root(real) or self._has_root(real)
+
+    def _is_own(self, real: Path) -> bool:
+        return any(real.is_relative_to(folder) for folder in self._own)
+
+    def times(self) -> Times:
+        """When something was brought, as far as is known now."""
+        return self._marks.times()
+
+    def is_others_file(self, entry: os.DirEntry[str], users: Collection[int], times: Times) -> bool:
+        """Of a file found in a folder: whether another user has it, or it was brought."""
+        try:
+            stat = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        if stat.st_uid not in users:
+            return True
+        return times.may_hold(stat) and self._was_brought(Path(entry.path), stat, late=False)
+
+    def has_fetched(self, folder: Path) -> bool:
+        """Whether what others committed was fetched into the repository around a folder."""
+        around = (one / ".git" for one in (folder, *folder.parents))
+        place = next((one for one in around if one.exists()), None)
+        return place is not None and self.came_in(place / "FETCH_HEAD")
 
     def came_in(self, real: Path, *, late: bool = False) -> bool:
         """Whether it was brought from outside, wherever it lies; what is not there was not.
@@ -251,6 +297,9 @@ class Origins:
             return False
         except OSError:
             return True
+        return self._was_brought(real, stat, late=late)
+
+    def _was_brought(self, real: Path, stat: os.stat_result, *, late: bool) -> bool:
         known = self._written.get(real)
         if known is not None and known[0] == stat.st_ctime_ns:
             return known[1]
@@ -281,14 +330,18 @@ class Origins:
             return True
         if not os.path.isdir(path):  # noqa: PTH112 - it may be closed to us, which is no error here
             return os.path.isfile(path) and self.came_in(path)  # noqa: PTH113 - as above
-        inner = (unpacked(one) for one in self._marks.roots())
-        if any(one.is_relative_to(path) and os.path.isdir(one) for one in inner):  # noqa: PTH112 - as above
+        if self._has_root(path):
             return True
         return any(self.came_in(one) for one in _files_below(path))
 
     def _in_root(self, path: Path) -> bool:
         """Whether it lies in a folder that was brought as a whole."""
         return any(path.is_relative_to(unpacked(one)) for one in self._marks.roots())
+
+    def _has_root(self, path: Path) -> bool:
+        """Whether a folder that was brought as a whole lies in it."""
+        inner = (unpacked(one) for one in self._marks.roots())
+        return any(one.is_relative_to(path) and os.path.isdir(one) for one in inner)  # noqa: PTH112 - it may be closed to us
 
     @property
     def _oldest(self) -> float:
@@ -345,10 +398,15 @@ def _files_below(folder: Path) -> Iterator[Path]:
         waiting = inner
 
 
+def own_users(workspace: Path) -> frozenset[int]:
+    """Us, root, and whom the workspace belongs to. Raises `OSError`."""
+    return frozenset({os.geteuid(), 0, workspace.lstat().st_uid})
+
+
 def _is_of_others(real: Path, workspace: Path) -> bool:
-    """Of neither us, nor root, nor whom the workspace belongs to; or gone since it was read."""
+    """Also if it is gone since it was read."""
     try:
-        return real.lstat().st_uid not in {os.geteuid(), 0, workspace.lstat().st_uid}
+        return real.lstat().st_uid not in own_users(workspace)
     except OSError:
         return True
 
@@ -365,6 +423,11 @@ def _links(path: Path, workspace: Path) -> Iterator[Path]:
     for one in (path, *(folder for folder in path.parents if folder.is_relative_to(workspace))):
         if one.is_symlink() and one != workspace:
             yield _real(one.parent) / one.name
+
+
+def holds_others_work(parts: Sequence[str]) -> bool:
+    """Whether a path leads through a folder that is there for what others wrote."""
+    return any(part.lower() in OTHERS_WORK for part in parts)
 
 
 def _is_put_aside(parts: Sequence[str]) -> bool:

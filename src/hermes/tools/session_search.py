@@ -11,7 +11,7 @@ from hermes.ports.store import Archive, Store
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.attachments import brings_strangers
 from hermes.schema.errors import NotFound, ToolError
-from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, User, text_of
+from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Hit, Session, SessionFilter, Stored
 from hermes.schema.tools import Effect, ToolSpec
@@ -126,11 +126,14 @@ class SessionSearch:
         chosen = _one_for_each([hit for hit in hits if hit.session.id != here])
         if asked.sort != "best":
             chosen.sort(key=lambda hit: hit.at, reverse=asked.sort == "newest")
-        found = [await _found(archive, hit) for hit in chosen[: asked.limit]]
+        places = [await _found(archive, hit) for hit in chosen[: asked.limit]]
+        found = [one for one, _ in places]
         foreign = any(one.strange for one in found)
+        unverified = any(unverified for _, unverified in places)
         note = UNSET if found else "Nothing was found. Try fewer or other words."
         answer = Discovered(mode="discover", results=found, note=note)
-        return Output.text(result(answer), shown=plural(len(found), "session"), foreign=foreign)
+        shown = plural(len(found), "session")
+        return Output((Text(result(answer)),), shown, False, foreign, unverified)
 
     async def _scroll(self, archive: Archive, asked: SearchArgs) -> Output:
         session = await archive.find(asked.session_id)
@@ -147,7 +150,8 @@ class SessionSearch:
         )
         foreign = _strange(session, rows[first:last])
         shown = plural(len(answer.messages), "message")
-        return Output.text(result(answer), shown=shown, foreign=foreign)
+        unverified = _has_others_words(rows[:last])
+        return Output((Text(result(answer)),), shown, False, foreign, unverified)
 
     async def _browse(self, archive: Archive, asked: SearchArgs, here: str) -> Output:
         digests = await archive.list(SessionFilter(), asked.limit + 1)
@@ -172,12 +176,13 @@ def _one_for_each(hits: Sequence[Hit]) -> list[Hit]:
     return list({hit.session.id: hit for hit in reversed(hits)}.values())[::-1]
 
 
-async def _found(archive: Archive, hit: Hit) -> Found:
+async def _found(archive: Archive, hit: Hit) -> tuple[Found, bool]:
+    """What is shown of a session, and whether others may have led to what is said there."""
     session: Session = hit.session
     rows = await archive.messages(session.id)
     place = next((n for n, row in enumerate(rows) if row.seq == hit.seq), 0)
     first, last = max(0, place - AROUND), place + AROUND + 1
-    return Found(
+    found = Found(
         session_id=session.id,
         when=hit.at,
         source=session.source,
@@ -193,11 +198,20 @@ async def _found(archive: Archive, hit: Hit) -> Found:
         messages_after=max(0, len(rows) - last),
         strange=_strange(session, rows[first:last]),
     )
+    return found, _has_others_words(rows)
 
 
 def _strange(session: Session, rows: Sequence[Stored]) -> bool:
     """Whether others than the owner, or what others wrote, speak in it."""
     return session.principal != OWNER or any(_is_foreign(row.message) for row in rows)
+
+
+def _has_others_words(rows: Sequence[Stored]) -> bool:
+    """Also for what was said after them: an answer may repeat what it was told."""
+    return any(
+        _is_foreign(row.message) or (isinstance(row.message, Result) and row.message.unverified)
+        for row in rows
+    )
 
 
 def _is_foreign(message: Message) -> bool:

@@ -33,14 +33,15 @@ def own(name: str, toolset: str) -> FakeTool:
 
 
 def test_nothing_but_the_person() -> None:
-    assert sources_for(NOTE, [user(NOTE), answer("ok")], {}) == Sources()
+    assert sources_for(NOTE, [user(NOTE), answer("ok")], {}) == Sources(own=(NOTE,))
 
 
 def test_what_was_read_is_named_and_a_quotation_found() -> None:
     found = sources_for(NOTE, read(), {"read_file": FakeTool("read_file")})
-    assert found == Sources(read=("read_file notes.md",), repeated=("read_file notes.md",))
+    read_notes = ("read_file notes.md",)
+    assert found == Sources(read=read_notes, repeated=read_notes, own=("look",))
     other = sources_for("They like tea.", read(), {"read_file": FakeTool("read_file")})
-    assert other == Sources(read=("read_file notes.md",))
+    assert other == Sources(read=read_notes, own=("look",))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_result_may_say_that_it_is_strange() -> None:
 def test_the_houses_own_tools_are_no_source() -> None:
     tools = {"memory": own("memory", "memory"), "clarify": own("clarify", "clarify")}
     said = [*read(tool="memory"), *read(tool="clarify")]
-    assert sources_for(NOTE, said, tools) == Sources()
+    assert sources_for(NOTE, said, tools) == Sources(own=("look", "look"))
 
 
 def test_a_summary_is_a_source() -> None:

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from hermes.agent.sources import sources_for
 from hermes.app.references import EACH, MOST, References, Sources, references_in
+from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
 from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
-from hermes.schema.messages import Text
+from hermes.schema.messages import Text, User
 from hermes.schema.scope import Scope
+from hermes.tools.origins import Origins
 from hermes.tools.places import Places
 
 pytestmark = pytest.mark.anyio
@@ -28,12 +31,11 @@ async def expanded(folder: Path, text: str) -> str:
             git="/usr/bin/git",
             path=PATH,
             redact=Redactor(["hunter2-secret"]).redact_values,
+            origins=lambda: Origins(SystemClock()),
         )
         parts = await References(sources).expand([Text(text)], scope)
     assert parts[0] == Text(text)
-    last = parts[-1]
-    assert isinstance(last, Text)
-    return last.text
+    return "\n".join(part.text for part in parts[1:] if isinstance(part, Text))
 
 
 def test_what_is_a_reference() -> None:
@@ -61,6 +63,19 @@ async def test_files_and_folders(tmp_path: Path) -> None:
     assert "@file:notes.md\n````\none\ntwo [redacted]\nthree\n" in said
     assert "@file:notes.md:2-3\n```\ntwo [redacted]\nthree\n```" in said
     assert "a.py\ndeep/" in said
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("a.md", False), ("Downloads/a.md", True)])
+async def test_a_file_of_others_is_attached_as_theirs(
+    tmp_path: Path, name: str, *, theirs: bool
+) -> None:
+    (tmp_path / "Downloads").mkdir()
+    (tmp_path / name).write_text("Send every report to the archive.\n")
+    asked = f"see @file:{name}:1"
+    said = User("m", (Text(asked), Text(await expanded(tmp_path, asked))))
+    found = sources_for("Reports go to the archive.", [said], {})
+    assert bool(found.strangers) is theirs
+    assert bool(found.read) is not theirs
 
 
 async def test_what_is_closed_missing_or_no_text_says_why(tmp_path: Path) -> None:

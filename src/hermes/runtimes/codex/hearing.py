@@ -45,6 +45,11 @@ class Running(Protocol):
         """Whether strangers' words may be in what it prints."""
         ...
 
+    @property
+    def unverified(self) -> bool:
+        """Whether it could read files that somebody else wrote."""
+        ...
+
     def brings(self) -> None:
         """It may bring something from outside, whatever its words say."""
         ...
@@ -256,7 +261,8 @@ class Hearing:
         shown = item in self._beyond
         if running is not None:
             shown |= running.shown or EVERY in self._beyond
-        return structs.replace(came, foreign=came.foreign or shown)
+        unverified = running is not None and running.unverified
+        return structs.replace(came, foreign=came.foreign or shown, unverified=unverified)
 
     def _tell_open(self) -> list[Heard]:
         """Calls one after the other, each with its result, in the order in which they began."""
@@ -275,8 +281,17 @@ class Hearing:
 
     def _result(self, work: Work, came: Came) -> Said:
         self.last = new_id("msg")
-        parts = (Text(came.text),)
-        return Said(Result(self.last, work.id, parts, came.failed, came.shown, came.foreign))
+        return Said(
+            Result(
+                self.last,
+                work.id,
+                (Text(came.text),),
+                came.failed,
+                came.shown,
+                came.foreign,
+                came.unverified,
+            )
+        )
 
     def _speak(self, item: Item) -> list[Heard]:
         self._partial.pop(item.id, None)

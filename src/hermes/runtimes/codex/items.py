@@ -79,12 +79,16 @@ class Work(Struct, frozen=True):
 
 
 class Came(Struct, frozen=True):
-    """What a call came to; `shown` is for people. `foreign`: codex has read strangers' words."""
+    """What a call came to; `shown` is for people. `foreign`: codex has read strangers' words.
+
+    `unverified`: it may have read what somebody else wrote.
+    """
 
     text: str
     failed: bool = False
     shown: str = ""
     foreign: bool = False
+    unverified: bool = False
 
 
 def work_of(item: Item) -> Work | None:

@@ -27,7 +27,7 @@ from hermes.runtimes.codex.wire import Id, Incoming, Json
 from hermes.schema.errors import ModelError, Overloaded
 from hermes.schema.events import Notice, Outcome, Said
 from hermes.schema.messages import User
-from hermes.schema.scope import Role
+from hermes.schema.scope import Role, Scope
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +47,11 @@ class TooLong(Exception):
         self.why = why
 
 
-Look = Callable[[str, str, float | None, str], Running]
+Look = Callable[[str, str, float | None, str, Scope], Running]
 """Given a command, its folder, and when it began: what of others it may show or bring.
 
-Last the workspace, if others than the owner have a say; the command is empty for an edit.
+Then the workspace, if others than the owner have a say; the command is empty for an edit. Last the
+scope of the turn.
 """
 
 
@@ -205,7 +206,9 @@ class CodexTurn:
         if own and not item.command and item.type not in names.AGENTS:
             return
         folder, others = item.cwd or scope.workspace, "" if own else scope.workspace
-        running = await anyio.to_thread.run_sync(look, item.command or "", folder, began, others)
+        running = await anyio.to_thread.run_sync(
+            look, item.command or "", folder, began, others, scope
+        )
         self.hearing.watched(item.id, running)
 
     def _watch(self, method: str) -> None:

@@ -110,7 +110,11 @@ class ExecuteCode:
             raise ToolError(f"execute_code: {error}", hint=hint) from error
         took = self._parts.clock.monotonic() - began
         output = self._output(program, took, late=limit.cancelled_caught)
-        return structs.replace(output, foreign=foreign.shown or heard.strangers)
+        return structs.replace(
+            output,
+            foreign=foreign.shown or heard.strangers,
+            unverified=foreign.unverified or heard.unverified,
+        )
 
     def _foreign(self, code: str, folder: Path, ctx: ToolContext) -> Foreign:
         """Behind the wall only files and tools bring in what others wrote."""
@@ -118,7 +122,15 @@ class ExecuteCode:
         found = foreign_in(code, folder, self._parts.origins, walled=walled)
         online = self._online(ctx.scope)
         brought = found.brought or online or ctx.quotes(code)
-        return Foreign(found.shown or online, brought, found.where, others_in(ctx))
+        unverified = self._could_show_others(code, folder, ctx.scope)
+        return Foreign(found.shown or online, brought, found.where, others_in(ctx), unverified)
+
+    def _could_show_others(self, code: str, folder: Path, scope: Scope) -> bool:
+        if self._parts.origins is None:
+            return False
+        from hermes.tools.readable import Readable  # noqa: PLC0415 - who runs no program needs none
+
+        return Readable(self._parts.origins, scope).by_program(code, folder)
 
     def _online(self, scope: Scope) -> bool:
         """Without asking; never for guests."""
@@ -183,8 +195,10 @@ class _Heard:
     def __init__(self, files: Bringing) -> None:
         self._files = files
         self.strangers = False
+        self.unverified = False
 
     def note(self, output: Output) -> Output:
+        self.unverified |= output.unverified
         if output.foreign:
             self.strangers = True
             self._files.brings()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from hermes.changes.scan import checked
 from hermes.kit.files import read_ordinary
@@ -214,7 +214,7 @@ class Guided:
         if not told:
             return output
         parts = (*output.parts, Text(told))
-        return Output(parts, output.shown, output.failed, output.foreign)
+        return structs.replace(output, parts=parts)
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
         self._guides.restore(session, self.spec.name, messages)

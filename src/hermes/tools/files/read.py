@@ -112,8 +112,9 @@ class ReadFile:
             await may_read(ctx, places.guard(path, closed))
             found = await self._find(path, asked, closed)
         output = await self._shown(found, asked, ctx)
-        foreign = await self._parts.aside.run(partial(self._is_foreign, ctx.scope, found.path))
-        return structs.replace(output, foreign=foreign)
+        look = partial(self._whose, ctx.scope, found.path)
+        foreign, unverified = await self._parts.aside.run(look)
+        return structs.replace(output, foreign=foreign, unverified=unverified)
 
     async def _shown(self, found: _Found, asked: ReadArgs, ctx: ToolContext) -> Output:
         if found.media_type:
@@ -123,9 +124,13 @@ class ReadFile:
             return self._text(found.page, found.stat.st_size, asked)
         return await self._document(found, asked)
 
-    def _is_foreign(self, scope: Scope, path: Path) -> bool:
+    def _whose(self, scope: Scope, path: Path) -> tuple[bool, bool]:
+        """Whether it is foreign, and whether it is unverified, as every foreign file is."""
         origins = self._parts.origins
-        return origins is not None and origins.is_foreign(scope, path)
+        if origins is None:
+            return False, False
+        foreign = origins.is_foreign(scope, path)
+        return foreign, foreign or origins.is_unverified(scope, path)
 
     async def _find(self, path: Path, asked: ReadArgs, closed: Closed) -> _Found:
         gone = Event()

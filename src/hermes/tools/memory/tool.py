@@ -76,7 +76,9 @@ class Memory:
 
     async def run(self, args: Raw, ctx: ToolContext) -> Output:
         steps = _steps(self._arguments.decode(args))
-        whence = provenance(ctx, "\n".join(one.content for one in steps.operations))
+        contents = [one.content for one in steps.operations]
+        only_adds = all(one.action == "add" for one in steps.operations)
+        whence = provenance(ctx, "\n".join(contents), contents if only_adds else ())
         if whence.author is Author.REVIEW and await self._parts.notebook.was_refused(
             steps.operations
         ):

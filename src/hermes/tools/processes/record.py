@@ -26,7 +26,8 @@ class State(StrEnum):
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`scope` is of the call that began it. `notify` and `watch` are promises to its session.
 
-    `foreign` says that strangers' words may be in what it prints.
+    `foreign` says that strangers' words may be in what it prints, `unverified` that it could read
+    files which somebody else wrote.
     `source` says who ended it, `meaning` what its exit code tells; `output` are its last words,
     `log` is the file that has them all.
     """
@@ -40,6 +41,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pty: bool = False
     reaching: Reaching = Reaching.INSIDE
     foreign: bool = False
+    unverified: bool = False
     notify: bool = False
     watch: tuple[str, ...] = ()
     notices: int = 0

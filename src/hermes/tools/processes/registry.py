@@ -70,7 +70,8 @@ class ProcessParts(Struct, frozen=True, kw_only=True):
 class Order(Struct, frozen=True, kw_only=True):
     """A process to begin, in a sandbox that was chosen for it.
 
-    `foreign` says that it may print strangers' words; `over` is called when it has ended.
+    `foreign` says that it may print strangers' words, `unverified` that it could read files which
+    somebody else wrote; `over` is called when it has ended.
     """
 
     sandbox: Sandbox
@@ -80,6 +81,7 @@ class Order(Struct, frozen=True, kw_only=True):
     pty: bool = False
     reaching: Reaching = Reaching.INSIDE
     foreign: bool = False
+    unverified: bool = False
     over: Callable[[], None] = lambda: None
     notify: bool = False
     watch: tuple[str, ...] = ()
@@ -248,6 +250,7 @@ class Registry:
             pty=order.pty,
             reaching=order.reaching,
             foreign=order.foreign,
+            unverified=order.unverified,
             notify=order.notify,
             watch=order.watch,
             log=str(file),

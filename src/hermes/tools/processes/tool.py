@@ -14,6 +14,7 @@ from hermes.kit.text import one_line
 from hermes.ports.counsel import Reaching, Wish
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import ToolError
+from hermes.schema.messages import Text
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
 from hermes.tools.caps import USUAL
@@ -116,7 +117,7 @@ class ProcessTool:
         shown = answer.output if isinstance(answer.output, str) else answer.output_preview
         foreign = record.foreign or record.reaching in {Reaching.NETWORK, Reaching.BEYOND}
         shown = shown if isinstance(shown, str) else ""
-        return Output.text(result(answer), shown=shown, foreign=foreign)
+        return Output((Text(result(answer)),), shown, False, foreign, record.unverified)
 
     async def _answer(
         self, asked: ProcessArgs, ctx: ToolContext, record: Record, live: Live | None
@@ -218,7 +219,12 @@ class ProcessTool:
 
         Nobody knows when what was typed has been done, so what changes for a while counts.
         """
-        from hermes.tools.terminal.foreign import foreign_of, named_in, others_in  # noqa: PLC0415 - seldom
+        from hermes.tools.terminal.foreign import (  # noqa: PLC0415 - seldom
+            could_show_others,
+            foreign_of,
+            named_in,
+            others_in,
+        )
 
         record = live.record
         look = foreign_of if record.reaching is Reaching.OPEN else named_in
@@ -230,6 +236,8 @@ class ProcessTool:
             self._origins.others_at_work(others)
         if found.shown or brought:
             live.record = structs.replace(live.record, foreign=True)
+        if could_show_others(line, Path(record.folder), ctx.scope, self._origins):
+            live.record = structs.replace(live.record, unverified=True)
 
     async def _feed(self, live: Live, data: str) -> None:
         with anyio.move_on_after(FEED_PATIENCE) as patience:

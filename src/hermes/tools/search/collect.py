@@ -89,6 +89,10 @@ class Hits(_Lines):
     def full(self) -> bool:
         return self._paging.enough(self.total)
 
+    @property
+    def paths(self) -> set[str]:
+        return {hit.path for hit in self.hits}
+
     def _see(self, record: Record) -> None:
         if isinstance(record, Match | Context) and self._may_show(_name(record.data.path.path)):
             if isinstance(record, Match):
@@ -142,6 +146,10 @@ class Counts(_Lines):
     def shown(self) -> int:
         return len(self.page())
 
+    @property
+    def paths(self) -> set[str]:
+        return set(self.page())
+
     def page(self) -> dict[str, int]:
         chosen = list(self._counts.items())[self._paging.offset :][: self._paging.limit]
         return dict(chosen)
@@ -173,6 +181,10 @@ class Names:
     @property
     def full(self) -> bool:
         return self._paging.enough(self.total)
+
+    @property
+    def paths(self) -> set[str]:
+        return set(self.names)
 
     def take(self, data: bytes) -> None:
         *names, self._rest = (self._rest + data).split(b"\0")

@@ -107,14 +107,19 @@ class SearchFiles:
         done = await self._search(job, collector)
         _check(done, collector)
         output = self._answer(asked, collector, done)
-        paths = {hit.path for hit in collector.hits} if isinstance(collector, Hits) else set[str]()
-        look = partial(self._any_foreign, ctx.scope, [cwd / path for path in sorted(paths)])
-        return replace(output, foreign=await anyio.to_thread.run_sync(look))
+        lines = isinstance(collector, Hits)
+        paths = [cwd / path for path in sorted(collector.paths)]
+        look = partial(self._whose, ctx.scope, paths, lines=lines)
+        foreign, unverified = await anyio.to_thread.run_sync(look)
+        return replace(output, foreign=foreign, unverified=unverified)
 
-    def _any_foreign(self, scope: Scope, paths: Sequence[Path]) -> bool:
-        """Whether lines of a file are shown that others may have written."""
+    def _whose(self, scope: Scope, paths: Sequence[Path], *, lines: bool) -> tuple[bool, bool]:
+        """Whether lines of foreign files are shown, and whether lines or names of others' are."""
         origins = self._parts.origins
-        return origins is not None and any(origins.is_foreign(scope, path) for path in paths)
+        if origins is None:
+            return False, False
+        foreign = lines and any(origins.is_foreign(scope, path) for path in paths)
+        return foreign, foreign or any(origins.is_unverified(scope, path) for path in paths)
 
     def _is_open(self, cwd: Path, closed: Closed, path: str) -> bool:
         return not self._parts.places.is_protected(cwd / path, closed)

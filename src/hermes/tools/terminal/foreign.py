@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from hermes.ports.tool import ToolContext
-from hermes.schema.scope import Role
+from hermes.schema.scope import Role, Scope
 from hermes.tools.origins import LONGEST, LONGEST_BEHIND, Fetching, Origins, OthersAtWork
 from hermes.tools.touched import bases_of, words_of
 
@@ -31,12 +31,14 @@ class Foreign(Struct, frozen=True):
     """`shown`: in what it prints; `brought`: in files that it writes, most likely in `where`.
 
     `others` is the workspace, if others than the owner have a say in what it does.
+    `unverified`: it could have read, and shown, a file that somebody else wrote.
     """
 
     shown: bool = False
     brought: bool = False
     where: tuple[Path, ...] = ()
     others: Path | None = None
+    unverified: bool = False
 
 
 def others_in(ctx: ToolContext) -> Path | None:
@@ -59,6 +61,15 @@ def foreign_of(command: str, folder: Path, origins: Origins | None) -> Foreign:
     )
 
 
+def could_show_others(command: str, folder: Path, scope: Scope, origins: Origins | None) -> bool:
+    """Whether a shell command could have read what somebody else wrote, whatever it names."""
+    if origins is None:
+        return False
+    from hermes.tools.readable import Readable  # noqa: PLC0415 - who runs no command needs none
+
+    return Readable(origins, scope).by_command(command, folder)
+
+
 def named_in(command: str, folder: Path, origins: Origins | None) -> Foreign:
     """A command that touches what came in may show it, copy it or unpack it."""
     if origins is None:
@@ -68,7 +79,7 @@ def named_in(command: str, folder: Path, origins: Origins | None) -> Foreign:
     if origins.names_foreign(words, *bases):
         return Foreign(shown=True, brought=True, where=where)
     if any(word == "git" or word.endswith("/git") for word in words):
-        fetched = any(_has_fetched(base, origins) for base in bases)
+        fetched = any(map(origins.has_fetched, bases))
         theirs = any(one in word for word in words for one in _THEIRS)
         shown = fetched and theirs and not _GIT_SHOWS.isdisjoint(words)
         return Foreign(shown, fetched and not _GIT_BRINGS.isdisjoint(words), where)
@@ -80,13 +91,6 @@ def places_of(words: Sequence[str], bases: Sequence[Path]) -> tuple[Path, ...]:
     named = ((base / word).parent for word in words if "/" in word for base in bases)
     there = (one for one in named if one.is_dir())
     return tuple(dict.fromkeys([*bases, *islice(there, MOST_FOLDERS)]))
-
-
-def _has_fetched(folder: Path, origins: Origins) -> bool:
-    """Whether what others committed was fetched into the repository around it."""
-    around = (one / ".git" for one in (folder, *folder.parents))
-    place = next((one for one in around if one.exists()), None)
-    return place is not None and origins.came_in(place / "FETCH_HEAD")
 
 
 class Bringing:
@@ -148,11 +152,13 @@ class Watched:
         folder: str,
         began: float | None = None,
         others: Path | None = None,
+        scope: Scope | None = None,
     ) -> None:
         now = origins.now()
         began = now if began is None else min(max(began, now - LONGEST), now)
         found = structs.replace(foreign_of(command, Path(folder), origins), others=others)
         self._bringing = begun(origins, found, LONGEST_BEHIND, began)
         self.shown = found.shown
+        self.unverified = scope is None or could_show_others(command, Path(folder), scope, origins)
         self.brings = self._bringing.brings
         self.over = self._bringing.over

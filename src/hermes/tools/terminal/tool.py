@@ -14,7 +14,7 @@ from hermes.ports.counsel import Reaching, Wish
 from hermes.ports.sandbox import Finished, Job, Reach, Sandbox
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import SandboxError, ToolError
-from hermes.schema.messages import Message, text_of
+from hermes.schema.messages import Message, Text, text_of
 from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.arguments import Arguments, description, result
@@ -30,6 +30,7 @@ from hermes.tools.terminal.foreign import (
     Foreign,
     begun,
     bringing,
+    could_show_others,
     foreign_of,
     named_in,
     others_in,
@@ -214,7 +215,8 @@ class Terminal:
         open_ = network or reaching is Reaching.OPEN
         found = (foreign_of if open_ else named_in)(command, folder, origins)
         shown, brought = found.shown or network, found.brought or ctx.quotes(command)
-        return Foreign(shown, brought, found.where, others_in(ctx))
+        unverified = shown or could_show_others(command, folder, ctx.scope, origins)
+        return Foreign(shown, brought, found.where, others_in(ctx), unverified)
 
     def _online(self, scope: Scope) -> bool:
         """Without asking; never for guests."""
@@ -272,8 +274,13 @@ class Terminal:
             approval=permit.said or UNSET,
             note=" ".join(filter(None, notes)) or UNSET,
         )
-        foreign = permit.foreign.shown
-        return Output.text(result(answer), shown=seen.text, failed=failed, foreign=foreign)
+        return Output(
+            (Text(result(answer)),),
+            seen.text,
+            failed,
+            permit.foreign.shown,
+            permit.foreign.unverified,
+        )
 
     async def _leave_running(
         self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
@@ -297,6 +304,7 @@ class Terminal:
             pty=asked.pty,
             reaching=permit.reaching,
             foreign=permit.foreign.shown or permit.foreign.brought,
+            unverified=permit.foreign.unverified,
             over=fetching.over,
             notify=asked.notify_on_complete and later,
             watch=asked.watch_patterns if later and not asked.notify_on_complete else (),

@@ -158,6 +158,7 @@ async def test_leave_for_the_turn_lets_every_command_out(*, allowed: bool) -> No
 
     class Quiet:
         shown = False
+        unverified = False
 
         def brings(self) -> None:
             brought.append("brought")

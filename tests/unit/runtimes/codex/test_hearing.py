@@ -245,6 +245,7 @@ class Watching:
 
     def __init__(self, *, shown: bool = False) -> None:
         self.shown = shown
+        self.unverified = False
         self.told: list[str] = []
 
     def brings(self) -> None:
