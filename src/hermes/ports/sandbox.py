@@ -13,11 +13,26 @@ class Reach(Struct, frozen=True, kw_only=True):
     """What a process may do besides reading what the sandbox shows it.
 
     `writable` are folders; `beyond` takes the wall away, which somebody must have approved.
+    `wall` is the one that was there when it was decided on: it does not run behind a weaker one.
     """
 
     writable: tuple[str, ...] = ()
     network: bool = False
     beyond: bool = False
+    wall: str = ""
+
+
+class Confinement(Struct, frozen=True):
+    """What holds back a process that starts now; `wall` is empty when nothing does.
+
+    One that is not `complete` has gaps, so what runs in it is approved as if there were none.
+    `failed` says why there is none although the settings ask for one: then nothing runs unless
+    somebody approves it.
+    """
+
+    wall: str = ""
+    complete: bool = True
+    failed: str = ""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -108,6 +123,10 @@ class Sandbox(Protocol):
     @property
     def wall(self) -> str:
         """What holds a process back, in a word; empty when nothing does."""
+        ...
+
+    async def confinement(self) -> Confinement:
+        """Found out now, where that takes a trial: what a decision on a job rests on."""
         ...
 
     async def run(

@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from hermes.ports.sandbox import Reach
+from hermes.sandbox.mounts import second_names
 from hermes.sandbox.repositories import guards, repositories
 from hermes.schema.errors import SandboxError
 from hermes.schema.scope import mark_of
@@ -56,7 +57,8 @@ SOCKETS = (
 )  # fmt: skip
 """Here listens everybody who would act for us: docker, dbus, the agents of ssh and gpg.
 
-Those who listen elsewhere, as in `/tmp`, are found by `sockets`.
+The filter of system calls keeps commands from all Unix sockets; this hides these also from those
+to whom the settings give `unix_sockets`.
 """
 
 OPEN_OF_RUN = (
@@ -113,6 +115,8 @@ class View(Struct, frozen=True, kw_only=True):
 
     `person` is the home of the user. Should it be writable, then that means what is in it by
     now and has no hidden name: no file of a shell, no key, no program can be put there.
+
+    With `unix_sockets` a process may use those that it sees, where a wall can hide some at all.
     """
 
     tmp: str
@@ -124,6 +128,7 @@ class View(Struct, frozen=True, kw_only=True):
     to_readers: tuple[str, ...] = ()
     own: Callable[[str], Sequence[str]] = lambda principal: ()
     person: str = ""
+    unix_sockets: bool = False
 
 
 def view_for(view: View, principal: str) -> View:
@@ -231,15 +236,22 @@ def _wishes(view: View, reach: Reach) -> Iterator[tuple[str, Sight]]:
         yield from _in_home(person)
     known: dict[str, list[str]] = {}
     hidden = [path for pattern in view.hidden for path in _found(pattern, known)]
-    inner = [one for one in writable if any(within(one, path) for path in hidden)]
-    inside = (pattern for pattern in view.inside if _concerns(pattern, inner))
-    hidden += [path for pattern in inside for path in _found(pattern, known)]
-    yield from ((path, Sight.HIDDEN) for path in hidden)
-    shown = _shown(view, writable, reader=not reach.writable)
+    shown = [*_shown(view, writable, reader=not reach.writable)]
+    again = _again(hidden, [*shown, *writable])
+    inner = [one for one in writable if any(within(one, path) for path in (*hidden, *again))]
+    inside = [pattern for pattern in view.inside if again or _concerns(pattern, inner)]
+    closed = [path for pattern in inside for path in _found(pattern, known)]
+    again += _again(closed, [*shown, *writable]) if again else []
+    yield from ((path, Sight.HIDDEN) for path in (*hidden, *closed, *again))
     yield from ((path, Sight.READ) for path in shown)
     for path in _guarded(view, writable):
         if any(within(path, folder) for folder in writable):
             yield path, Sight.READ
+
+
+def _again(paths: list[str], open_: list[str]) -> list[str]:
+    """Where hidden paths are seen a second time, through another mount."""
+    return [*second_names(paths, lambda path: any(within(path, one) for one in open_))]
 
 
 def _shown(view: View, writable: list[str], *, reader: bool) -> Iterator[str]:

@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from hermes.app.gateway import chat_folder
+from hermes.app.confinement import ASKED, NO_WALL
 from hermes.app.sandboxes import (
-    NO_WALL,
     Sandboxes,
     SandboxParts,
     far_folder,
@@ -257,7 +257,7 @@ async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxParts, tmp_p
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o755)
-    walls = Walls(parts.door, lambda: view_of(parts), str(fake), patience=0.2)
+    walls = Walls(parts.door, lambda: view_of(parts), str(fake), 0.2, clock=parts.clock)
     verdict = await walls.certain("bubblewrap")
     assert verdict.wall is None
     assert verdict.why == "bubblewrap gave no answer within 0 s when it was tried"
