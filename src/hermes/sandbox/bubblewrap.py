@@ -120,7 +120,13 @@ class Bubblewrap:
         file = Path(f"{self._view.tmp}.calls-{hashlib.sha256(calls).hexdigest()[:16]}")
         if not self._written or not file.exists():
             make_private(self._view.tmp)
-            write_atomic(file, calls)
+            try:
+                write_atomic(file, calls)
+            except OSError as error:
+                raise SandboxError(
+                    f"the sandbox cannot write {file}: {error.strerror}",
+                    hint="It needs room in the cache of the home.",
+                ) from error
             self._written = True
         return str(file)
 
