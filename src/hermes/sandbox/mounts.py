@@ -31,11 +31,10 @@ def mounts(table: str = MOUNTS) -> list[Mount]:
 
 
 def second_names(
-    paths: Iterable[str], open_: Callable[[str], bool], every: list[Mount] | None = None
+    paths: Iterable[str], open_: Callable[[str], bool], table: str = MOUNTS
 ) -> Iterator[str]:
     """Where else the real `paths`, or parts of them that are not `open_`, can be seen."""
-    every = mounts() if every is None else every
-    by_point = {one.point: one for one in every}
+    by_point = {one.point: one for one in mounts(table)}
     by_device: dict[str, list[Mount]] = {}
     for one in by_point.values():
         by_device.setdefault(one.device, []).append(one)

@@ -161,3 +161,19 @@ async def test_a_job_is_refused_where_less_is_left_than_it_was_decided_on(
     assert (await sandbox.confinement()).wall == "landlock"
     assert (await sandbox.run(job("landlock"))).exit_code == 0
     assert note.read_text() == "x\n"
+
+
+async def test_commands_are_asked_about_where_the_sandbox_has_gaps(
+    deps: ToolDeps, scope: Scope, tmp_path: Path, door: Door
+):
+    """Root owns the files of the system, and landlock does not know their modes."""
+    machine = Machine(tmp_path, door, landlock=True)
+    machine.break_it()
+    commands = Commands(machine, deps, scope)
+    if os.geteuid() != 0:
+        await commands.run("true")
+        return
+    with pytest.raises(ToolError, match="No"):
+        await commands.run("true")
+    assert [one.reaching for one in commands.asked] == [Reaching.OPEN]
+    assert "approved as without a sandbox" in machine.state
