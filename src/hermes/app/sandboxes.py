@@ -121,8 +121,11 @@ class Sandboxes:
         if why := refusal(name):
             return why
         sandbox = self._sandbox(name)
-        online = sandbox.wall and network_on(self._parts.terminal, platform)
-        return self._line(name, sandbox) + (", and have the network" if online else "")
+        terminal = self._parts.terminal
+        online = sandbox.wall and network_on(terminal, platform)
+        sockets = sandbox.wall == WALLS[0] and terminal.unix_sockets
+        more = ", and have the network" if online else ""
+        return self._line(name, sandbox) + more + (", and use Unix sockets" if sockets else "")
 
     def far_place(self, platform: str) -> str:
         """For the model: on which machine commands run, where it is not the one of the files."""

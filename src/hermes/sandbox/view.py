@@ -16,8 +16,8 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from hermes.kit.mounts import Mounts
 from hermes.ports.sandbox import Reach
-from hermes.sandbox.mounts import second_names
 from hermes.sandbox.repositories import guards, repositories
 from hermes.schema.errors import SandboxError
 from hermes.schema.scope import mark_of
@@ -237,11 +237,12 @@ def _wishes(view: View, reach: Reach) -> Iterator[tuple[str, Sight]]:
     known: dict[str, list[str]] = {}
     hidden = [path for pattern in view.hidden for path in _found(pattern, known)]
     shown = [*_shown(view, writable, reader=not reach.writable)]
-    again = _again(hidden, [*shown, *writable])
+    mounts = Mounts()
+    again = _again(mounts, hidden, [*shown, *writable])
     inner = [one for one in writable if any(within(one, path) for path in (*hidden, *again))]
     inside = [pattern for pattern in view.inside if again or _concerns(pattern, inner)]
     closed = [path for pattern in inside for path in _found(pattern, known)]
-    again += _again(closed, [*shown, *writable]) if again else []
+    again += _again(mounts, closed, [*shown, *writable]) if again else []
     yield from ((path, Sight.HIDDEN) for path in (*hidden, *closed, *again))
     yield from ((path, Sight.READ) for path in shown)
     for path in _guarded(view, writable):
@@ -249,9 +250,13 @@ def _wishes(view: View, reach: Reach) -> Iterator[tuple[str, Sight]]:
             yield path, Sight.READ
 
 
-def _again(paths: list[str], open_: list[str]) -> list[str]:
-    """Where hidden paths are seen a second time, through another mount."""
-    return [*second_names(paths, lambda path: any(within(path, one) for one in open_))]
+def _again(mounts: Mounts, paths: list[str], seen: list[str]) -> list[str]:
+    """Where hidden paths show a second time, through another mount."""
+
+    def is_open(path: str) -> bool:
+        return any(within(path, one) for one in seen)
+
+    return [name for path in paths for name in mounts.second_names(path, is_open)]
 
 
 def _shown(view: View, writable: list[str], *, reader: bool) -> Iterator[str]:

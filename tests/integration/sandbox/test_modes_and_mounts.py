@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from hermes.sandbox.mounts import second_names
 from tests.integration.sandbox.conftest import Ground
+
+from hermes.app.sandboxes import enclosure_of
+from hermes.config.home import Home
+from hermes.kit.mounts import Mounts
+from hermes.schema.errors import ToolError
+from hermes.tools.places import Places
 
 pytestmark = pytest.mark.anyio
 BACKENDS = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
@@ -134,6 +138,21 @@ async def test_a_second_mount_shows_no_secret(ground: Ground, backend: str):
     assert done.output.endswith(b"open")
 
 
+def test_a_second_mount_opens_nothing_to_the_file_tools(ground: Ground):
+    root = ground.home / ".hermes"
+    (root / "profiles/other").mkdir(parents=True)
+    (root / "profiles/other/.env").write_text("SECRET")
+    (root / "skills").mkdir()
+    (root / "skills/SKILL.md").write_text("open")
+    places, point = Places(ground.home, enclosure_of(Home(root, root))), ground.base / "second"
+    with bound(ground.home, point):
+        for name in ("profiles/other/.env", "profiles/new/config.yaml"):
+            with pytest.raises(ToolError):
+                places.guard(point / ".hermes" / name)
+        skill = point / ".hermes/skills/SKILL.md"
+        assert places.guard(skill, places.closed("owner")) == skill
+
+
 def test_what_is_open_in_a_hidden_folder_stays_open_elsewhere(tmp_path: Path):
     """As where `/etc/resolv.conf` is a mount of a file in `/run`."""
     table = tmp_path / "mounts"
@@ -145,5 +164,6 @@ def test_what_is_open_in_a_hidden_folder_stays_open_elsewhere(tmp_path: Path):
         "5 1 0:4 mnt:[402] /run/ns rw - nsfs nsfs rw\n"
         "garbled\n"
     )
-    found = second_names(["/run"], lambda path: path.startswith("/run/resolve"), str(table))
+    mounts = Mounts(str(table))
+    found = mounts.second_names("/run", lambda path: path.startswith("/run/resolve"))
     assert [*found] == ["/etc/with space"]

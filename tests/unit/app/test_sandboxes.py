@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hermes.app.gateway import chat_folder
 from hermes.app.confinement import ASKED, PARTIAL
+from hermes.app.gateway import chat_folder
 from hermes.app.sandboxes import (
     Sandboxes,
     SandboxParts,
