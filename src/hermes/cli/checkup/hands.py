@@ -89,15 +89,16 @@ def finding_of(line: str) -> Finding:
     said = line.removeprefix("sandbox ")
     if REFUSED in said:
         return wrong("sandbox", said, f"hermes config set terminal.backend auto   ({_INSTALL})")
-    if ASKED in said:
-        return odd("sandbox", said, f"{_AGAIN}; {_ANYWAY}")
-    if NO_WALL in said:
-        return odd("sandbox", said, _INSTALL)
-    if WEAKER in said or PARTIAL in said:
-        return odd("sandbox", said, _INSTALL if "not installed" in said else _AGAIN)
-    if "none: commands run as you" in said:
-        return odd("sandbox", said, "hermes config set terminal.backend auto")
-    return well("sandbox", said)
+    again = _INSTALL if "not installed" in said else _AGAIN
+    advice = {
+        ASKED: f"{_AGAIN}; {_ANYWAY}",
+        NO_WALL: _INSTALL,
+        WEAKER: again,
+        PARTIAL: "hermes config set terminal.backend auto   (tries bubblewrap first)",
+        "none: commands run as you": "hermes config set terminal.backend auto",
+    }
+    fix = next((fix for sign, fix in advice.items() if sign in said), "")
+    return odd("sandbox", said, fix) if fix else well("sandbox", said)
 
 
 def _search(patient: Patient) -> Iterator[Finding]:
