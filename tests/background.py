@@ -9,7 +9,7 @@ import anyio.lowlevel
 
 from hermes.app.later import Homecoming
 from hermes.kit.clock import Clock
-from hermes.ports.sandbox import Exit, Finished, Job, Process
+from hermes.ports.sandbox import Confinement, Exit, Finished, Job, Process
 from hermes.ports.store import Store
 from hermes.schema.errors import SandboxError
 from hermes.schema.scope import Scope
@@ -79,6 +79,9 @@ class PlayedSandbox:
         self.wall = wall
         self.jobs: list[Job] = []
         self.started: list[PlayedProcess] = []
+
+    async def confinement(self) -> Confinement:
+        return Confinement(self.wall)
 
     async def run(
         self, job: Job, heard: Callable[[bytes], Awaitable[None]] | None = None

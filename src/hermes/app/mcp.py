@@ -6,7 +6,7 @@ Nothing is loaded or started before the first turn, and nothing at all where the
 import logging
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -84,21 +84,20 @@ def load_sdk() -> str:
     return ""
 
 
-def launched(sandbox: Sandbox, program: "Program") -> AbstractAsyncContextManager[Process]:
+@asynccontextmanager
+async def launched(sandbox: Sandbox, program: "Program") -> AsyncGenerator[Process]:
     """Through the one door. The owner named the program; without `sandbox` no wall holds it."""
-    if program.walled and not sandbox.wall:
-        raise SandboxError("it is to run in the sandbox, and there is none here")
-    near = Reach(network=True, writable=(program.cwd,))
-    return sandbox.open(
-        Job(
-            argv=program.argv,
-            cwd=program.cwd,
-            env=program.env,
-            timeout=0,
-            reach=near if program.walled else Reach(beyond=True, network=True),
-            apart=True,
-        )
+    reach = Reach(beyond=True, network=True)
+    if program.walled:
+        wall = (await sandbox.confinement()).wall
+        if not wall:
+            raise SandboxError("it is to run in the sandbox, and there is none here")
+        reach = Reach(network=True, writable=(program.cwd,), wall=wall)
+    job = Job(
+        argv=program.argv, cwd=program.cwd, env=program.env, timeout=0, reach=reach, apart=True
     )
+    async with sandbox.open(job) as process:
+        yield process
 
 
 class _Kept:

@@ -3,22 +3,21 @@
 Nothing is tried out, and no driver is loaded, before the first command or before somebody asks.
 """
 
-import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hermes.app.confinement import StrongestSandbox
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.sections.work import Terminal
 from hermes.kit.clock import Clock
-from hermes.ports.sandbox import Finished, Job, Process, Sandbox
+from hermes.ports.sandbox import Sandbox
 from hermes.sandbox.door import Door
 from hermes.sandbox.local import LocalSandbox
 from hermes.schema.errors import SandboxError
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from hermes.sandbox.choice import Walls
     from hermes.sandbox.git_config import OwnerGit
     from hermes.sandbox.view import View
-
-log = logging.getLogger(__name__)
 
 WALLS = ("bubblewrap", "landlock")
 """Walls of this machine, the stronger first."""
@@ -55,9 +52,6 @@ whoever writes here decides where keys are sent, which program runs as the model
 count as somebody else's."""
 STEERING = ("skills", "skill-bundles")
 """What tells the agent what to do: written with leave only."""
-
-WEAKER = "the weaker wall"
-NO_WALL = "Commands run without a sandbox, with all the rights you have"
 
 
 class SandboxParts(Struct, frozen=True):
@@ -112,9 +106,15 @@ class Sandboxes:
     async def check(self) -> list[str]:
         """As `report`, after a trial."""
         for name in self._names():
-            if isinstance(sandbox := self._sandbox(name), _Walled):
+            if isinstance(sandbox := self._sandbox(name), StrongestSandbox):
                 await sandbox.settle()
         return self.report()
+
+    def found(self) -> list[str]:
+        """As `report`, of those that commands have shown to work or to fail."""
+        made = self._made.items()
+        chosen = [(name, one) for name, one in made if isinstance(one, StrongestSandbox)]
+        return [f"sandbox {name}: {one.state}" for name, one in chosen if one.known]
 
     def describe(self, platform: str) -> str:
         """In a few words, what holds back the commands that come from there."""
@@ -122,8 +122,11 @@ class Sandboxes:
         if why := refusal(name):
             return why
         sandbox = self._sandbox(name)
-        online = sandbox.wall and network_on(self._parts.terminal, platform)
-        return self._line(name, sandbox) + (", and have the network" if online else "")
+        terminal = self._parts.terminal
+        online = sandbox.wall and network_on(terminal, platform)
+        sockets = sandbox.wall == WALLS[0] and terminal.unix_sockets
+        more = ", and have the network" if online else ""
+        return self._line(name, sandbox) + more + (", and use Unix sockets" if sockets else "")
 
     def far_place(self, platform: str) -> str:
         """For the model: on which machine commands run, where it is not the one of the files."""
@@ -140,9 +143,8 @@ class Sandboxes:
         return [name for name in wanted if not refusal(name)]
 
     def _line(self, name: str, sandbox: Sandbox) -> str:
-        if isinstance(sandbox, _Walled):
-            held = f"commands are held back by {sandbox.wall}"
-            return held + sandbox.shortfall if sandbox.wall else sandbox.why
+        if isinstance(sandbox, StrongestSandbox):
+            return sandbox.state
         if sandbox.wall:
             return f"commands run in a container ({name})"
         if name == "ssh":
@@ -167,11 +169,11 @@ class Sandboxes:
             case "ssh":
                 return ssh_sandbox(door, terminal, self._parts.env)
             case "auto":
-                return _Walled(
+                return StrongestSandbox(
                     door, self._known_walls, WALLS, self._tidy, owner=owner, fallback=True
                 )
             case _:
-                return _Walled(
+                return StrongestSandbox(
                     door, self._known_walls, (name,), self._tidy, owner=owner, fallback=False
                 )
 
@@ -187,6 +189,7 @@ class Sandboxes:
                 lambda: view_of(self._parts),
                 found,
                 landlock=self._landlock or landlock_version,
+                clock=self._parts.clock,
             )
         return self._walls
 
@@ -196,112 +199,6 @@ class Sandboxes:
         from hermes.sandbox.view import prune_all_private  # noqa: PLC0415 - as above
 
         await run_sync(prune_all_private, str(_private(self._parts.home)), self._parts.clock.now())
-
-
-class _Walled:
-    """The strongest of some walls, or with `fallback` none when there is none.
-
-    Whoever decided on a command because a wall was likely must not see it run without one: when
-    the trial takes the promise back, that one command is refused.
-    """
-
-    def __init__(
-        self,
-        door: Door,
-        walls: "Callable[[], Walls]",
-        kinds: tuple[str, ...],
-        tidy: Callable[[], Awaitable[None]],
-        *,
-        owner: "Callable[[], OwnerGit]",
-        fallback: bool,
-    ) -> None:
-        self._door = door
-        self._owner = owner
-        self._walls = walls
-        self._kinds = kinds
-        self._tidy = tidy
-        self._fallback = fallback
-        self._settled: Sandbox | None = None
-        self._reasons: list[str] = []
-        self._promised = ""
-
-    @property
-    def name(self) -> str:
-        return self._settled.name if self._settled else self.wall or "local"
-
-    @property
-    def wall(self) -> str:
-        if self._settled is None:
-            self._promised = self._likely()
-            return self._promised
-        return self._settled.wall
-
-    @property
-    def why(self) -> str:
-        """Why there is no wall; empty when there is one."""
-        if self.wall:
-            return ""
-        reasons = "; ".join(dict.fromkeys(self._reasons))
-        if self._fallback:
-            return f"{NO_WALL}: {reasons}."
-        return f"Commands do not run: the sandbox {self._kinds[0]} cannot be used: {reasons}."
-
-    @property
-    def shortfall(self) -> str:
-        """What is to be added where it is not the strongest wall: that it is not, and why."""
-        if not self.wall or not self._reasons:
-            return ""
-        return f", {WEAKER}: {'; '.join(dict.fromkeys(self._reasons))}"
-
-    async def run(
-        self, job: Job, heard: Callable[[bytes], Awaitable[None]] | None = None
-    ) -> Finished:
-        return await (await self._for(job)).run(job, heard)
-
-    @asynccontextmanager
-    async def open(self, job: Job, *, pty: bool = False) -> AsyncGenerator[Process]:
-        async with (await self._for(job)).open(job, pty=pty) as process:
-            yield process
-
-    async def settle(self) -> Sandbox | None:
-        """The sandbox there is, found out once; None when the one asked for cannot be used."""
-        if self._settled is None:
-            self._reasons = []
-            for kind in self._kinds:
-                verdict = await self._walls().certain(kind)
-                if verdict.wall is not None:
-                    from hermes.sandbox.walled import WalledSandbox  # noqa: PLC0415 - as above
-
-                    await self._tidy()
-                    self._settled = WalledSandbox(self._door, verdict.wall, owner=self._owner())
-                    if weaker := self.shortfall:
-                        log.warning("commands are held back by %s%s", self.wall, weaker)
-                    return self._settled
-                self._reasons.append(verdict.why)
-            if self._fallback:
-                self._settled = LocalSandbox(self._door)
-                log.warning("%s", self.why)
-        return self._settled
-
-    async def _for(self, job: Job) -> Sandbox:
-        if self._settled is not None:
-            return self._settled
-        if job.reach.beyond:
-            return LocalSandbox(self._door)
-        promised = self._promised
-        found = await self.settle()
-        if found is None or (promised and not found.wall):
-            raise SandboxError(self.why, hint="`/status` tells more; see docs/sandbox.md.")
-        return found
-
-    def _likely(self) -> str:
-        self._reasons = []
-        for kind in self._kinds:
-            verdict = self._walls().likely(kind)
-            if verdict.wall is not None:
-                return verdict.wall.word
-            self._reasons.append(verdict.why)
-        return ""
 
 
 def far_folder(terminal: Terminal, platform: str) -> str:
@@ -367,6 +264,7 @@ def view_of(parts: SandboxParts) -> "View":
         lent=(str(home.path / WORKSPACE),),
         own=lambda principal: [*map(str, _own_in_cache(home, principal))],
         person=str(person),
+        unix_sockets=parts.terminal.unix_sockets,
     )
 
 

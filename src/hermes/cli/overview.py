@@ -98,7 +98,7 @@ async def look_around(home: Home, env: Env, clock: Clock) -> Overview:
         model_trouble=no_model,
         gateway=_gateway(standing, clock),
         channels=_channels(standing, settings),
-        sandbox=_sandbox(home, settings, clock) if settings else [_UNREAD],
+        sandbox=await _sandbox(standing, settings, clock) if settings else [_UNREAD],
         sessions=sessions,
         stored_messages=messages,
         waiting=waiting,
@@ -158,10 +158,14 @@ def _channels(standing: Standing, settings: tuple[Config, Env] | None) -> list[s
     ]
 
 
-def _sandbox(home: Home, settings: tuple[Config, Env], clock: Clock) -> list[str]:
+async def _sandbox(standing: Standing, settings: tuple[Config, Env], clock: Clock) -> list[str]:
+    """In the gateway that runs, if commands have shown it there; else what a trial shows here."""
     config, env = settings
-    with Door() as door:
-        lines = Sandboxes(SandboxParts(home, env, config.terminal, door, clock)).report()
+    lines = [*standing.sandboxes]
+    if not lines:
+        with Door() as door:
+            parts = SandboxParts(standing.home, env, config.terminal, door, clock)
+            lines = await Sandboxes(parts).check()
     return [line.removeprefix("sandbox ") for line in lines] or [
         f"terminal.backend {config.terminal.backend!r} cannot be used"
     ]

@@ -217,7 +217,12 @@ class Service:
             active_agents=active,
             platforms=platforms,
             served_profiles=tuple(sorted(self._tenants)),
+            sandboxes=self._sandboxes(),
         )
+
+    def _sandboxes(self) -> dict[str, tuple[str, ...]]:
+        found = {one.profile: one.app.toolbox.sandboxes.found() for one in self._tenants.values()}
+        return {profile: tuple(lines) for profile, lines in found.items() if lines}
 
     def _phase(self, phases: set[Phase]) -> Phase:
         if self._ending is not None:

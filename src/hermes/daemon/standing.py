@@ -45,6 +45,13 @@ class Standing(Struct, frozen=True, kw_only=True):
         return {name.removeprefix(own): one for name, one in every.items() if name.startswith(own)}
 
     @property
+    def sandboxes(self) -> tuple[str, ...]:
+        """What holds back commands in a gateway that runs; empty before one has shown it."""
+        if self.record is None or self.state is None:
+            return ()
+        return self.state.sandboxes.get(self.home.profile, ())
+
+    @property
     def since(self) -> datetime | None:
         return self.record.started_at if self.record else None
 

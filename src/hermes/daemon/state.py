@@ -37,7 +37,10 @@ class PlatformState(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """How the gateway is, but for who it is and when this was said."""
+    """How the gateway is, but for who it is and when this was said.
+
+    `sandboxes` says of each profile what holds back its commands, once one has shown it.
+    """
 
     gateway_state: Phase = Phase.STARTING
     exit_reason: str | None = None
@@ -45,6 +48,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     active_agents: int = 0
     platforms: Mapping[str, PlatformState] = {}
     served_profiles: tuple[str, ...] = ()
+    sandboxes: Mapping[str, tuple[str, ...]] = {}
 
 
 class GatewayState(Struct, frozen=True, kw_only=True):
@@ -60,6 +64,7 @@ class GatewayState(Struct, frozen=True, kw_only=True):
     active_agents: int = 0
     platforms: Mapping[str, PlatformState] = {}
     served_profiles: tuple[str, ...] = ()
+    sandboxes: Mapping[str, tuple[str, ...]] = {}
     updated_at: Moment | None = None
 
 

@@ -65,6 +65,7 @@ class StateFile:
             active_agents=snapshot.active_agents,
             platforms=snapshot.platforms,
             served_profiles=snapshot.served_profiles,
+            sandboxes=snapshot.sandboxes,
             updated_at=self._clock.now(),
         )
         data = msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n"

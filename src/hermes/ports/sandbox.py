@@ -13,13 +13,28 @@ class Reach(Struct, frozen=True, kw_only=True):
     """What a process may do besides reading what the sandbox shows it.
 
     `writable` are folders, in which `read_only` stays as it is where the sandbox can ensure
-    that; `beyond` takes the wall away, which somebody must have approved.
+    that; `beyond` runs without the sandbox, which somebody must have approved. `wall` is the
+    sandbox it was approved for: it does not run in a weaker one.
     """
 
     writable: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     network: bool = False
     beyond: bool = False
+    wall: str = ""
+
+
+class Confinement(Struct, frozen=True):
+    """What holds back a process that starts now; `wall` is empty when nothing does.
+
+    One that is not `complete` has gaps, so what runs in it is approved as if there were none.
+    `failed` says why there is none although the settings ask for one: then nothing runs unless
+    somebody approves it.
+    """
+
+    wall: str = ""
+    complete: bool = True
+    failed: str = ""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -110,6 +125,10 @@ class Sandbox(Protocol):
     @property
     def wall(self) -> str:
         """What holds a process back, in a word; empty when nothing does."""
+        ...
+
+    async def confinement(self) -> Confinement:
+        """Found out now, where that takes a trial: what a decision on a job rests on."""
         ...
 
     async def run(

@@ -8,6 +8,7 @@ There is no `--die-with-parent` here: it would cut off what a command left to fi
 as the end of a pipe, and the warden at the door keeps that promise for the whole tree.
 """
 
+import hashlib
 import os
 import platform
 import shutil
@@ -21,7 +22,6 @@ from hermes.kit.files import write_atomic
 from hermes.ports.sandbox import Exit, Job
 from hermes.sandbox.door import FIRST_HELD, Start
 from hermes.sandbox.filter import INET, INET6, NETLINK, UNIX, syscall_filter
-from hermes.sandbox.sockets import listening
 from hermes.sandbox.view import (
     Rule,
     Sight,
@@ -44,7 +44,7 @@ NAMESPACES = (
 MACHINE = ("--dev", "/dev", "--proc", "/proc")
 KERNEL = ("bus", "fs", "irq", "mtrr", "scsi", "sys", "sysrq-trigger")
 """Switches of the machine in `/proc`: they are root's, and bubblewrap leaves them open to root."""
-_FAMILIES = (UNIX, INET, INET6, NETLINK)
+_FAMILIES = (INET, INET6, NETLINK)
 MOST_COVERED = 1_000
 """Files that are hidden one by one; bubblewrap takes 9,000 words."""
 _SIGNALS = range(129, 193)
@@ -54,25 +54,29 @@ _MADE = ("/dev", "/proc", *_TEMPORARY)
 
 
 class Bubblewrap:
-    """`program` is the executable of bubblewrap."""
+    """`program` is the executable of bubblewrap.
+
+    A mount hides no socket that is made later, and a read-only one does not keep a command from
+    connecting, so there are no Unix sockets, unless the view has `unix_sockets`.
+    """
 
     name = "bubblewrap"
     word = "bubblewrap"
     guards = True
+    complete = True
 
     def __init__(self, program: str, view: View) -> None:
         self._program = program
         self._view = view
+        self._families = (*_FAMILIES, UNIX) if view.unix_sockets else _FAMILIES
         self._written = False
 
     def around(self, start: Start, job: Job) -> Start:
         """Nothing is looked at from outside the wall but what is held; the rest is done inside."""
         must_be_folder(start)
         view = view_for(self._view, job.principal)
-        view = structs.replace(view, hidden=(*view.hidden, *listening()))
         make_private(view.tmp)
-        calls = self._calls()
-        files = (calls,) if calls else ()
+        files = (self._calls(),)
         found = rules(view, job.reach)
         tmp = view.tmp if job.reach.writable else ""
         cwd = _begins(start, tmp, found)
@@ -82,7 +86,7 @@ class Bubblewrap:
         held.refuse_too_many(start)
         words = [
             self._program,
-            *(("--seccomp", str(FIRST_HELD)) if files else ()),
+            "--seccomp", str(FIRST_HELD),
             "--json-status-fd", str(held.next),
             *NAMESPACES,
             *(() if job.reach.network else ("--unshare-net",)),
@@ -109,14 +113,20 @@ class Bubblewrap:
         return structs.replace(how, exit_code=code, left=max(0, how.left - 1), unsure=unsure)
 
     def _calls(self) -> str:
-        """The filter of calls must be an open file; nothing where the machine is not known."""
-        calls = syscall_filter(platform.machine(), _FAMILIES)
+        """The filter of calls must be an open file, named by what is in it: others may differ."""
+        calls = syscall_filter(platform.machine(), self._families, root=os.geteuid() == 0)
         if calls is None:
-            return ""
-        file = Path(f"{self._view.tmp}.calls")
+            raise SandboxError(f"bubblewrap is not known on {platform.machine()} machines")
+        file = Path(f"{self._view.tmp}.calls-{hashlib.sha256(calls).hexdigest()[:16]}")
         if not self._written or not file.exists():
             make_private(self._view.tmp)
-            write_atomic(file, calls)
+            try:
+                write_atomic(file, calls)
+            except OSError as error:
+                raise SandboxError(
+                    f"the sandbox cannot write {file}: {error.strerror}",
+                    hint="It needs room in the cache of the home.",
+                ) from error
             self._written = True
         return str(file)
 
@@ -174,11 +184,11 @@ class _Held:
         return "--ro-bind", "/dev/null", path
 
     def refuse_too_many(self, start: Start) -> None:
-        """Whatever is left uncovered could be read, or would act for the command."""
+        """Whatever is left uncovered could be read."""
         if len(self.covered) > MOST_COVERED:
             raise SandboxError(
-                f"{start.called}: more than {MOST_COVERED:,} sockets and files are to be hidden",
-                hint="End what listens on so many sockets: /proc/net/unix names them.",
+                f"{start.called}: more than {MOST_COVERED:,} files are to be hidden",
+                hint="Work in a folder with fewer secrets; docs/sandbox.md names them.",
             )
 
 

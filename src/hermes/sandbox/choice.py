@@ -1,4 +1,8 @@
-"""Which wall this machine can put up: found out once, with the first command or when asked."""
+"""Which wall this machine can put up: found out with the first command or when asked.
+
+One that works is not tried again. One that failed is, after a while, because the reason may be
+gone: a full disk, a busy machine, a limit that somebody has raised.
+"""
 
 import os
 import platform
@@ -8,6 +12,7 @@ from pathlib import Path
 import anyio
 from msgspec import Struct
 
+from hermes.kit.clock import Clock
 from hermes.ports.sandbox import Job, Reach
 from hermes.sandbox.bubblewrap import Bubblewrap
 from hermes.sandbox.door import Door, NotBegun
@@ -19,6 +24,8 @@ from hermes.schema.errors import SandboxError
 
 PATIENCE = 60.0
 """Seconds for the trial: on a busy machine a wall that works must not pass for a broken one."""
+FIRST_RETRY, LAST_RETRY = 10.0, 600.0
+"""Seconds until a wall that failed is tried again: at first, and after many failures."""
 _SWITCHES = (
     ("/proc/sys/user/max_user_namespaces", "0"),
     ("/proc/sys/kernel/unprivileged_userns_clone", "0"),
@@ -27,10 +34,11 @@ _OUTPUT = 300
 
 
 class Verdict(Struct, frozen=True):
-    """A wall, or why there is none of that kind."""
+    """A wall, or why there is none of that kind; `failed` if there is one that does not work."""
 
     wall: Wall | None
     why: str = ""
+    failed: bool = False
 
 
 class Walls:
@@ -46,14 +54,19 @@ class Walls:
         bubblewrap: str | None,
         patience: float = PATIENCE,
         landlock: Callable[[], int] = landlock_version,
+        *,
+        clock: Clock,
     ) -> None:
         self._door = door
         self._patience = patience
         self._view = view
         self._program = bubblewrap
         self._version = landlock
+        self._clock = clock
         self._trying = anyio.Lock()
         self._tried: Verdict | None = None
+        self._failures = 0
+        self._retry_at = 0.0
 
     def likely(self, kind: str) -> Verdict:
         """Without starting anything; `kind` is bubblewrap or landlock."""
@@ -64,13 +77,29 @@ class Walls:
         if kind != "bubblewrap":
             return self._landlock()
         async with self._trying:
-            if self._tried is None:
-                self._tried = await self._try(self._bubblewrap())
-        return self._tried
+            if self._tried is None or self._is_due(self._tried):
+                self._tried = await self._try(self._untried())
+                self._count(self._tried)
+            return self._tried
+
+    def doubt(self) -> None:
+        """It could not be put up around a command, so it is tried before the next one."""
+        self._tried = None
+
+    def _is_due(self, verdict: Verdict) -> bool:
+        return verdict.wall is None and self._clock.monotonic() >= self._retry_at
+
+    def _count(self, verdict: Verdict) -> None:
+        self._failures = self._failures + 1 if verdict.wall is None else 0
+        wait = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(self._failures - 1, 16))
+        self._retry_at = self._clock.monotonic() + wait
 
     def _bubblewrap(self) -> Verdict:
-        if self._tried is not None:
-            return self._tried
+        return self._tried if self._tried is not None else self._untried()
+
+    def _untried(self) -> Verdict:
+        if syscall_filter(platform.machine(), (), root=False) is None:
+            return Verdict(None, f"bubblewrap is not known on {platform.machine()} machines")
         if self._program is None:
             return Verdict(None, "bubblewrap is not installed")
         for switch, off in _SWITCHES:
@@ -79,7 +108,7 @@ class Walls:
         return Verdict(Bubblewrap(self._program, self._view()))
 
     def _landlock(self) -> Verdict:
-        if syscall_filter(platform.machine(), ()) is None:
+        if syscall_filter(platform.machine(), (), root=False) is None:
             return Verdict(None, f"landlock is not known on {platform.machine()} machines")
         if self._version() < 1:
             return Verdict(None, "the kernel has no landlock")
@@ -95,16 +124,21 @@ class Walls:
             make_private(tmp)
             done = await WalledSandbox(self._door, verdict.wall).run(job)
         except NotBegun as error:
-            return Verdict(None, f"bubblewrap does not work here: {error.said or 1}")
+            return _failed(f"bubblewrap does not work here: {error.said or 1}")
         except SandboxError as error:
-            return Verdict(None, str(error))
+            return _failed(str(error))
         if done.timed_out:
-            late = f"bubblewrap gave no answer within {self._patience:.0f} s when it was tried"
-            return Verdict(None, late)
+            return _failed(
+                f"bubblewrap gave no answer within {self._patience:.0f} s when it was tried"
+            )
         if done.exit_code == 0:
             return verdict
         said = done.output[-_OUTPUT:].decode(errors="replace").strip()
-        return Verdict(None, f"bubblewrap does not work here: {said or done.exit_code}")
+        return _failed(f"bubblewrap does not work here: {said or done.exit_code}")
+
+
+def _failed(why: str) -> Verdict:
+    return Verdict(None, why, failed=True)
 
 
 def _text(path: str) -> str:

@@ -17,7 +17,7 @@ import anyio
 from msgspec import Struct
 
 from hermes.kit.ids import new_id
-from hermes.ports.sandbox import Exit, Finished, Job, Process
+from hermes.ports.sandbox import Confinement, Exit, Finished, Job, Process
 from hermes.sandbox.door import GRACE, PATIENCE, Child, Door, Start
 from hermes.sandbox.following import Heard, follow
 from hermes.sandbox.local import TERMINAL
@@ -78,6 +78,9 @@ class FarSandbox:
     @property
     def wall(self) -> str:
         return self._link.word
+
+    async def confinement(self) -> Confinement:
+        return Confinement(self.wall)
 
     async def run(self, job: Job, heard: Heard | None = None) -> Finished:
         keeping = Keeping(job.keep, job.spill, self._spill_limit)

@@ -1,11 +1,15 @@
-"""The system calls that a walled command is refused: doors that no file rule would close.
+"""The seccomp filter of a sandboxed command: system calls that no rule about files can restrict.
 
-A filter is a small program for the kernel (classic BPF). It refuses socket families that are
-not named, because sockets to the hypervisor and to the kernel's ciphers know no network
-namespace, and calls that reach past the wall: other people's keys, io_uring (it opens sockets
-unseen by any filter), tracing of the machine.
+A filter is a small program for the kernel (classic BPF) that sees the number of a call and its
+arguments, but not what a pointer leads to. It refuses
+
+- socket families that are not named: sockets to the hypervisor and to the kernel's ciphers know no
+  network namespace, and a Unix socket anywhere in the file system may belong to a program outside;
+- modes with the setuid or setgid bit, which would outlive the sandbox;
+- other people's keys, io_uring (it opens sockets unseen by any filter), tracing of the machine.
 """
 
+import stat
 import struct
 import sys
 
@@ -13,28 +17,68 @@ from msgspec import Struct
 
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER, _MACHINE, _FAMILY = 0, 4, 16
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050001
+_LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
+_ALLOW, _REFUSE, _UNKNOWN_CALL = 0x7FFF0000, 0x00050001, 0x00050026
 _OTHER_TABLE = 0x40000000
 
+_TYPE_MASK, _STREAM, _SEQPACKET = 0xF, 1, 5
+_CREATES = 0o100 | 0o20000000
+"""`O_CREAT` and the bit of `O_TMPFILE`: without them the mode of `open` is not looked at."""
 
-class _Calls(Struct, frozen=True):
-    """The numbers of one kind of machine; `refused` are io_uring, keys, bpf, perf, userfaultfd."""
+_FCHMODAT2, _OPENAT2 = 452, 437
+_XATTR_AT = (463, 466)
+
+_Line = tuple[int, int, int, int]
+
+
+class _Calls(Struct, frozen=True, kw_only=True):
+    """The numbers of one kind of machine; `refused` are io_uring, keys, bpf, perf, userfaultfd.
+
+    `modes` are calls that set a mode, with the position of that argument; `opens` take flags and
+    then a mode from that position on. `owners` change the owner, the group or an extended
+    attribute, such as an access control list.
+    """
 
     audit: int
     socket: int
+    socketpair: int
     refused: tuple[int, ...]
+    modes: dict[int, int]
+    opens: dict[int, int]
+    owners: tuple[int, ...]
 
 
 _MACHINES = {
-    "x86_64": _Calls(0xC000003E, 41, (425, 248, 249, 250, 321, 298, 323)),
-    "aarch64": _Calls(0xC00000B7, 198, (425, 217, 218, 219, 280, 241, 282)),
+    "x86_64": _Calls(
+        audit=0xC000003E,
+        socket=41,
+        socketpair=53,
+        refused=(425, 248, 249, 250, 321, 298, 323),
+        modes={90: 1, 91: 1, 268: 2, _FCHMODAT2: 2, 85: 1, 133: 1, 259: 2},
+        opens={2: 1, 257: 2},
+        owners=(92, 93, 94, 260, 188, 189, 190, 197, 198, 199, *_XATTR_AT),
+    ),
+    "aarch64": _Calls(
+        audit=0xC00000B7,
+        socket=198,
+        socketpair=199,
+        refused=(425, 217, 218, 219, 280, 241, 282),
+        modes={52: 1, 53: 2, _FCHMODAT2: 2, 33: 2},
+        opens={56: 2},
+        owners=(54, 55, 5, 6, 7, 14, 15, 16, *_XATTR_AT),
+    ),
 }
 
 
-def syscall_filter(machine: str, families: tuple[int, ...]) -> bytes | None:
-    """None for a machine whose calls we do not know by number."""
+def syscall_filter(
+    machine: str, families: tuple[int, ...], *, root: bool, ownership: bool = True
+) -> bytes | None:
+    """None for a machine whose calls we do not know by number.
+
+    For `root` the setgid bit is refused as well; other users share folders with it. Without
+    `ownership` neither owners nor extended attributes can be changed.
+    """
     calls = _MACHINES.get(machine)
     if calls is None or sys.byteorder != "little":
         return None
@@ -42,23 +86,64 @@ def syscall_filter(machine: str, families: tuple[int, ...]) -> bytes | None:
         *_load(_MACHINE), *_unless(_EQUAL, calls.audit, _REFUSE),
         *_load(_NUMBER), *_when(_AT_LEAST, _OTHER_TABLE, _REFUSE),
     ]  # fmt: skip
-    for number in calls.refused:
+    for number in (*calls.refused, *(() if ownership else calls.owners)):
         program += _when(_EQUAL, number, _REFUSE)
-    program += _unless(_EQUAL, calls.socket, _ALLOW)
-    program += _load(_FAMILY)
-    for family in families:
-        program += _when(_EQUAL, family, _ALLOW)
-    program.append((_RETURN, 0, 0, _REFUSE))
+    program += _modes(calls, stat.S_ISUID | (stat.S_ISGID if root else 0))
+    if UNIX not in families:
+        program += _on(calls.socketpair, _connected_pair())
+    program += _on(calls.socket, _one_of(families))
+    program.append(_answer(_ALLOW))
     return b"".join(struct.pack("<HBBI", *line) for line in program)
 
 
-def _load(offset: int) -> list[tuple[int, int, int, int]]:
+def _modes(calls: _Calls, bits: int) -> list[_Line]:
+    """The mode of `openat2` lies in memory; programs do without that call where it is unknown."""
+    program = _when(_EQUAL, _OPENAT2, _UNKNOWN_CALL)
+    for number, at in calls.modes.items():
+        program += _on(number, _without(at, bits))
+    for number, at in calls.opens.items():
+        creates = [*_argument(at), *_unless(_ANY_BIT, _CREATES, _ALLOW)]
+        program += _on(number, [*creates, *_without(at + 1, bits)])
+    return program
+
+
+def _without(argument: int, bits: int) -> list[_Line]:
+    return [*_argument(argument), *_when(_ANY_BIT, bits, _REFUSE), _answer(_ALLOW)]
+
+
+def _connected_pair() -> list[_Line]:
+    """Sockets that stay connected to each other; with others a datagram could go to any path."""
+    types = (_when(_EQUAL, kind, _ALLOW) for kind in (_STREAM, _SEQPACKET))
+    masked = [*_argument(1), (_AND, 0, 0, _TYPE_MASK)]
+    family = [*_argument(0), *_unless(_EQUAL, UNIX, _REFUSE)]
+    return [*family, *masked, *(line for one in types for line in one), _answer(_REFUSE)]
+
+
+def _one_of(families: tuple[int, ...]) -> list[_Line]:
+    allowed = [line for family in families for line in _when(_EQUAL, family, _ALLOW)]
+    return [*_argument(0), *allowed, _answer(_REFUSE)]
+
+
+def _on(number: int, block: list[_Line]) -> list[_Line]:
+    """For one call; the block gives an answer, so that what follows still has the number."""
+    return [(_EQUAL, 0, len(block), number), *block]
+
+
+def _argument(position: int) -> list[_Line]:
+    return _load(_ARGUMENTS + 8 * position)
+
+
+def _load(offset: int) -> list[_Line]:
     return [(_LOAD, 0, 0, offset)]
 
 
-def _when(test: int, value: int, answer: int) -> list[tuple[int, int, int, int]]:
-    return [(test, 0, 1, value), (_RETURN, 0, 0, answer)]
+def _answer(answer: int) -> _Line:
+    return (_RETURN, 0, 0, answer)
 
 
-def _unless(test: int, value: int, answer: int) -> list[tuple[int, int, int, int]]:
-    return [(test, 1, 0, value), (_RETURN, 0, 0, answer)]
+def _when(test: int, value: int, answer: int) -> list[_Line]:
+    return [(test, 0, 1, value), _answer(answer)]
+
+
+def _unless(test: int, value: int, answer: int) -> list[_Line]:
+    return [(test, 1, 0, value), _answer(answer)]

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from hermes.ports.sandbox import Finished, Job, Process
+from hermes.ports.sandbox import Confinement, Finished, Job, Process
 from hermes.sandbox.door import Child, Door, Start
 from hermes.sandbox.following import Heard, follow
 from hermes.sandbox.output import SPILL_LIMIT, Keeping
@@ -20,6 +20,9 @@ class LocalSandbox:
     def __init__(self, door: Door, *, spill_limit: int = SPILL_LIMIT) -> None:
         self._door = door
         self._spill_limit = spill_limit
+
+    async def confinement(self) -> Confinement:
+        return Confinement()
 
     async def run(self, job: Job, heard: Heard | None = None) -> Finished:
         keeping = Keeping(job.keep, job.spill, self._spill_limit)

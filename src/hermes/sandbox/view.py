@@ -16,6 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from hermes.kit.mounts import Mounts
 from hermes.ports.sandbox import Reach
 from hermes.schema.errors import SandboxError
 from hermes.schema.scope import mark_of
@@ -55,7 +56,8 @@ SOCKETS = (
 )  # fmt: skip
 """Here listens everybody who would act for us: docker, dbus, the agents of ssh and gpg.
 
-Those who listen elsewhere, as in `/tmp`, are found by `sockets`.
+The filter of system calls keeps commands from all Unix sockets; this hides these also from those
+to whom the settings give `unix_sockets`.
 """
 
 OPEN_OF_RUN = (
@@ -112,6 +114,8 @@ class View(Struct, frozen=True, kw_only=True):
 
     `person` is the home of the user. Should it be writable, then that means what is in it by
     now and has no hidden name: no file of a shell, no key, no program can be put there.
+
+    With `unix_sockets` a process may use those that it sees, where a wall can hide some at all.
     """
 
     tmp: str
@@ -123,6 +127,7 @@ class View(Struct, frozen=True, kw_only=True):
     to_readers: tuple[str, ...] = ()
     own: Callable[[str], Sequence[str]] = lambda principal: ()
     person: str = ""
+    unix_sockets: bool = False
 
 
 def view_for(view: View, principal: str) -> View:
@@ -230,15 +235,27 @@ def _wishes(view: View, reach: Reach) -> Iterator[tuple[str, Sight]]:
         yield from _in_home(person)
     known: dict[str, list[str]] = {}
     hidden = [path for pattern in view.hidden for path in _found(pattern, known)]
-    inner = [one for one in writable if any(within(one, path) for path in hidden)]
-    inside = (pattern for pattern in view.inside if _concerns(pattern, inner))
-    hidden += [path for pattern in inside for path in _found(pattern, known)]
-    yield from ((path, Sight.HIDDEN) for path in hidden)
-    shown = _shown(view, writable, reader=not reach.writable)
+    shown = [*_shown(view, writable, reader=not reach.writable)]
+    mounts = Mounts()
+    again = _again(mounts, hidden, [*shown, *writable])
+    inner = [one for one in writable if any(within(one, path) for path in (*hidden, *again))]
+    inside = [pattern for pattern in view.inside if again or _concerns(pattern, inner)]
+    closed = [path for pattern in inside for path in _found(pattern, known)]
+    again += _again(mounts, closed, [*shown, *writable]) if again else []
+    yield from ((path, Sight.HIDDEN) for path in (*hidden, *closed, *again))
     yield from ((path, Sight.READ) for path in shown)
     for path in (*_guarded(view, writable), *_visible(reach.read_only, writable, hidden)):
         if any(within(path, folder) for folder in writable):
             yield path, Sight.READ
+
+
+def _again(mounts: Mounts, paths: list[str], seen: list[str]) -> list[str]:
+    """Where hidden paths show a second time, through another mount."""
+
+    def is_open(path: str) -> bool:
+        return any(within(path, one) for one in seen)
+
+    return [name for path in paths for name in mounts.second_names(path, is_open)]
 
 
 def _shown(view: View, writable: list[str], *, reader: bool) -> Iterator[str]:

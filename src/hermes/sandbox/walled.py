@@ -13,7 +13,7 @@ from anyio import CancelScope
 from anyio.to_thread import run_sync
 from msgspec import structs
 
-from hermes.ports.sandbox import Exit, Finished, Job, Process
+from hermes.ports.sandbox import Confinement, Exit, Finished, Job, Process
 from hermes.sandbox.child_env import DEFAULT_PATH, behind_a_wall
 from hermes.sandbox.door import Child, Door, NotBegun, Start
 from hermes.sandbox.folder_scan import FolderScan
@@ -44,6 +44,11 @@ class Wall(Protocol):
     @property
     def guards(self) -> bool:
         """Whether it keeps single files in a folder that may be changed from being changed."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing outside of what a job may change can be changed."""
         ...
 
     def around(self, start: Start, job: Job) -> Start:
@@ -87,6 +92,9 @@ class WalledSandbox:
     @property
     def wall(self) -> str:
         return self._wall.word
+
+    async def confinement(self) -> Confinement:
+        return Confinement(self.wall, complete=self._wall.complete)
 
     async def run(self, job: Job, heard: Heard | None = None) -> Finished:
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from hermes.kit.mounts import Mounts
 from hermes.kit.text import one_line
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope, mark_of
@@ -124,6 +125,7 @@ class Closed:
         self._ways = [f"{path}/" for path in opened]
         self._folders: list[Path] = []
         self._known: set[Identity] = set()
+        self._mounts = Mounts()
         for names in protected:
             for folder, inside in names.by_folder.items():
                 self._know_in(folder, inside)
@@ -152,8 +154,15 @@ class Closed:
             self._folders.append(path)
 
     def covers(self, real: Path) -> bool:
-        """By the names of a path without links."""
-        parts = real.parts
+        """By the names of a path without links, also those that another mount gives it."""
+        return any(self._covers(one.parts) for one in (real, *self._second_names(real)))
+
+    def _second_names(self, real: Path) -> Iterator[Path]:
+        there = next((one for one in (real, *real.parents) if os.path.lexists(one)), real)
+        for name in self._mounts.second_names(str(there)):
+            yield Path(name, *real.parts[len(there.parts) :])
+
+    def _covers(self, parts: tuple[str, ...]) -> bool:
         shut = max((names.deepest(parts) for names in self._protected), default=0)
         return shut > 0 and not any(
             len(one) > shut and parts[: len(one)] == one for one in self._opened

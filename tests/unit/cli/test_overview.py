@@ -9,8 +9,13 @@ from msgspec import Raw
 
 from hermes.cli.context import CliContext
 from hermes.cli.overview import look_around, show
+from hermes.cli.verbs.gateway.showing import status
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
+from hermes.daemon.lock import take_lock
+from hermes.daemon.record import own_record
+from hermes.daemon.state import Phase, Snapshot
+from hermes.daemon.state_file import StateFile
 from hermes.kit.clock import SystemClock
 from hermes.ports.matters import Matter, PutMatter
 from hermes.store.sqlite import open_store
@@ -94,3 +99,28 @@ async def test_broken_parts_do_not_hide_the_others(home: Home) -> None:
     assert "hermes doctor" in seen.model
     assert seen.trouble
     assert seen.gateway == "not running"
+
+
+def test_a_sandbox_that_fails_in_the_running_gateway_is_told(home: Home) -> None:
+    """Not what this process would find: the commands of chats run in the other."""
+    told = "Every command needs approval, because the sandbox cannot be set up: out of order."
+    record = own_record(home, SystemClock().now(), ["hermes"])
+    lock = take_lock(home, record)
+    try:
+        StateFile(home, record, SystemClock()).write(
+            Snapshot(
+                gateway_state=Phase.RUNNING,
+                sandboxes={"default": (f"sandbox auto: {told}",), "other": ("sandbox auto: fine",)},
+            )
+        )
+        given = Env({**env(home), "HERMES_HOME": str(home.path)})
+        for look, args in (
+            (show, Namespace(json=False)),
+            (status, Namespace(json=False, deep=False)),
+        ):
+            out = io.StringIO()
+            assert look(args, CliContext(given, None, (out, out, out))) == 0
+            lines = [one for one in out.getvalue().splitlines() if one.startswith("sandbox")]
+            assert [one.split(maxsplit=1)[1] for one in lines] == [f"auto: {told}"]
+    finally:
+        lock.release()

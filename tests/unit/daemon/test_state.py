@@ -58,6 +58,7 @@ def test_the_file_as_others_read_it(home: Home) -> None:
                 }
             },
             "served_profiles": [],
+            "sandboxes": {},
             "updated_at": "2026-01-31T12:00:00Z",
         }
     )

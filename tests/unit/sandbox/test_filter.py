@@ -10,8 +10,8 @@ ALLOW, REFUSE = 0x7FFF0000, 0x00050001
 X86, ARM = 0xC000003E, 0xC00000B7
 
 
-def verdict(program: bytes, machine: int, number: int, first: int = 0) -> int:
-    data = struct.pack("<IIQQ", number, machine, 0, first)
+def verdict(program: bytes, machine: int, number: int, *arguments: int) -> int:
+    data = struct.pack("<IIQ6Q", number, machine, 0, *(*arguments, 0, 0, 0, 0, 0, 0)[:6])
     lines = [*struct.iter_unpack("<HBBI", program)]
     at = value = 0
     while True:
@@ -22,6 +22,10 @@ def verdict(program: bytes, machine: int, number: int, first: int = 0) -> int:
                 (value,) = struct.unpack_from("<I", data, k)
             case 0x15:
                 at += yes if value == k else no
+            case 0x45:
+                at += yes if value & k else no
+            case 0x54:
+                value &= k
             case 0x35:
                 at += yes if value >= k else no
             case 0x06:
@@ -33,7 +37,7 @@ def verdict(program: bytes, machine: int, number: int, first: int = 0) -> int:
     [("x86_64", X86, 41, 1, 425), ("aarch64", ARM, 198, 64, 425)],
 )
 def test_families_and_calls(name: str, machine: int, socket: int, write: int, io_uring: int):
-    program = syscall_filter(name, (UNIX, INET))
+    program = syscall_filter(name, (UNIX, INET), root=False)
     assert program is not None
     assert verdict(program, machine, write) == ALLOW
     assert verdict(program, machine, socket, UNIX) == ALLOW
@@ -45,10 +49,43 @@ def test_families_and_calls(name: str, machine: int, socket: int, write: int, io
 
 
 def test_without_families_there_are_no_sockets():
-    program = syscall_filter("x86_64", ())
+    program = syscall_filter("x86_64", (), root=False)
     assert program is not None
     assert {verdict(program, X86, 41, family) for family in range(50)} == {REFUSE}
 
 
+@pytest.mark.parametrize(("name", "machine", "pair"), [("x86_64", X86, 53), ("aarch64", ARM, 199)])
+def test_pairs_that_stay_connected(name: str, machine: int, pair: int):
+    """A socket for datagrams could send them anywhere; a raw one of this family is the same."""
+    program = syscall_filter(name, (INET,), root=False)
+    assert program is not None
+    stream, datagram, raw, packets, not_blocking = 1, 2, 3, 5, 0o4000
+    for kind in (stream, packets, stream | not_blocking):
+        assert verdict(program, machine, pair, UNIX, kind) == ALLOW
+    for kind in (datagram, raw, datagram | not_blocking):
+        assert verdict(program, machine, pair, UNIX, kind) == REFUSE
+    assert verdict(program, machine, pair, 30, stream) == REFUSE
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "fchmodat", "openat", "chown"),
+    [("x86_64", X86, 268, 257, 260), ("aarch64", ARM, 53, 56, 54)],
+)
+def test_modes_and_owners(name: str, machine: int, fchmodat: int, openat: int, chown: int):
+    create, temporary = 0o100, 0o20000000
+    for root in (False, True):
+        program = syscall_filter(name, (), root=root, ownership=False)
+        assert program is not None
+        for mode, answer in ((0o755, ALLOW), (0o4755, REFUSE), (0o2755, (ALLOW, REFUSE)[root])):
+            assert verdict(program, machine, fchmodat, 0, 0, mode) == answer
+            assert verdict(program, machine, openat, 0, 0, create, mode) == answer
+            assert verdict(program, machine, openat, 0, 0, temporary, mode) == answer
+            assert verdict(program, machine, openat, 0, 0, 0, mode) == ALLOW
+        assert verdict(program, machine, chown) == REFUSE
+    program = syscall_filter(name, (), root=True)
+    assert program is not None
+    assert verdict(program, machine, chown) == ALLOW
+
+
 def test_machines_we_do_not_know():
-    assert syscall_filter("riscv64", (UNIX,)) is None
+    assert syscall_filter("riscv64", (UNIX,), root=False) is None

@@ -82,6 +82,7 @@ async def test_the_wish_says_how_far_it_goes(
         writable=(str(workspace),),
         network=reaching is Reaching.NETWORK,
         beyond=reaching is Reaching.BEYOND,
+        wall=wall,
     )
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import anyio
 
+from hermes.app.confinement import ASKED, NO_WALL, PARTIAL, REFUSED, WEAKER
 from hermes.app.sandboxes import (
-    NO_WALL,
-    WEAKER,
     Sandboxes,
     SandboxParts,
     backend_on,
@@ -20,7 +19,6 @@ from hermes.sandbox.door import Door, Start
 from hermes.schema.errors import SandboxError
 from hermes.tools.search.ripgrep import find_rg
 
-_NO_RUN = "Commands do not run"
 _INSTALL = "Install bubblewrap (sudo apt install bubblewrap); docs/sandbox.md tells more."
 
 _TRIED = ("sandbox docker:", "sandbox ssh:")
@@ -28,6 +26,8 @@ _TRIED = ("sandbox docker:", "sandbox ssh:")
 _OTHER = "hermes config set terminal.backend auto   (or mend it: docker info)"
 PATIENCE = 5.0
 _AGAIN = "hermes doctor   (tries it once more; docs/sandbox.md tells what bubblewrap needs)"
+
+_ANYWAY = "to do without a sandbox: hermes config set terminal.backend local"
 
 
 async def check_sandbox(patient: Patient) -> list[Finding]:
@@ -87,15 +87,18 @@ async def _docker(patient: Patient, door: Door) -> Finding:
 
 def finding_of(line: str) -> Finding:
     said = line.removeprefix("sandbox ")
-    if _NO_RUN in said:
+    if REFUSED in said:
         return wrong("sandbox", said, f"hermes config set terminal.backend auto   ({_INSTALL})")
-    if NO_WALL in said:
-        return odd("sandbox", said, _INSTALL)
-    if WEAKER in said:
-        return odd("sandbox", said, _INSTALL if "not installed" in said else _AGAIN)
-    if "none: commands run as you" in said:
-        return odd("sandbox", said, "hermes config set terminal.backend auto")
-    return well("sandbox", said)
+    again = _INSTALL if "not installed" in said else _AGAIN
+    advice = {
+        ASKED: f"{_AGAIN}; {_ANYWAY}",
+        NO_WALL: _INSTALL,
+        WEAKER: again,
+        PARTIAL: "hermes config set terminal.backend auto   (tries bubblewrap first)",
+        "none: commands run as you": "hermes config set terminal.backend auto",
+    }
+    fix = next((fix for sign, fix in advice.items() if sign in said), "")
+    return odd("sandbox", said, fix) if fix else well("sandbox", said)
 
 
 def _search(patient: Patient) -> Iterator[Finding]:

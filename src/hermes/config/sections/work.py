@@ -45,13 +45,15 @@ class Terminal(Struct, Open, frozen=True, kw_only=True):
 
     `auto` is the strongest wall this machine can put up; `backend_by_platform` names
     another backend for some channels, such as `docker` for `telegram`. `network` says whether
-    commands have it unasked, `network_by_platform` the same for some channels.
+    commands have it unasked, `network_by_platform` the same for some channels. `unix_sockets`
+    lets commands use Unix sockets, also those of other programs that bubblewrap does not hide.
     """
 
     backend: str = "auto"
     backend_by_platform: Mapping[str, str] = {}
     network: bool = False
     network_by_platform: Mapping[str, bool] = {}
+    unix_sockets: bool = False
     cwd: str = "."
     timeout: Seconds = 180
     home_mode: str = "auto"

@@ -1,6 +1,7 @@
 """The `execute_code` tool: a Python program in the sandbox that calls the agent's other tools."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
 from hermes.ports.counsel import Reaching, Wish
-from hermes.ports.sandbox import Job, Reach, Sandbox
+from hermes.ports.sandbox import Confinement, Job, Reach, Sandbox
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Role, Scope
@@ -21,6 +22,7 @@ from hermes.tools.code.program import Call, Program
 from hermes.tools.far_places import FarPlaces, back_to_first
 from hermes.tools.origins import LONGEST_BEHIND, Origins
 from hermes.tools.places import Places
+from hermes.tools.reaching import usual_reaching, why_outside
 from hermes.tools.terminal.foreign import Bringing, Foreign, bringing, others_in
 from hermes.tools.terminal.plain import plain
 
@@ -94,13 +96,16 @@ class ExecuteCode:
         code = self._arguments.decode(args).code
         _check(code)
         folder = self._parts.places.cwd(ctx.scope)
-        await self._may(code, folder, ctx)
-        foreign = await anyio.to_thread.run_sync(self._foreign, code, folder, ctx)
+        held = await self._parts.sandbox.confinement()
+        await self._may(code, folder, ctx, held)
+        walled = usual_reaching(held) is Reaching.INSIDE
+        look = partial(self._foreign, code, folder, ctx, walled=walled)
+        foreign = await anyio.to_thread.run_sync(look)
         began = self._parts.clock.monotonic()
         try:
             with bringing(self._parts.origins, foreign, LONGEST_BEHIND) as files:
                 heard = _Heard(files)
-                async with self._parts.sandbox.open(self._job(folder, ctx.scope)) as process:
+                async with self._parts.sandbox.open(self._job(folder, ctx.scope, held)) as process:
                     program = Program(process, _limited(ctx, heard), self._parts.calls)
                     with anyio.move_on_after(self._parts.timeout) as limit:
                         await program.run(code, self._tools(), limit)
@@ -116,9 +121,8 @@ class ExecuteCode:
             unverified=foreign.unverified or heard.unverified,
         )
 
-    def _foreign(self, code: str, folder: Path, ctx: ToolContext) -> Foreign:
+    def _foreign(self, code: str, folder: Path, ctx: ToolContext, *, walled: bool) -> Foreign:
         """Behind the wall only files and tools bring in what others wrote."""
-        walled = bool(self._parts.sandbox.wall)
         found = foreign_in(code, folder, self._parts.origins, walled=walled)
         online = self._online(ctx.scope)
         brought = found.brought or online or ctx.quotes(code)
@@ -136,27 +140,31 @@ class ExecuteCode:
         """Without asking; never for guests."""
         return self._parts.network and scope.role is not Role.GUEST
 
-    async def _may(self, code: str, folder: Path, ctx: ToolContext) -> None:
+    async def _may(self, code: str, folder: Path, ctx: ToolContext, held: Confinement) -> None:
         wish = Wish(
             tool=self.name,
             action=code,
-            reaching=Reaching.INSIDE if self._parts.sandbox.wall else Reaching.OPEN,
+            reaching=usual_reaching(held),
             code=True,
             folder=str(folder),
+            reason=why_outside(held, ""),
             foreign=ctx.foreign,
         )
         ruling = await ctx.ask(wish)
         if not ruling.allowed:
             raise ToolError(f"execute_code: {ruling.why}")
 
-    def _job(self, folder: Path, scope: Scope) -> Job:
+    def _job(self, folder: Path, scope: Scope, held: Confinement) -> Job:
         return Job(
             argv=(self._parts.python(folder), "-u", "-c", self._child),
             cwd=str(folder),
             env=self._parts.env(scope) | {"PYTHONDONTWRITEBYTECODE": "1"},
             timeout=self._parts.timeout,
             reach=Reach(
-                writable=(scope.workspace, *self._parts.writable), network=self._online(scope)
+                writable=(scope.workspace, *self._parts.writable),
+                network=self._online(scope),
+                beyond=usual_reaching(held) is Reaching.BEYOND,
+                wall=held.wall,
             ),
             stdin=b"\n",
             principal=scope.principal,

@@ -29,8 +29,8 @@ def hint(output: str, wall: str, reaching: Reaching) -> str:
         )
     if _FILES.search(end):
         return (
-            f"The sandbox ({wall}) lets commands change only the workspace and /tmp, and hides "
-            'secrets. If more is needed, call again with escalate="outside" and a reason; the '
-            "user may be asked."
+            f"The sandbox ({wall}) lets commands change only the workspace and /tmp, hides "
+            "secrets, and by default has no Unix sockets. If more is needed, call again with "
+            'escalate="outside" and a reason; the user may be asked.'
         )
     return ""

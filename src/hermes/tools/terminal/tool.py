@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
 from hermes.ports.counsel import Reaching, Wish
-from hermes.ports.sandbox import Finished, Job, Reach, Sandbox
+from hermes.ports.sandbox import Confinement, Finished, Job, Reach, Sandbox
 from hermes.ports.tool import Output, ToolContext
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Message, Text, text_of
@@ -24,6 +24,7 @@ from hermes.tools.origins import LONGEST_BEHIND, Origins
 from hermes.tools.places import Places
 from hermes.tools.processes.record import Record
 from hermes.tools.processes.registry import Order, Registry
+from hermes.tools.reaching import usual_reaching, why_outside
 from hermes.tools.terminal.at_terminal import run_at_terminal
 from hermes.tools.terminal.exit_codes import as_shell, how_it_ended, is_benign, meaning
 from hermes.tools.terminal.foreign import (
@@ -185,14 +186,15 @@ class Terminal:
     async def _permit(self, asked: TerminalArgs, ctx: ToolContext, folder: Path) -> _Permit:
         """Every command is asked about first. Raises `ToolError` for one that may not run."""
         sandbox = self._parts.sandbox
-        reaching = _reaching(asked, walled=bool(sandbox.wall))
+        held = await sandbox.confinement()
+        reaching = _reaching(asked, held)
         wish = Wish(  # noqa: S604 - says that it is for a shell, and runs nothing
             tool=self.spec.name,
             action=asked.command,
             reaching=reaching,
             shell=True,
             folder=str(folder),
-            reason=asked.reason,
+            reason=why_outside(held, asked.reason),
             foreign=ctx.foreign,
         )
         ruling = await ctx.ask(wish)
@@ -202,6 +204,7 @@ class Terminal:
             writable=(ctx.scope.workspace, *self._parts.writable),
             network=self._online(ctx.scope) or reaching is Reaching.NETWORK,
             beyond=reaching is Reaching.BEYOND,
+            wall=held.wall,
         )
         look = partial(self._foreign, asked.command, folder, ctx, reaching)
         return _Permit(sandbox, reaching, reach, ruling.why, await anyio.to_thread.run_sync(look))
@@ -333,16 +336,17 @@ def _begun(record: Record, asked: TerminalArgs, permit: _Permit) -> BackgroundRe
     )
 
 
-def _reaching(asked: TerminalArgs, *, walled: bool) -> Reaching:
-    if not walled:
-        return Reaching.OPEN
+def _reaching(asked: TerminalArgs, held: Confinement) -> Reaching:
+    usual = usual_reaching(held)
+    if not held.wall:
+        return usual
     match asked.escalate:
         case "network":
             return Reaching.NETWORK
         case "outside":
             return Reaching.BEYOND
         case _:
-            return Reaching.INSIDE
+            return usual
 
 
 def _check(asked: TerminalArgs) -> None:

@@ -117,6 +117,7 @@ def _told(standing: Standing, state: GatewayState) -> list[tuple[str, str]]:
         if len(state.served_profiles) > 1:
             rows.append(("serves", flat(", ".join(state.served_profiles))))
         rows.append(("turns", f"{state.active_agents} running"))
+        rows += [("sandbox", flat(line.removeprefix("sandbox "))) for line in standing.sandboxes]
         if changed := _changed_since(standing, standing.record):
             rows.append(("settings", changed))
     if state.restart_requested:

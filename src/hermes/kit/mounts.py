@@ -1,0 +1,94 @@
+"""Other names of a path: a file system that is mounted twice shows the same files in two places."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+MOUNTS = "/proc/self/mountinfo"
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(Struct, frozen=True):
+    """`root` is the folder of the file system `device` that is seen at `point`."""
+
+    device: str
+    root: str
+    point: str
+
+
+class Mounts:
+    """As they are at this moment; none where the machine has no such table."""
+
+    def __init__(self, table: str = MOUNTS) -> None:
+        self._by_point = {one.point: one for one in _read(table)}
+        self._by_device: dict[str, list[Mount]] = {}
+        for one in self._by_point.values():
+            self._by_device.setdefault(one.device, []).append(one)
+
+    def second_names(
+        self, path: str, is_open: Callable[[str], bool] = lambda path: True
+    ) -> Iterator[str]:
+        """Where else a real path can be seen, and parts of it that are not open."""
+        own = self._mount_of(path)
+        for other in self._by_device[own.device] if own else ():
+            if own and other is not own:
+                yield from _seen_at(path, own, other, is_open)
+
+    def _mount_of(self, path: str) -> Mount | None:
+        while path not in self._by_point:
+            if path in {"/", ""}:
+                return None
+            path = path.rpartition("/")[0] or "/"
+        return self._by_point[path]
+
+
+def _read(table: str) -> Iterator[Mount]:
+    """In the order in which they were made, so that the last one at a point is the one seen."""
+    try:
+        lines = Path(table).read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        row = line.split(" ", 5)
+        if len(row) == 6 and row[3].startswith("/"):
+            yield Mount(row[2], _plain(row[3]), _plain(row[4]))
+
+
+def _seen_at(path: str, own: Mount, other: Mount, is_open: Callable[[str], bool]) -> Iterator[str]:
+    inside = _joined(own.root, _below(path, own.point) or "")
+    rest = _below(inside, other.root)
+    if rest is not None:
+        name = _joined(other.point, rest)
+        if name != path and _is_same(name, path):
+            yield name
+        return
+    part = _below(other.root, inside)
+    if part is not None and _below(other.point, path) is None and not is_open(_joined(path, part)):
+        yield other.point
+
+
+def _below(path: str, folder: str) -> str | None:
+    """The path as seen from the folder; None if it lies elsewhere."""
+    folder = folder.rstrip("/")
+    if path == folder:
+        return ""
+    return path[len(folder) + 1 :] if path.startswith(f"{folder}/") else None
+
+
+def _joined(folder: str, rest: str) -> str:
+    return f"{folder.rstrip('/')}/{rest}".rstrip("/") or "/"
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Not where yet another file system lies above it."""
+    try:
+        return os.path.samestat(os.lstat(one), os.lstat(other))
+    except OSError:
+        return False
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)

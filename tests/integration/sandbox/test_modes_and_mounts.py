@@ -1,0 +1,169 @@
+"""What outlives a sandbox in a file's mode or owner, and secrets that a second mount shows."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.integration.sandbox.conftest import Ground
+
+from hermes.app.sandboxes import enclosure_of
+from hermes.config.home import Home
+from hermes.kit.mounts import Mounts
+from hermes.schema.errors import ToolError
+from hermes.tools.places import Places
+
+pytestmark = pytest.mark.anyio
+BACKENDS = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+ROOT = os.geteuid() == 0
+
+SET_ID = """
+import ctypes, os, sys
+outside, flags = sys.argv[1], os.O_CREAT | os.O_WRONLY
+libc = ctypes.CDLL(None, use_errno=True)
+open("mine", "w").close()
+for path in ("mine", outside):
+    for bit in map(int, sys.argv[2:]):
+        file = os.open(path, os.O_RDONLY)
+        name = path.encode()
+        for change in (
+            lambda: os.chmod(path, 0o755 | bit),
+            lambda: os.fchmod(file, 0o755 | bit),
+            lambda: libc.fchmodat(-100, name, 0o755 | bit, 0),
+            lambda: libc.syscall(452, -100, name, 0o755 | bit, 0),
+        ):
+            try:
+                change()
+            except OSError:
+                pass
+for number, make in enumerate((
+    lambda name: os.open(name, flags, 0o4755),
+    lambda name: libc.creat(name.encode(), 0o4755),
+    lambda name: libc.open(name.encode(), flags, 0o4755),
+    lambda name: os.mknod(name, 0o104755),
+    lambda name: libc.syscall(437, -100, name.encode(),
+        (ctypes.c_uint64 * 3)(flags, 0o4755, 0), 24),
+    lambda name: os.fchmod(os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o4755), 0o755),
+)):
+    try:
+        make(f"new{number}")
+    except OSError:
+        pass
+os.chmod("mine", 0o700)
+os.close(os.open("plain", flags, 0o750))
+print("end")
+"""
+
+
+@BACKENDS
+async def test_no_setuid_bit_is_left_behind(ground: Ground, backend: str):
+    """Neither on what a command makes nor, as the same user, on what is outside of its folders."""
+    tool = ground.outside / "tool"
+    tool.touch(0o755)
+    bits = [stat.S_ISUID, stat.S_ISGID] if ROOT else [stat.S_ISUID]
+    done = await ground.run(backend, sys.executable, "-c", SET_ID, str(tool), *map(str, bits))
+    assert done.output == b"end\n"
+    files = [tool, *ground.work.iterdir()]
+    assert [path.name for path in files if path.stat().st_mode & sum(bits)] == []
+    assert (ground.work / "mine").stat().st_mode & 0o777 == 0o700
+    assert (ground.work / "plain").stat().st_mode & 0o777 == 0o750
+
+
+OWNERS = """
+import os, sys
+path, group = sys.argv[1], os.getgroups()[-1:] or [os.getgid()]
+for change in (
+    lambda: os.chown(path, -1, group[0]),
+    lambda: os.lchown(path, -1, group[0]),
+    lambda: os.fchown(os.open(path, os.O_RDONLY), -1, group[0]),
+    lambda: os.setxattr(path, "user.mine", b"x"),
+    lambda: os.setxattr(path, "system.posix_acl_access", bytes.fromhex(
+        "0200000001000600ffffffff04000400ffffffff20000400ffffffff")),
+    lambda: os.removexattr(path, "user.theirs"),
+    lambda: os.truncate(path, 0),
+):
+    try:
+        change()
+        print("CHANGED")
+    except OSError as error:
+        print("refused")
+"""
+
+
+@BACKENDS
+async def test_owners_and_attributes_outside_stay(ground: Ground, backend: str):
+    path = ground.outside / "theirs"
+    path.write_text("text")
+    path.chmod(0o644)
+    done = await ground.run(backend, sys.executable, "-c", OWNERS, str(path))
+    assert done.output == b"refused\n" * 7
+    assert path.read_text() == "text"
+
+
+@contextmanager
+def bound(folder: Path, point: Path) -> Iterator[None]:
+    point.mkdir()
+    words = ["mount", "--bind", str(folder), str(point)]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not let us mount")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(point)], check=True)
+
+
+@BACKENDS
+async def test_a_second_mount_shows_no_secret(ground: Ground, backend: str):
+    """Of a folder around it, of the hidden folder itself, and of a part of it."""
+    deep = ground.home / ".ssh/keys"
+    deep.mkdir()
+    (deep / "id").write_text("SECRET")
+    (ground.home / "note").write_text("open")
+    points = [ground.base / name for name in ("second", "third", "with space")]
+    script = 'for path do find "$path" -type f -exec cat {} +; done; echo; cat "$1/note"'
+    with (
+        bound(ground.home, points[0]),
+        bound(ground.home / ".ssh", points[1]),
+        bound(deep, points[2]),
+    ):
+        argv = ("sh", "-c", script, "sh", *map(str, points))
+        shown = await ground.run(backend, *argv, beyond=True)
+        assert shown.output.count(b"SECRET") == 5
+        done = await ground.run(backend, *argv)
+    assert b"SECRET" not in done.output
+    assert done.output.endswith(b"open")
+
+
+def test_a_second_mount_opens_nothing_to_the_file_tools(ground: Ground):
+    root = ground.home / ".hermes"
+    (root / "profiles/other").mkdir(parents=True)
+    (root / "profiles/other/.env").write_text("SECRET")
+    (root / "skills").mkdir()
+    (root / "skills/SKILL.md").write_text("open")
+    places, point = Places(ground.home, enclosure_of(Home(root, root))), ground.base / "second"
+    with bound(ground.home, point):
+        for name in ("profiles/other/.env", "profiles/new/config.yaml"):
+            with pytest.raises(ToolError):
+                places.guard(point / ".hermes" / name)
+        skill = point / ".hermes/skills/SKILL.md"
+        assert places.guard(skill, places.closed("owner")) == skill
+
+
+def test_what_is_open_in_a_hidden_folder_stays_open_elsewhere(tmp_path: Path):
+    """As where `/etc/resolv.conf` is a mount of a file in `/run`."""
+    table = tmp_path / "mounts"
+    table.write_text(
+        "1 0 8:1 / / rw - ext4 disk rw\n"
+        "2 1 0:30 / /run rw - tmpfs tmpfs rw\n"
+        "3 1 0:30 /resolve/stub.conf /etc/resolv.conf rw - tmpfs tmpfs rw\n"
+        "4 1 0:30 /secrets /etc/with\\040space rw - tmpfs tmpfs rw\n"
+        "5 1 0:4 mnt:[402] /run/ns rw - nsfs nsfs rw\n"
+        "garbled\n"
+    )
+    mounts = Mounts(str(table))
+    found = mounts.second_names("/run", lambda path: path.startswith("/run/resolve"))
+    assert [*found] == ["/etc/with space"]
