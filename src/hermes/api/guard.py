@@ -3,7 +3,6 @@
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from ipaddress import ip_address
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -13,6 +12,7 @@ from hermes.api.errors import ApiError, from_hermes, from_http
 from hermes.api.settings import ApiSettings, check_key
 from hermes.api.tally import Tally
 from hermes.config.home import DEFAULT
+from hermes.kit.hosts import host_of, hosts_asked
 from hermes.kit.text import one_line
 from hermes.schema.errors import ConfigError, HermesError
 
@@ -93,7 +93,8 @@ class Guard:
 
     def stands_at(self, host: str, *, loopback: bool) -> None:
         """On this machine only its own names are served, whatever a web page's name resolves to."""
-        own = {"localhost", "127.0.0.1", "::1", host.lower()} | self._named
+        named = {host_of(one) or one for one in (*self._named, host.lower())}
+        own = {"localhost", "127.0.0.1", "::1"} | named
         self._hosts = frozenset(own) if loopback and "*" not in own else None
 
     @web.middleware
@@ -159,9 +160,13 @@ class Guard:
             headers["Access-Control-Expose-Headers"] = SHOWN
 
     def _check_host(self, request: web.Request) -> None:
+        named = request.headers.getall("Host", [])
+        if len(named) > 1:
+            raise ApiError(400, "bad_host", "A request names its host once, in one Host header.")
         if self._hosts is None:
             return
-        if host_name(request.headers.get("Host", "")) not in self._hosts:
+        asked = hosts_asked(named, request.raw_path)
+        if not asked or not self._hosts.issuperset(asked):
             told = (
                 "This server answers only to the names of its own machine. Add others to "
                 "platforms.api_server.extra.allowed_hosts or API_SERVER_ALLOWED_HOSTS."
@@ -224,18 +229,3 @@ def _profile(request: web.Request) -> str:
 def _is_client_header(name: str) -> bool:
     rest = name.removeprefix(_CLIENT_HEADERS)
     return rest != name and rest.replace("-", "").isalnum() and rest.isascii()
-
-
-def host_name(host: str) -> str:
-    """Without the port, and without the brackets of an IPv6 address."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].rstrip(".")
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost"

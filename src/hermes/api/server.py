@@ -17,13 +17,14 @@ from hermes.api import chat, facts, health, responses, runs, sessions
 from hermes.api.desk import JSON, Desk, Limits, Route
 from hermes.api.entry import Entry
 from hermes.api.errors import ApiError
-from hermes.api.guard import SECURITY, Guard, is_loopback
+from hermes.api.guard import SECURITY, Guard
 from hermes.api.office import Office
 from hermes.api.openapi import document_route
 from hermes.api.settings import ApiSettings, own_key
 from hermes.api.tally import Tally
 from hermes.app.build import App
 from hermes.kit.clock import Clock
+from hermes.kit.hosts import is_loopback
 from hermes.kit.listening import cannot_listen
 from hermes.kit.serving import put_away
 from hermes.kit.text import one_line

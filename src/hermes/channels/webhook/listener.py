@@ -7,7 +7,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +22,7 @@ from hermes.channels.webhook.calls import ONCE, Answer, Call, Door, Refused
 from hermes.channels.webhook.settings import BODY, HOST, PORT
 from hermes.config.home import DEFAULT
 from hermes.kit.clock import Clock
+from hermes.kit.hosts import is_loopback
 from hermes.kit.listening import cannot_listen
 from hermes.kit.serving import put_away
 from hermes.kit.text import one_line
@@ -102,8 +102,8 @@ class Listener:
     def loopback(self) -> bool:
         """Judged by where it really listens; by the name of the host while it does not."""
         if self._server is None or not self._server.sockets:
-            return _is_loopback(self.host)
-        return all(_is_loopback(one.getsockname()[0]) for one in self._server.sockets)
+            return is_loopback(self.host)
+        return all(is_loopback(one.getsockname()[0]) for one in self._server.sockets)
 
     @property
     def port(self) -> int:
@@ -208,6 +208,8 @@ class Listener:
         return _response(Answer(200, {"status": "ok", "platform": "webhook"}))
 
     async def _called(self, request: web.Request) -> web.Response:
+        if not request.raw_path.startswith("/"):
+            raise Refused(400, "target", "The request must name a path, not a whole address.")
         route = request.match_info["route"]
         door = self._door(request.match_info.get("profile", ""))
         if door is None:
@@ -278,10 +280,3 @@ def _response(answer: Answer) -> web.Response:
     return web.Response(
         status=answer.status, body=body, content_type="application/json", headers=headers
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost"
