@@ -124,6 +124,12 @@ class Office:
             await self._wake(session, letters[0])
         except (SessionBusy, ApiError):
             return True
+        except HermesError as error:
+            # Nobody is at it any more: it waits for the next time that the session is woken.
+            lanes, now = self.app.store.lanes, self.app.clock.now()
+            for letter in letters:
+                await lanes.retry(letter.id, now, error.sentence)
+            raise
         # Others may have come meanwhile.
         return True
 
