@@ -1,4 +1,4 @@
-"""A turn that is cut off leaves nothing claimed: neither when its client leaves nor after a kill."""
+"""A turn that is cut off leaves nothing claimed, whether its client left or it was killed."""
 
 import sqlite3
 from contextlib import closing
@@ -11,7 +11,8 @@ import pytest
 
 from api_house import KEY, House, house, served
 from api_runs import SCRIPT
-from hermes.testing.mock_openai.server import MockServer, serve
+from gateways import until
+from hermes.testing.mock_openai.server import serve
 from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -33,11 +34,6 @@ def unsettled(home: Path) -> list[tuple[str, int]]:
         return rows.fetchall()
 
 
-async def asked_of(mock: MockServer) -> None:
-    while not mock.requests:
-        await anyio.sleep(0.01)
-
-
 async def ask(http: aiohttp.ClientSession, url: str, body: object) -> None:
     try:
         async with http.post(url, json=body, headers=HEADERS) as response:
@@ -54,7 +50,7 @@ async def test_after_a_kill_nothing_is_claimed_and_nothing_runs_twice(
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as group, served(tmp_path, mock.url) as url:
                 group.start_soon(ask, http, url + path, body)
-                await asked_of(mock)
+                await until(lambda: bool(mock.requests))
         assert unsettled(tmp_path) == [("s", 1)]
         before = len(mock.requests)
         with anyio.fail_after(PATIENCE):
@@ -73,7 +69,7 @@ async def test_who_hangs_up_leaves_nothing_claimed(tmp_path: Path, path: str, bo
     async def hang_up(one: House) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(ask, one.http, one.url + path, body)
-            await asked_of(one.mock)
+            await until(lambda: bool(one.mock.requests))
             group.cancel_scope.cancel()
 
     async with house(tmp_path, SCRIPT) as one:

@@ -389,6 +389,7 @@ async def test_many_senders_at_once(tmp_path: Path, caplog: pytest.LogCaptureFix
     routes = {f"r{number}": {} for number in range(10)}
     async with hall(tmp_path, routes, limits=Limits(requests=1000, connections=1000)) as one:
         answers: list[str] = []
+        caplog.clear()
 
         async def call(route: str, delivery: str) -> None:
             answers.append((await one.call(route, delivery=delivery)).code)

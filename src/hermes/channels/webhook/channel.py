@@ -250,12 +250,13 @@ def _signed_key(route: Route, proof: Proof | None) -> str:
     """Made of what is signed, so that no copy under another id is a new call, whenever it comes.
 
     Empty where the id is to be believed: it is signed, nothing is, or the route's owner says so.
+    Routes with one secret have one key, or a call to one of them could be replayed at another.
     """
-    if proof is None or proof.id or not proof.once:
+    if proof is None or not proof.once or (proof.id and not route.shares):
         return ""
     if route.repeats and proof.scheme in BODY_ONLY:
         return ""
-    return f"{route.name}:{proof.once}"
+    return f"{min(route.shares, default=route.name)}:{proof.once}"
 
 
 def _hash(data: bytes) -> str:
