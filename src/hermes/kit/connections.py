@@ -111,7 +111,7 @@ def room_for(most: int) -> int:
     return min(most, max(files - SPARE_FILES, files // 2))
 
 
-def wait_in_kernel(sockets: Iterable[asyncio.trsock.TransportSocket]) -> None:
+def wait_in_kernel(sockets: Iterable[socket.socket]) -> None:
     """Let many wait there, although a server that is opened with a small backlog takes few."""
     for one in sockets:
         with socket.fromfd(one.fileno(), one.family, one.type) as same:
