@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from hermes.agent.plan import Steer, no_steering
 from hermes.api.errors import ApiError
+from hermes.api.ownership import SOURCE, demand_own, principal_for
 from hermes.api.side_calls import answer_alone
 from hermes.api.tally import Share, Tally
 from hermes.app.build import App
@@ -22,7 +23,6 @@ from hermes.schema.tools import ToolSpec
 from hermes.session.accepting import Turn
 from hermes.session.recorder import Closing, nothing_more
 
-SOURCE = "api_server"
 CallsBack: TypeAlias = Callable[[App, str], Awaitable[bool]]
 """Whether a session has a callback."""
 
@@ -174,7 +174,8 @@ class Entry:
     async def enter(self, app: App, ask: Ask, listen: Emit, slot: Slot | None = None) -> Outcome:
         """Run the turn; a slot that was taken before is used up.
 
-        Raises `SessionBusy`, and `ConfigError` when there is no model.
+        Raises `SessionBusy`, `ConfigError` when there is no model, and `ApiError` for a session
+        that a turn of this role may not continue.
         """
         profile = app.home.profile
         taken, share = slot or self.take(profile), self.tally.of(profile)
@@ -188,6 +189,7 @@ class Entry:
             await listen(event)
 
         try:
+            demand_own(ask.session, ask.role)
             if ask.alone is not None:
                 return await answer_alone(app, ask.session, ask.alone, ask.run, counted)
             later = ask.followed or await self.calls_back(app, ask.session.id)
@@ -231,7 +233,7 @@ def _turn(ask: Ask, listen: Emit, *, later: bool) -> Turn:
         listen=listen,
         run=ask.run,
         role=ask.role,
-        principal="" if ask.role is Role.OWNER else f"{SOURCE}:{ask.session.id}",
+        principal=principal_for(ask.role, ask.session.id),
         closing=ask.closing,
         new=ask.new,
         steer=ask.steer,

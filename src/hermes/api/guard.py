@@ -3,16 +3,16 @@
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from ipaddress import ip_address
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
 from hermes.api.desk import JSON, PROFILE
 from hermes.api.errors import ApiError, from_hermes, from_http
 from hermes.api.settings import ApiSettings, check_key
 from hermes.api.tally import Tally
 from hermes.config.home import DEFAULT
+from hermes.kit.connections import Connections
+from hermes.kit.hosts import host_of, hosts_asked
 from hermes.kit.text import one_line
 from hermes.schema.errors import ConfigError, HermesError
 
@@ -50,12 +50,15 @@ _CLIENT_HEADERS = "x-stainless-"
 class Guard:
     """`free` are the paths that need no key, as they were given to the router.
 
-    `spoken` are the connections that have sent a request, and `idle` those whose last one was
-    answered, the longest ago first. Of `connections`, a profile's own key may keep its share busy.
+    Of all `connections`, a profile's own key may keep its share busy.
     """
 
     def __init__(
-        self, settings: ApiSettings, tally: Tally, free: Collection[str], connections: int
+        self,
+        settings: ApiSettings,
+        tally: Tally,
+        free: Collection[str],
+        connections: Connections,
     ) -> None:
         check_key(settings.key)
         self._key = settings.key.encode()
@@ -66,8 +69,6 @@ class Guard:
         self._free = free
         self._named = frozenset(settings.allowed_hosts)
         self._hosts: frozenset[str] | None = None
-        self.spoken: set[RequestHandler] = set()
-        self.idle: dict[RequestHandler, None] = {}
         self._connections = connections
         self._busy: dict[str, int] = {}
 
@@ -93,14 +94,14 @@ class Guard:
 
     def stands_at(self, host: str, *, loopback: bool) -> None:
         """On this machine only its own names are served, whatever a web page's name resolves to."""
-        own = {"localhost", "127.0.0.1", "::1", host.lower()} | self._named
+        named = {host_of(one) or one for one in (*self._named, host.lower())}
+        own = {"localhost", "127.0.0.1", "::1"} | named
         self._hosts = frozenset(own) if loopback and "*" not in own else None
 
     @web.middleware
     async def watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The boundary of a request: whatever happens, one shape of answer."""
-        self.spoken.add(request.protocol)
-        self.idle.pop(request.protocol, None)
+        self._connections.asked(request.protocol)
         try:
             response = await self._admitted(request, handler)
         except ApiError as error:
@@ -117,7 +118,7 @@ class Guard:
             told = "Something broke inside Hermes; the log has it."
             response = ApiError(500, "internal", told).response()
         self._tally.of(_profile(request)).answered(response.status)
-        self.idle[request.protocol] = None
+        self._connections.answered(request.protocol)
         return response
 
     async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -130,7 +131,7 @@ class Guard:
         if not holder:
             return await handler(request)
         going = self._busy.get(holder, 0)
-        share = max(1, self._connections // (len(self._own) + 1))
+        share = max(1, self._connections.most // (len(self._own) + 1))
         if going >= share:
             told = f"As many requests as this key may have, {share}, are going on."
             raise ApiError(429, CROWDED, told, wait=1)
@@ -159,9 +160,13 @@ class Guard:
             headers["Access-Control-Expose-Headers"] = SHOWN
 
     def _check_host(self, request: web.Request) -> None:
+        named = request.headers.getall("Host", [])
+        if len(named) > 1:
+            raise ApiError(400, "bad_host", "A request names its host once, in one Host header.")
         if self._hosts is None:
             return
-        if host_name(request.headers.get("Host", "")) not in self._hosts:
+        asked = hosts_asked(named, request.raw_path)
+        if not asked or not self._hosts.issuperset(asked):
             told = (
                 "This server answers only to the names of its own machine. Add others to "
                 "platforms.api_server.extra.allowed_hosts or API_SERVER_ALLOWED_HOSTS."
@@ -205,6 +210,7 @@ class Guard:
             self._tell_of_refusal(request)
             told = "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
             raise ApiError(401, "invalid_api_key", told, headers={"WWW-Authenticate": "Bearer"})
+        self._connections.trust(request.protocol)
 
     def _tell_of_refusal(self, request: web.Request) -> None:
         """The first ones each, then every hundredth: whoever tries keys must not fill the disk."""
@@ -224,18 +230,3 @@ def _profile(request: web.Request) -> str:
 def _is_client_header(name: str) -> bool:
     rest = name.removeprefix(_CLIENT_HEADERS)
     return rest != name and rest.replace("-", "").isalnum() and rest.isascii()
-
-
-def host_name(host: str) -> str:
-    """Without the port, and without the brackets of an IPv6 address."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].rstrip(".")
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -16,6 +16,7 @@ from hermes.api.callback_channel import MESSAGE, CallbackChannel
 from hermes.api.callbacks import KIND, due_post, place_of
 from hermes.api.entry import SOURCE, Ask, Entry
 from hermes.api.errors import ApiError
+from hermes.api.ownership import is_own
 from hermes.api.seal import seal_of
 from hermes.api.words import spoken_text
 from hermes.app.build import App
@@ -117,27 +118,34 @@ class Office:
             session = await self.app.store.seen_by(OWNER).get(identity)
         except NotFound:
             return False
-        if session.source != SOURCE or not (letters := await self._letters(identity)):
+        if session.source != SOURCE or not (letters := await self._letters(session)):
             return False
         try:
             await self._wake(session, letters[0])
         except (SessionBusy, ApiError):
             return True
+        except HermesError as error:
+            # Nobody is at it any more: it waits for the next time that the session is woken.
+            lanes, now = self.app.store.lanes, self.app.clock.now()
+            for letter in letters:
+                await lanes.retry(letter.id, now, error.sentence)
+            raise
         # Others may have come meanwhile.
         return True
 
-    async def _letters(self, session: str) -> list[News]:
+    async def _letters(self, session: Session) -> list[News]:
         lanes = self.app.store.lanes
         nothing = timedelta(0)
-        parcels = await lanes.claim(INBOX, session, this_process(), nothing, MOST_LETTERS)
+        parcels = await lanes.claim(INBOX, session.id, this_process(), nothing, MOST_LETTERS)
         found: list[News] = []
         for parcel in parcels:
             try:
                 found.append(msgspec.json.decode(parcel.body, type=News))
             except msgspec.MsgspecError:
                 continue  # Whoever takes up the session next says so.
-        # What somebody said and a crash cut off is theirs to say again.
-        return [one for one in found if one.news]
+        # What somebody said and a crash cut off is theirs to say again; what belongs to another
+        # role than the session does is heard by its next turn, and begins none.
+        return [one for one in found if one.news and is_own(session, one.role)]
 
     async def _wake(self, session: Session, letter: News) -> None:
         run = new_id("run")

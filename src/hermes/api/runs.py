@@ -305,6 +305,7 @@ def _wanted(body: RunRequest, header: str) -> Wanted:
         header=header,
         previous=body.previous_response_id or "",
         trust=_trust(body),
+        role=body.role,
     )
 
 

@@ -12,6 +12,7 @@ from hermes.agent.repair import open_calls
 from hermes.api.chat_wire import AskedCall, CallFunction, ChatMessage, Parts
 from hermes.api.entry import SOURCE
 from hermes.api.errors import ApiError, invalid, missing
+from hermes.api.ownership import demand_own, principal_for
 from hermes.api.prompts import Draft, Prompt
 from hermes.api.talks import Place, header_name
 from hermes.app.build import App
@@ -21,7 +22,7 @@ from hermes.ports.journal import KeptResponse
 from hermes.ports.store import Append
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import Message, Result, Text, Trust, User, text_of
-from hermes.schema.scope import OWNER
+from hermes.schema.scope import OWNER, Role
 from hermes.schema.sessions import Session
 
 KEPT_BY_TRUNCATION = 100
@@ -64,7 +65,8 @@ Spoken = TypeVar("Spoken", bound=Message)
 class Wanted(Struct, frozen=True, kw_only=True):
     """What a body says about its talk; at most one of the three places may be named.
 
-    `key` is written down with a session that is made, `trust` says who stands behind the words.
+    `key` is written down with a session that is made, `trust` says who stands behind the words,
+    and only a session of this `role` is continued.
     """
 
     input: Input
@@ -76,6 +78,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     conversation: str = ""
     truncate: bool = False
     trust: Trust = Trust.OWNER
+    role: Role = Role.OWNER
 
 
 class Talk(Struct, frozen=True, kw_only=True):
@@ -200,10 +203,12 @@ def key_reused() -> ApiError:
     return ApiError(422, "idempotency_key_reused", told, param="Idempotency-Key")
 
 
-def fresh_session(app: App, identity: str = "", key: str = "") -> Session:
+def fresh_session(app: App, identity: str = "", key: str = "", role: Role = Role.OWNER) -> Session:
     """Nobody can work out the id of one that was not named."""
+    identity = identity or f"api-{secrets.token_hex(16)}"
     return Session(
-        id=identity or f"api-{secrets.token_hex(16)}",
+        id=identity,
+        principal=principal_for(role, identity),
         started_at=app.clock.now(),
         source=SOURCE,
         # Under a name of its own, so that no caller can take the place of a chat.
@@ -213,10 +218,16 @@ def fresh_session(app: App, identity: str = "", key: str = "") -> Session:
 
 
 async def known_session(app: App, identity: str) -> Session:
+    """Whoever began it; to continue it, see `own_session`."""
     try:
         return await app.store.seen_by(OWNER).get(identity)
     except NotFound as error:
         raise missing(f"There is no session {identity[:100]!r}.", "session_not_found") from error
+
+
+async def own_session(app: App, identity: str, role: Role) -> Session:
+    """One that a turn of this role may continue. Raises `ApiError`."""
+    return demand_own(await known_session(app, identity), role)
 
 
 def _said_already(items: Sequence[InputItem], said: Sequence[Message]) -> int:
@@ -296,12 +307,16 @@ def _text(output: str | list[dict[str, Any]] | None) -> str:
 async def _previous(app: App, wanted: Wanted) -> KeptResponse | None:
     if wanted.previous:
         try:
-            return await app.store.responses.get(wanted.previous, OWNER)
+            found = await app.store.responses.get(wanted.previous, OWNER)
         except NotFound as error:
             told = f"There is no response {wanted.previous[:100]!r}."
             raise ApiError(
                 404, "previous_response_not_found", told, param="previous_response_id"
             ) from error
+        if wanted.role is not Role.OWNER:
+            # Its instructions and its place are those of whoever was answered there.
+            await own_session(app, found.session, wanted.role)
+        return found
     if wanted.conversation:
         return await app.store.responses.latest(wanted.conversation, OWNER)
     return None
@@ -309,21 +324,24 @@ async def _previous(app: App, wanted: Wanted) -> KeptResponse | None:
 
 async def _place(app: App, wanted: Wanted, previous: KeptResponse | None) -> Place:
     if previous is not None and not (wanted.history and wanted.previous):
-        return await _going_on(app, previous)
+        return await _going_on(app, previous, wanted.role)
     if wanted.session:
-        return Place(await known_session(app, wanted.session), new=False)
-    if named := header_name(wanted.header, "X-Hermes-Session-Id"):
+        return Place(await own_session(app, wanted.session, wanted.role), new=False)
+    named = header_name(wanted.header, "X-Hermes-Session-Id")
+    if named:
         try:
-            return Place(await app.store.seen_by(OWNER).get(named), new=False)
+            found = await app.store.seen_by(OWNER).get(named)
         except NotFound:
-            return Place(fresh_session(app, named, wanted.key), new=True)
-    return Place(fresh_session(app, "", wanted.key), new=True)
+            pass
+        else:
+            return Place(demand_own(found, wanted.role), new=False)
+    return Place(fresh_session(app, named, wanted.key, wanted.role), new=True)
 
 
-async def _going_on(app: App, previous: KeptResponse) -> Place:
+async def _going_on(app: App, previous: KeptResponse, role: Role) -> Place:
     """In the same session; where that went on since, in a branch from the place of the response."""
     archive = app.store.seen_by(OWNER)
-    session = await known_session(app, previous.session)
+    session = await own_session(app, previous.session, role)
     if not await archive.messages(session.id, previous.seq):
         return Place(session, new=False)
     rows = await archive.messages(session.id)

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-import resource
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import anyio
 import msgspec
@@ -17,13 +16,20 @@ from hermes.api import chat, facts, health, responses, runs, sessions
 from hermes.api.desk import JSON, Desk, Limits, Route
 from hermes.api.entry import Entry
 from hermes.api.errors import ApiError
-from hermes.api.guard import SECURITY, Guard, is_loopback
+from hermes.api.guard import SECURITY, Guard
 from hermes.api.office import Office
 from hermes.api.openapi import document_route
 from hermes.api.settings import ApiSettings, own_key
 from hermes.api.tally import Tally
 from hermes.app.build import App
 from hermes.kit.clock import Clock
+from hermes.kit.connections import (
+    ACCEPTED_AT_ONCE,
+    Connections,
+    room_for,
+    wait_in_kernel,
+)
+from hermes.kit.hosts import is_loopback
 from hermes.kit.listening import cannot_listen
 from hermes.kit.serving import put_away
 from hermes.kit.text import one_line
@@ -36,8 +42,6 @@ TURNED = 64
 """Connections that may say what they want although there is no room for them."""
 TURNED_SECONDS = 2.0
 LONGEST_HEAD = 16_384
-SPARE_FILES = 256
-"""Of those that a process may have open: for stores, commands and channels."""
 LOOK = 1.0
 """Seconds between two looks at the loop's lateness and at connections that say nothing."""
 
@@ -63,6 +67,14 @@ class _HttpLog(logging.Logger):
 
 class _Connection(RequestHandler):
     """Says what is wrong with a request that is no HTTP in the same shape as all else."""
+
+    def __init__(self, server: web.Server, among: Connections, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._among = among
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._among.lost(self)
+        super().connection_lost(exc)
 
     def handle_error(
         self,
@@ -154,8 +166,8 @@ class ApiServer:
         routes = [route for offer in modules for route in offer(self.desk)]
         self.routes = [*routes, document_route(routes)]
         free = {path for one in self.routes if one.free for path in _paths(one)}
-        self._most = _room(self._limits.connections)
-        self._guard = Guard(settings, self.tally, free, self._most)
+        self._connections = Connections(room_for(self._limits.connections))
+        self._guard = Guard(settings, self.tally, free, self._connections)
         self.entry.keyed = self._guard.keyed
         self._turned: dict[_Turned, None] = {}
         self._server: asyncio.Server | None = None
@@ -163,7 +175,6 @@ class ApiServer:
         self._stack = AsyncExitStack()
         self._staffed: dict[str, anyio.CancelScope] = {}
         self.entry.calls_back = self._calls_back
-        self._silent: dict[RequestHandler, float] = {}
         self._http_log = _HttpLog(__name__)
 
     @property
@@ -293,36 +304,30 @@ class ApiServer:
         loop = asyncio.get_running_loop()
         host, port = self._settings.host, self._settings.port
         try:
-            return await loop.create_server(self._connection, host, port, backlog=1024)
+            server = await loop.create_server(
+                self._connection, host, port, backlog=ACCEPTED_AT_ONCE
+            )
         except OSError as error:
             raise cannot_listen("api_server", host, port, error) from error
+        wait_in_kernel(server.sockets)
+        return server
 
     def _connection(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None
-        if server is None or not self._has_room(server.connections):
+        if server is None or not self._connections.make_room():
             return _Turned(self._turned)
-        return _Connection(
+        connection = _Connection(
             server,
+            self._connections,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=self._limits.idle_seconds,
             logger=self._http_log,
-            access_log=None,  # pyright: ignore[reportArgumentType] - as its own runner passes it
+            access_log=None,
             lingering_time=2.0,
             auto_decompress=False,
         )
-
-    def _has_room(self, connections: Sequence[RequestHandler]) -> bool:
-        """If need be, by ending the connection that has had its answer for longest."""
-        if len(connections) < self._most:
-            return True
-        idle, there = self._guard.idle, set(connections)
-        while idle:
-            oldest = next(iter(idle))
-            del idle[oldest]
-            if oldest in there:
-                oldest.force_close()
-                return True
-        return False
+        self._connections.opened(connection, self._clock.monotonic())
+        return connection
 
     def _turn_all_away(self) -> None:
         for one in [*self._turned]:
@@ -334,28 +339,7 @@ class ApiServer:
             await self._clock.sleep(LOOK)
             now = self._clock.monotonic()
             self.tally.lag = max(0.0, now - before - LOOK)
-            self._end_silent(now)
-
-    def _end_silent(self, now: float) -> None:
-        """Those that never sent a whole head for too long make room for others."""
-        server = self._runner.server if self._runner is not None else None
-        connections = server.connections if server is not None else []
-        self._guard.spoken.intersection_update(connections)
-        for one in self._guard.idle.keys() - set(connections):
-            del self._guard.idle[one]
-        waiting = [one for one in connections if one not in self._guard.spoken]
-        self._silent = {one: self._silent.get(one, now) for one in waiting}
-        for one, since in self._silent.items():
-            if now - since >= self._limits.head_seconds:
-                one.force_close()
-
-
-def _room(most: int) -> int:
-    """No more connections than there are files for them."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return most
-    return min(most, max(files - SPARE_FILES, files // 2))
+            self._connections.end_silent(now - self._limits.head_seconds)
 
 
 def _paths(route: Route) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from hermes.api.errors import ApiError, invalid
 from hermes.api.naming import model_names
 from hermes.api.prompts import Draft
 from hermes.api.replies import REPLAYED, Claim, Once, Replies
-from hermes.api.runs_talk import known_session
+from hermes.api.runs_talk import own_session
 from hermes.api.sessions_wire import ChatEvent, ChatTurn, SessionCompletion
 from hermes.api.sse import EventStream
 from hermes.api.streaming import run_quietly, stream_turn
@@ -42,6 +42,7 @@ from hermes.schema.events import (
     ToolStarted,
 )
 from hermes.schema.messages import Assistant, Message, Result
+from hermes.schema.scope import Role
 
 PREVIEW = 200
 _TURN = msgspec.json.Decoder(ChatTurn)
@@ -115,7 +116,7 @@ async def _ask(app: App, request: web.Request, body: ChatTurn) -> Ask:
     except ApiError as error:
         param = (error.param or "").replace("messages[0].content", "message")
         raise invalid(str(error), param=param, code=error.code) from error
-    session = await known_session(app, request.match_info["session_id"])
+    session = await own_session(app, request.match_info["session_id"], Role.OWNER)
     prompt = await draft.keep(app)
     return Ask(
         session=session,

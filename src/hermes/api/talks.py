@@ -11,13 +11,14 @@ from msgspec import Struct, structs
 
 from hermes.api.entry import SOURCE
 from hermes.api.errors import invalid
+from hermes.api.ownership import demand_own, is_own
 from hermes.api.prompts import Prompt
 from hermes.api.settings import ModelRoute
 from hermes.app.build import App
 from hermes.ports.store import Append, OpenSession
 from hermes.schema.errors import NotFound, SessionBusy
 from hermes.schema.messages import Assistant, Media, Message, Trust, User, text_of
-from hermes.schema.scope import OWNER
+from hermes.schema.scope import OWNER, Role
 from hermes.schema.sessions import Session
 
 SESSION_KEY = "X-Hermes-Session-Key"
@@ -96,7 +97,7 @@ class Talks:
 
     async def _named(self, app: App, prompt: Prompt, named: str, key: str) -> Place:
         if session := await _get(app, named):
-            return Place(session, new=False)
+            return Place(demand_own(session, Role.OWNER), new=False)
         return Place(_fresh(app, named, key), new=True, past=prompt.past)
 
     async def _going_on(self, app: App, prompt: Prompt, key: str) -> Place:
@@ -112,7 +113,7 @@ class Talks:
         for twin in range(TWINS):
             identity = self._identity(app, prompt, twin)
             session = await _get(app, identity)
-            if identity in self._busy:
+            if identity in self._busy or (session and not is_own(session, Role.OWNER)):
                 continue
             if session is None:
                 return Place(_fresh(app, identity, key), new=True, past=prompt.past)

@@ -115,8 +115,10 @@ class StandardPlanner:
         tools, unlisted = self._told(offer, model)
         purse = self._settings.purse
         fresh = partial(self.prompt, session, scope, model, tools)
-        # The session's own prompt again, byte for byte, as long as its model stays.
+        # The session's own prompt again, byte for byte, as long as its model stays. It was written
+        # for the session's principal and may hold their memory, so nobody else is given it.
         same = (session.model, session.provider) == (model.name, model.provider)
+        same = same and scope.principal == session.principal
         return Plan(
             scope=scope,
             model=model,

@@ -43,9 +43,11 @@ class Programs:
     async def attach(self, profile: str, app: App) -> None:
         if self._server is None:
             return
+        from hermes.api.cut_off import settle_cut_off  # noqa: PLC0415 - as above
         from hermes.api.runs_desk import end_abandoned  # noqa: PLC0415 - as above
 
         await end_abandoned(app.store, app.clock)
+        await settle_cut_off(app)
         self._server.attach(profile, app)
 
     def detach(self, profile: str) -> None:

@@ -39,7 +39,7 @@ class LocalDoor:
         self._likeness = Likeness(app, marks)
         self._services = services
         self._uid = os.getuid() if uid is None else uid
-        self._guests: set[Guest] = set()
+        self._guests: dict[Guest, None] = {}
         self._closing = anyio.CancelScope()
         self._idle = anyio.Event()
 
@@ -89,12 +89,12 @@ class LocalDoor:
         guest = Guest(connection, self._app, self._likeness, self._services, self._notice)
         try:
             if self._may_enter(connection):
-                self._guests.add(guest)
+                self._guests[guest] = None
                 await guest.attend()
         except Exception:
             log.exception("a guest at the local door could not be attended to")
         finally:
-            self._guests.discard(guest)
+            self._guests.pop(guest, None)
             self._notice()
             connection.close()
 
@@ -107,7 +107,16 @@ class LocalDoor:
         if user != self._uid:
             log.warning("user %d was turned away from the local door", user)
             return False
-        if len(self._guests) >= MOST:
+        if len(self._guests) >= MOST and not self._make_room():
             log.warning("more than %d guests at the local door; one was turned away", MOST)
             return False
+        return True
+
+    def _make_room(self) -> bool:
+        """Whether a connection could be closed that has asked for nothing yet, the oldest first."""
+        silent = next((guest for guest in self._guests if guest.silent), None)
+        if silent is None:
+            return False
+        del self._guests[silent]
+        silent.hang_up()
         return True

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import assert_never
 
 import anyio
@@ -85,6 +86,8 @@ class Guest:
         self._requests = request_reader()
         self._outlet = Outlet(connection)
         self._host: Host | None = None
+        self.silent = True
+        """Until the first request is whole."""
         self._busy = False
         self._owed = False
         self._answered = answered
@@ -93,6 +96,11 @@ class Guest:
     def busy(self) -> bool:
         """Whether something is being done for him."""
         return self._busy or self._owed
+
+    def hang_up(self) -> None:
+        """Let nothing more come: whoever reads here sees the end."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     async def attend(self) -> None:
         """Until the guest leaves, or we have to."""
@@ -108,6 +116,7 @@ class Guest:
         with anyio.move_on_after(PATIENCE):
             frame = await self._receive()
             first = None if frame is None else first_reader().read(frame)
+        self.silent = False
         match first:
             case None:
                 return

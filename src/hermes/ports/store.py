@@ -274,6 +274,13 @@ class Lanes(Protocol):
         """Whatever has a parcel that is neither done nor parked, each once, oldest first."""
         ...
 
+    async def left(self, lane: str, limit: int) -> Sequence[Parcel]:
+        """All that is neither done nor parked of topics where something is claimed, oldest first.
+
+        It stays as it is: nothing is claimed by looking.
+        """
+        ...
+
     async def retry(self, key: str, at: datetime, reason: str) -> None: ...
 
     async def park(self, key: str, reason: str) -> None:

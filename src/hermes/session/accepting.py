@@ -143,9 +143,10 @@ def _begun(session: Session, plan: Plan | Entrusted) -> Session:
 def _changes(session: Session, plan: Plan | Entrusted) -> list[Write]:
     """Remember prompt and model with the session, so that the next turn repeats their bytes.
 
-    A turn that is run elsewhere has a model and a prompt of which nothing is known here.
+    A turn that is run elsewhere has a model and a prompt of which nothing is known here. In a
+    shared session, the prompt of anybody but its principal is for that turn only.
     """
-    if isinstance(plan, Entrusted):
+    if isinstance(plan, Entrusted) or plan.scope.principal != session.principal:
         again = SessionChange(ended_at=None, end_reason="")
         return [] if session.ended_at is None else [ChangeSession(session.id, again)]
     model, provider = plan.model.name, plan.model.provider

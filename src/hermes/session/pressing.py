@@ -142,8 +142,12 @@ class Press:
                 body=written.body,
             )
             writes: list[Write] = list(meters)
-            if system != job.session.system:
-                writes.append(ChangeSession(job.session.id, SessionChange(system=system)))
+            # A prompt that was written for somebody else is not kept: the next turn of the
+            # session's own principal writes a new one.
+            own = job.plan.scope.principal == job.session.principal
+            kept = system if own else ""
+            if kept != job.session.system:
+                writes.append(ChangeSession(job.session.id, SessionChange(system=kept)))
             await self._views.keep(job.session, job.lease, found, record, *writes)
             history.begin_again(seen)
         done = _done(told, written, meters, before, after)

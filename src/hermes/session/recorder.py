@@ -182,6 +182,7 @@ class _Sink:
     async def _write_end(self, event: RunEnded) -> None:
         said = self._said if self._answer is None else [*self._said, self._answer.message]
         keys = {message.id for message in said}
+        keys |= {*self._recorded}
         settled = [Done(user.id) for user in self._accepted.asked if user.id in keys]
         passing("recorder.before_end")
         closing = self._closing(event, said)

@@ -28,7 +28,7 @@ from hermes.ports.tool import Tool
 from hermes.schema.errors import SessionBusy, StoreError, UsageError
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
-from hermes.schema.scope import Scope
+from hermes.schema.scope import OWNER, Role, Scope
 from hermes.schema.sessions import Session, Stored
 from hermes.session.accepting import Accepting, Turn
 from hermes.session.compressing import Compressing, Job, Pressed, Wish
@@ -144,12 +144,18 @@ class Runner:
 
     def _scope(self, turn: Turn) -> Scope:
         session = turn.session
+        principal = turn.principal or (OWNER if turn.role is Role.OWNER else session.principal)
+        if turn.role is not Role.OWNER and principal == OWNER:
+            raise UsageError(
+                f"Session {session.id} belongs to the owner: a {turn.role} cannot continue it.",
+                hint="Begin a new session.",
+            )
         return Scope(
             profile=self._profile,
             session=session.id,
             run=turn.run or new_id("run"),
             workspace=session.cwd,
-            principal=turn.principal or session.principal,
+            principal=principal,
             address=turn.address,
             later=turn.later,
             role=turn.role,

@@ -77,6 +77,15 @@ class SqliteLanes:
 
         return await self._engine.read(read)
 
+    async def left(self, lane: str, limit: int) -> Sequence[Parcel]:
+        def read(connection: Connection) -> list[Parcel]:
+            values = {"lane": lane, "limit": limit}
+            return [
+                row.parcel() for row in all_of(connection.execute(_SQL["left"], values), _ParcelRow)
+            ]
+
+        return await self._engine.read(read)
+
     async def retry(self, key: str, at: datetime, reason: str) -> None:
         values = {"key": key, "due": micros(at), "reason": reason}
         await self._engine.write(lambda connection: _settle(connection, "retry", values))

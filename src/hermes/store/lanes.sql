@@ -52,3 +52,9 @@ SELECT state, coalesce(reason, '') FROM parcels WHERE key = :key;
 -- name: forget
 DELETE FROM parcels WHERE n IN
     (SELECT n FROM parcels WHERE state = 2 AND settled < :before LIMIT 5000);
+
+-- name: left
+SELECT n, key, lane, topic, body, due, attempts FROM parcels
+WHERE lane = :lane AND state < 2
+    AND topic IN (SELECT topic FROM parcels WHERE lane = :lane AND state = 1)
+ORDER BY n LIMIT :limit;

@@ -8,6 +8,7 @@ import anyio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from api_house import env_of, settings
+from hermes.api.cut_off import settle_cut_off
 from hermes.api.server import ApiServer
 from hermes.app.build import Choices, open_app
 from hermes.config.home import resolve_home
@@ -18,6 +19,7 @@ async def main(home: str, url: str) -> None:
     env = env_of(Path(home), url)
     async with open_app(resolve_home(env), env, Choices(workspace=home, source="gateway")) as app:
         server = ApiServer(settings(callback_allow_private=True), SystemClock())
+        await settle_cut_off(app)
         server.attach("default", app)
         async with server:
             sys.stdout.write(f"{server.port}\n")

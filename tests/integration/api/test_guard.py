@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import aiohttp
 import anyio
 import msgspec
 import pytest
@@ -189,6 +190,46 @@ async def test_who_says_nothing_keeps_nobody_from_asking_for_health(tmp_path: Pa
             stream = await anyio.connect_tcp("127.0.0.1", one.server.port)
             await stack.enter_async_context(stream)
         assert (await heard(one, get("/health"))).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
+    """More of them than there is room for, of three kinds, and again after each answer."""
+    partly = [b"", b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX: ", get("/x")[:-2]]
+    wrong = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with house(tmp_path, limits=Limits(connections=8)) as one, AsyncExitStack() as stack:
+        for round_ in range(3):
+            for number in range(40):
+                stream = await anyio.connect_tcp("127.0.0.1", one.server.port)
+                await stack.enter_async_context(stream)
+                await stream.send(partly[number % 3] or b"\r\n")
+            for _ in range(10):
+                stream = await anyio.connect_tcp("127.0.0.1", one.server.port)
+                await stack.enter_async_context(stream)
+                await stream.send(wrong)
+                with anyio.fail_after(PATIENCE):
+                    assert refusal(await stream.receive()) == (401, "invalid_api_key")
+            async with aiohttp.ClientSession() as http:
+                headers = {"Authorization": f"Bearer {KEY}"}
+                async with http.get(f"{one.url}/v1/models", headers=headers) as response:
+                    assert (round_, response.status) == (round_, 200)
+
+
+async def test_a_client_with_the_key_is_closed_last(tmp_path: Path) -> None:
+    async with (
+        house(tmp_path, limits=Limits(connections=3)) as one,
+        await anyio.connect_tcp("127.0.0.1", one.server.port) as known,
+        AsyncExitStack() as stack,
+    ):
+        with anyio.fail_after(PATIENCE):
+            await known.send(get("/v1/models"))
+            assert (await known.receive()).startswith(b"HTTP/1.1 200")
+            for _ in range(20):
+                stream = await anyio.connect_tcp("127.0.0.1", one.server.port)
+                await stack.enter_async_context(stream)
+                await stream.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+            await known.send(get("/v1/models"))
+            assert (await known.receive()).startswith(b"HTTP/1.1 200")
 
 
 async def test_an_idle_connection_makes_room(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ async def test_no_payload_is_taken_for_a_command(tmp_path: Path) -> None:
     """A typed command is a message of one part that begins with a slash."""
     async with hall(tmp_path, {"a": {"prompt": "{text}"}, "b": {"prompt": "/stop {text}"}}) as one:
         await one.call("a", b'{"text": "/stop"}')
-        await one.call("b", b'{"text": "/stop"}')
+        await one.call("b", b'{"text": "/stop"}', "d-2")
         assert [len(heard.parts) for heard in one.heard] == [2, 2]
         assert not any(text_in(heard).startswith("/") for heard in one.heard)
 
@@ -166,14 +166,16 @@ async def test_forms_are_for_signatures_that_cannot_be_mistaken(
     tmp_path: Path, scheme: Scheme
 ) -> None:
     more = {"Content_Type": FORM}
-    async with hall(tmp_path, {"a": {}, "forms": {"form": True}}) as one:
+    clock = FakeClock()
+    async with hall(tmp_path, {"a": {}, "forms": {"form": True}}, clock=clock) as one:
         told = await one.call("a", b"who=ann", "d-1", scheme, **more)
         if scheme in {Scheme.GITHUB, Scheme.LEGACY}:
             assert (told.status, told.code) == (415, "content_type")
             assert "form: true" in told.body["error"]["message"]
         else:
             assert told.status == 202
-        assert (await one.call("forms", b"who=ann", "d-1", scheme, **more)).status == 202
+        await clock.advance(1)
+        assert (await one.call("forms", b"who=ann", "d-2", scheme, **more)).status == 202
 
 
 @pytest.mark.parametrize("scheme", UNSIGNED_ID)
@@ -204,8 +206,11 @@ async def test_a_new_signature_for_the_same_delivery_is_a_retry(tmp_path: Path) 
 
 
 async def test_routes_do_not_share_their_deliveries(tmp_path: Path) -> None:
-    async with hall(tmp_path, {"a": {}, "b": {}}) as one:
-        assert [(await one.call(name)).status for name in "ab"] == [202, 202]
+    secret = "another-secret-of-some-length"
+    async with hall(tmp_path, {"a": {}, "b": {"secret": secret}}) as one:
+        assert (await one.call("a")).status == 202
+        headers = JSON | sign(secret, "d-1", one.clock.now(), b"{}")
+        assert (await one.post("/webhooks/b", b"{}", headers)).status == 202
         assert [heard.key for heard in one.heard] == ["a:d-1", "b:d-1"]
 
 
@@ -319,7 +324,7 @@ async def test_thirty_calls_a_minute(tmp_path: Path) -> None:
         assert (told.status, told.code, told.headers["Retry-After"]) == (429, "rate_limit", "40")
         assert (await one.call("a", body, "d-1")).code == "duplicate"
         assert (await one.call("a", b"{}", "d-32")).code == "ignored"
-        assert (await one.call("b", body, "d-1")).status == 202
+        assert (await one.call("b", body, "d-33")).status == 202
         await clock.advance(40)
         assert (await one.call("a", body, "d-31")).status == 202
 
@@ -411,3 +416,31 @@ async def test_an_answer_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixt
                 await channel.send(Address("webhook", chat), Outgoing((Text("x"),)))
         with pytest.raises(TargetGone):
             await channel.send(Address("telegram", "webhook:a:d"), Outgoing((Text("x"),)))
+
+
+@pytest.mark.parametrize("scheme", [one for one in Scheme if one is not Scheme.GITLAB])
+async def test_a_call_to_one_route_cannot_be_replayed_at_another(
+    tmp_path: Path, scheme: Scheme
+) -> None:
+    """No signature says which route it is for, so routes that share a secret take a call once."""
+    own = {"secret": "another-secret-of-some-length"}
+    async with hall(tmp_path, {"a": {}, "b": {}, "c": own}) as one:
+        body = b'{"n": 1}'
+        headers = signed(body, one.clock.now(), scheme=scheme)
+        found: list[tuple[str, int]] = []
+        for route in ("a", "b", "c"):
+            url = f"http://127.0.0.1:{one.listener.port}/webhooks/{route}"
+            async with one.session.post(url, data=body, headers=headers) as response:
+                found.append((route, response.status))
+        assert found == [("a", 202), ("b", 200), ("c", 401)]
+        assert len(one.heard) == 1
+
+
+async def test_the_owner_is_warned_of_a_shared_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hall(tmp_path, {"a": {}, "b": {}, "c": {"secret": "another-secret-of-some-length"}}):
+        told = [record.getMessage() for record in caplog.records]
+    about = [one for one in told if "Give each route a secret of its own" in one]
+    assert len(about) == 2
+    assert SECRET not in "".join(about)

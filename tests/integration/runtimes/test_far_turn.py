@@ -347,3 +347,16 @@ async def test_who_is_never_there_to_be_asked_is_sent_nothing(tmp_path: Path) ->
         assert ear.ended.reason.startswith("⚠️ Proxy connection error: ")
         assert {line for line in link.asked if line} == {"GET /v1/capabilities HTTP/1.1"}
         assert far.mock.requests == []
+
+
+async def test_in_a_shared_chat_each_role_has_a_session_of_its_own_there(tmp_path: Path) -> None:
+    async with both(tmp_path) as (far, link):
+        owner = plan_of(parts_of(tmp_path, link.url))
+        guest = structs.replace(owner, scope=structs.replace(SCOPE, role=Role.GUEST))
+        for number, plan in enumerate((owner, guest, owner, guest)):
+            ear = await ask(plan, f"Hello {number}?")
+            assert ear.ended.outcome is Outcome.DONE
+        sessions = [SCOPE.session, f"{SCOPE.session}.guest"]
+        said = [await far.said(name) for name in sessions]
+        texts = [[text_of(one) for one in some if isinstance(one, User)] for some in said]
+        assert texts == [["Hello 0?", "Hello 2?"], ["Hello 1?", "Hello 3?"]]

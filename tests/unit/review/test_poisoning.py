@@ -57,7 +57,10 @@ def by_message(trust: Trust) -> Carrier:
         said = User(new_id("msg"), (Text(POISON),), trust)
         one.talk.model.scripts += [says("I see."), *then]
         role = Role.GUEST if trust is Trust.GUEST else Role.OWNER
-        turn = Turn(session=session, asked=said, listen=one.talk.ear, new=True, role=role)
+        turn = Turn(
+            session=session, asked=said, listen=one.talk.ear, new=True,
+            role=role, principal="" if role is Role.OWNER else "telegram:5",
+        )  # fmt: skip
         await one.talk.runner.run(turn)
         await one.talk.conversation.resume(session.id)
         await one.talk.say("Go on.")

@@ -228,7 +228,8 @@ async def test_only_the_owners_own_turns_count(
         session = one.talk.conversation.session
         turn = Turn(
             session=session, asked=user("hi"), listen=one.talk.ear, new=True,
-            role=role, source=source, bare=bare,
+            role=role, principal="" if role is Role.OWNER else "telegram:5",
+            source=source, bare=bare,
         )  # fmt: skip
         await one.talk.runner.run(turn)
         await settled(one)
@@ -283,7 +284,10 @@ async def test_words_of_a_guest_make_it_a_proposal(tmp_path: Path) -> None:
     async with learner(tmp_path, *scripts, rules=EACH) as one:
         session = one.talk.conversation.session
         guest = User("msg_g", (Text("Ann likes tea."),), Trust.GUEST)
-        turn = Turn(session=session, asked=guest, listen=one.talk.ear, new=True, role=Role.GUEST)
+        turn = Turn(
+            session=session, asked=guest, listen=one.talk.ear, new=True,
+            role=Role.GUEST, principal="telegram:5",
+        )  # fmt: skip
         await one.talk.runner.run(turn)
         await one.talk.conversation.resume(session.id)
         await one.talk.say("hello")

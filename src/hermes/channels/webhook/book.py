@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 
-from hermes.channels.webhook.routes import Route, read_route
+from hermes.channels.webhook.routes import Route, read_route, with_shared_secrets
 from hermes.channels.webhook.settings import WebhookSettings
 from hermes.channels.webhook.subscriptions import Stamp, Subscriptions, Table
 from hermes.schema.errors import ConfigError
@@ -22,9 +22,8 @@ class RouteBook:
         self._settings = settings
         self._file = file
         self._stamp: Stamp | None = None
-        self._subscribed: Mapping[str, Route] = {}
-        self._all: Mapping[str, Route] = settings.routes
-        _tell(settings.routes)
+        self._all: Mapping[str, Route] = {}
+        self._take(settings.routes)
 
     def routes(self) -> Mapping[str, Route]:
         stamp = self._file.stamp()
@@ -42,15 +41,11 @@ class RouteBook:
         subscribed = subscribed_routes(table, self._settings.secret)
         for name in subscribed.keys() & self._settings.routes.keys():
             log.warning("webhook route %s: the settings have it, too, and win", name)
-        _tell(
-            {
-                name: route
-                for name, route in subscribed.items()
-                if route != self._subscribed.get(name)
-            }
-        )
-        self._subscribed = subscribed
-        self._all = {**subscribed, **self._settings.routes}
+        self._take({**subscribed, **self._settings.routes})
+
+    def _take(self, routes: Mapping[str, Route]) -> None:
+        before, self._all = self._all, with_shared_secrets(routes)
+        _tell({name: route for name, route in self._all.items() if route != before.get(name)})
 
 
 def subscribed_routes(table: Table, default_secret: str = "") -> dict[str, Route]:

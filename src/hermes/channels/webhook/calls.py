@@ -9,6 +9,7 @@ ONCE = frozenset(
     {
         "content-encoding",
         "content-type",
+        "host",
         "idempotency-key",
         "svix-id",
         "svix-signature",

@@ -20,6 +20,7 @@ from hermes.channels.webhook.settings import PER_MINUTE
 from hermes.channels.webhook.signatures import BODY_ONLY, Proof, verify
 from hermes.channels.webhook.template import plain_text, prompt_parts
 from hermes.kit.clock import Clock
+from hermes.kit.hosts import host_of, is_loopback
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.channel import (
@@ -161,6 +162,9 @@ class WebhookChannel:
         if self._place is None or not self._place.loopback:
             log.warning("webhook route %s: %s", route.name, _NOT_ON_LOOPBACK)
             raise Refused(403, "insecure", "This route has no secret, and is served only locally.")
+        host = host_of(call.headers.get("host", ""))
+        if host is None or not is_loopback(host):
+            raise Refused(403, "insecure", "Without a secret, only a call to localhost is taken.")
         if not _FROM_AFAR.isdisjoint(call.headers):
             raise Refused(403, "insecure", "Without a secret, no browser or proxy may call.")
         return None
@@ -246,12 +250,13 @@ def _signed_key(route: Route, proof: Proof | None) -> str:
     """Made of what is signed, so that no copy under another id is a new call, whenever it comes.
 
     Empty where the id is to be believed: it is signed, nothing is, or the route's owner says so.
+    Routes with one secret have one key, or a call to one of them could be replayed at another.
     """
-    if proof is None or proof.id or not proof.once:
+    if proof is None or not proof.once or (proof.id and not route.shares):
         return ""
     if route.repeats and proof.scheme in BODY_ONLY:
         return ""
-    return f"{route.name}:{proof.once}"
+    return f"{min(route.shares, default=route.name)}:{proof.once}"
 
 
 def _hash(data: bytes) -> str:

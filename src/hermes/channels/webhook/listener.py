@@ -7,9 +7,8 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 import anyio
@@ -23,6 +22,13 @@ from hermes.channels.webhook.calls import ONCE, Answer, Call, Door, Refused
 from hermes.channels.webhook.settings import BODY, HOST, PORT
 from hermes.config.home import DEFAULT
 from hermes.kit.clock import Clock
+from hermes.kit.connections import (
+    ACCEPTED_AT_ONCE,
+    Connections,
+    room_for,
+    wait_in_kernel,
+)
+from hermes.kit.hosts import is_loopback
 from hermes.kit.listening import cannot_listen
 from hermes.kit.serving import put_away
 from hermes.kit.text import one_line
@@ -55,6 +61,16 @@ class _HttpLog(logging.Logger):
     def handle(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else ""
         log.info("%s %s", record.getMessage(), one_line(str(error), 200))
+
+
+class _Connection(RequestHandler):
+    def __init__(self, server: web.Server, among: Connections, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._among = among
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._among.lost(self)
+        super().connection_lost(exc)
 
 
 class _Turned(asyncio.Protocol):
@@ -91,8 +107,8 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._busy = 0
-        self._silent: dict[RequestHandler, float] = {}
-        self._spoken: set[RequestHandler] = set()
+        self._http_log = _HttpLog(__name__)
+        self._connections = Connections(room_for(self._limits.connections))
 
     @property
     def serving(self) -> bool:
@@ -102,8 +118,8 @@ class Listener:
     def loopback(self) -> bool:
         """Judged by where it really listens; by the name of the host while it does not."""
         if self._server is None or not self._server.sockets:
-            return _is_loopback(self.host)
-        return all(_is_loopback(one.getsockname()[0]) for one in self._server.sockets)
+            return is_loopback(self.host)
+        return all(is_loopback(one.getsockname()[0]) for one in self._server.sockets)
 
     @property
     def port(self) -> int:
@@ -152,42 +168,50 @@ class Listener:
         return web.AppRunner(
             app,
             access_log=None,
-            # A signature is over the bytes as they were sent.
-            auto_decompress=False,
-            keepalive_timeout=self._limits.head_seconds,
-            lingering_time=self._limits.linger,
-            logger=_HttpLog(__name__),
             shutdown_timeout=self._limits.drain,
         )
 
     async def _bind(self) -> asyncio.Server:
         loop = asyncio.get_running_loop()
         try:
-            return await loop.create_server(self._connection, self.host, self.asked)
+            server = await loop.create_server(
+                self._connection, self.host, self.asked, backlog=ACCEPTED_AT_ONCE
+            )
         except OSError as error:
             raise cannot_listen("webhook", self.host, self.asked, error) from error
+        wait_in_kernel(server.sockets)
+        return server
 
     def _connection(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None
-        if server is None:
-            return _Turned()
-        self._end_silent(server.connections)
-        return _Turned() if len(server.connections) >= self._limits.connections else server()
-
-    def _end_silent(self, connections: list[RequestHandler]) -> None:
-        """Those that said too little for too long make room for whoever comes next."""
         now = self._clock.monotonic()
-        self._spoken.intersection_update(connections)
-        waiting = [one for one in connections if one not in self._spoken]
-        self._silent = {one: self._silent.get(one, now) for one in waiting}
-        for one, since in self._silent.items():
-            if now - since >= self._limits.head_seconds:
-                one.force_close()
+        self._connections.end_silent(now - self._limits.head_seconds)
+        if server is None or not self._connections.make_room():
+            return _Turned()
+        connection = _Connection(
+            server,
+            self._connections,
+            loop=asyncio.get_running_loop(),
+            # A signature is over the bytes as they were sent.
+            auto_decompress=False,
+            keepalive_timeout=self._limits.head_seconds,
+            lingering_time=self._limits.linger,
+            logger=self._http_log,
+            access_log=None,
+        )
+        self._connections.opened(connection, now)
+        return connection
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The boundary of a request: whatever happens, one shape of answer."""
-        self._spoken.add(request.protocol)
+        self._connections.asked(request.protocol)
+        try:
+            return await self._answered(request, handler)
+        finally:
+            self._connections.answered(request.protocol)
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
         except Refused as refused:
@@ -208,6 +232,8 @@ class Listener:
         return _response(Answer(200, {"status": "ok", "platform": "webhook"}))
 
     async def _called(self, request: web.Request) -> web.Response:
+        if not request.raw_path.startswith("/"):
+            raise Refused(400, "target", "The request must name a path, not a whole address.")
         route = request.match_info["route"]
         door = self._door(request.match_info.get("profile", ""))
         if door is None:
@@ -218,7 +244,9 @@ class Listener:
         try:
             door.check(route)
             headers = _headers(request)
-            return _response(await door.receive(Call(route, headers, await self._body(request))))
+            answer = await door.receive(Call(route, headers, await self._body(request)))
+            self._connections.trust(request.protocol)
+            return _response(answer)
         finally:
             self._busy -= 1
 
@@ -278,10 +306,3 @@ def _response(answer: Answer) -> web.Response:
     return web.Response(
         status=answer.status, body=body, content_type="application/json", headers=headers
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -28,6 +28,8 @@ class Route(Struct, frozen=True, kw_only=True):
     `unserved` says why calls are turned away, `notes` what else its owner should know. Where only
     the body is signed, `form` takes forms as well as JSON, and `repeats` believes the unsigned id
     of a call: equal bodies count again under another id, and so does a replay by a stranger.
+    `shares` are all routes with this secret, if there are others: no signature names its route, so
+    what was taken at one of them is not taken at another.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Route(Struct, frozen=True, kw_only=True):
     description: str = ""
     unserved: str = ""
     notes: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
 
     @property
     def insecure(self) -> bool:
@@ -108,6 +111,28 @@ def read_route(name: str, value: object, default_secret: str = "") -> Route:
         unserved=_unserved(written),
         notes=tuple(_notes(value, written, secret)),
     )
+
+
+def with_shared_secrets(routes: Mapping[str, Route]) -> dict[str, Route]:
+    """The same routes; those whose secret another one has, too, say so."""
+    by_secret: dict[str, list[str]] = {}
+    for name, route in sorted(routes.items()):
+        if route.secret and not route.insecure:
+            by_secret.setdefault(route.secret, []).append(name)
+    marked: dict[str, Route] = {}
+    for name, route in routes.items():
+        group = tuple(by_secret.get(route.secret, ()))
+        if len(group) > 1:
+            others = ", ".join(one for one in group if one != name)
+            note = (
+                f"Its secret is also that of {others}: a call signed for one of them fits the "
+                "others. Give each route a secret of its own."
+            )
+            notes = (*route.notes, note)
+            marked[name] = msgspec.structs.replace(route, shares=group, notes=notes)
+        else:
+            marked[name] = route
+    return marked
 
 
 def checked_name(name: str) -> str:

@@ -13,7 +13,10 @@ from hermes.api.settings import is_wanted
 from hermes.api.settings import read_settings as api_settings
 from hermes.app.channels import wanted_platforms
 from hermes.channels.catalog import MANIFESTS
+from hermes.channels.webhook.book import subscribed_routes
+from hermes.channels.webhook.routes import with_shared_secrets
 from hermes.channels.webhook.settings import read_settings as webhook_settings
+from hermes.channels.webhook.subscriptions import FILE, Subscriptions
 from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
 from hermes.config.home import Home
 from hermes.config.sections.chats import Platform
@@ -135,13 +138,30 @@ def check_channels(patient: Patient) -> Iterator[Finding]:
                 f"{name} is switched on, but this installation does not have it.",
                 f"hermes config set platforms.{name}.enabled false",
             )
-    if look(patient.home).record is not None:
-        return
     try:
+        if "webhook" in wanted:
+            yield from _shared_secrets(patient)
+        if look(patient.home).record is not None:
+            return
         for place in _listening(patient, wanted):
             yield _port(place)
     except ConfigError as error:
         yield told("channels", error, "hermes config edit")
+
+
+def _shared_secrets(patient: Patient) -> Iterator[Finding]:
+    """No signature of a webhook says which route it is for: a secret must."""
+    platform = patient.config.platforms.get("webhook") or Platform()
+    settings = webhook_settings(platform.extra, patient.env)
+    table = Subscriptions(patient.home.path / FILE).read()
+    routes = {**subscribed_routes(table, settings.secret), **settings.routes}
+    groups = {route.shares for route in with_shared_secrets(routes).values() if route.shares}
+    for group in sorted(groups):
+        yield odd(
+            "webhooks",
+            f"The routes {', '.join(group)} have the same secret: a call signed for one fits all.",
+            "hermes webhook remove ROUTE, then subscribe it again with a secret of its own",
+        )
 
 
 def _listening(patient: Patient, wanted: list[str]) -> Iterator[Listening]:

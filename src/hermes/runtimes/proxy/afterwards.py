@@ -22,6 +22,7 @@ from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
 from hermes.runtimes.proxy.line import RUNS, Cut, Line, Refused
 from hermes.runtimes.proxy.runtime import Far
+from hermes.runtimes.proxy.wire import far_session
 from hermes.schema.errors import HermesError, ModelError, StoreError
 from hermes.schema.messages import Assistant, Message, User, text_of
 from hermes.schema.scope import Scope
@@ -84,11 +85,12 @@ class Afterwards:
 
     async def begun(self, scope: Scope, created: float) -> None:
         """A turn of this session runs there, begun at that time of the far side's."""
-        known = self._known.pop(scope.session, None) or await self._read(scope.session)
+        session = far_session(scope)
+        known = self._known.pop(session, None) or await self._read(session)
         if known is None:
             known = Followed(scope=scope, since=created)
         followed = msgspec.structs.replace(known, scope=scope)
-        self._known[scope.session] = followed
+        self._known[session] = followed
         await self._store.commit(self._put(followed))
         self._bell.set()
 
@@ -107,7 +109,7 @@ class Afterwards:
         for matter in await self._store.matters.find(KIND, only_open=True, limit=MOST):
             if self._clock.now() - matter.at < LIFE / 2:
                 followed = msgspec.json.decode(matter.body, type=Followed)
-                self._known.setdefault(matter.session, followed)
+                self._known.setdefault(matter.id, followed)
 
     def _follow_the_newest(self, group: TaskGroup) -> None:
         for session in list(self._known)[:-MOST]:
@@ -185,9 +187,9 @@ class Afterwards:
         return msgspec.json.decode(matter.body, type=Followed)
 
     def _put(self, followed: Followed) -> PutMatter:
-        session = followed.scope.session
+        here, there = followed.scope.session, far_session(followed.scope)
         body = Raw(msgspec.json.encode(followed))
         now = self._clock.now()
         return PutMatter(
-            Matter(kind=KIND, id=session, session=session, state="followed", at=now, body=body)
+            Matter(kind=KIND, id=there, session=here, state="followed", at=now, body=body)
         )

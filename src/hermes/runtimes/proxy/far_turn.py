@@ -42,7 +42,7 @@ from hermes.runtimes.proxy.runs_wire import (
     name_of,
 )
 from hermes.runtimes.proxy.runtime import Far
-from hermes.runtimes.proxy.wire import TooLong, is_note
+from hermes.runtimes.proxy.wire import TooLong, far_session, is_note
 from hermes.schema.errors import ModelError
 from hermes.schema.events import Answered, Asked, Event, Notice, Outcome, Said
 from hermes.schema.messages import Stop, User
@@ -130,7 +130,7 @@ class FarTurn:
                 break
         if self._is_followed and (afterwards := self._parts.afterwards) is not None:
             scope = self._errand.scope
-            known = afterwards.knows(scope.session)
+            known = afterwards.knows(far_session(scope))
             await afterwards.begun(scope, 0.0 if known else (await self._state()).created_at)
 
     @property
@@ -160,7 +160,7 @@ class FarTurn:
                 RUNS,
                 self._body,
                 Idempotency_Key=self._name,
-                X_Hermes_Session_Id=self._errand.scope.session,
+                X_Hermes_Session_Id=far_session(self._errand.scope),
             )
         except ModelError as error:
             if isinstance(error.__cause__, Refused):

@@ -18,6 +18,7 @@ from hermes.runtimes.proxy.wire import (
     Question,
     Told,
     TooLong,
+    far_session,
     question_of,
 )
 from hermes.schema.errors import ModelError, PolicyRefused
@@ -123,7 +124,7 @@ class ProxyRuntime:
         headers = {
             "Accept": "text/event-stream",
             "Accept-Encoding": "identity",
-            "X-Hermes-Session-Id": errand.scope.session,
+            "X-Hermes-Session-Id": far_session(errand.scope),
         }
         if self._far.key:
             headers["Authorization"] = f"Bearer {self._far.key}"

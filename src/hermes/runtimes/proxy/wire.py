@@ -10,6 +10,7 @@ from hermes.kit.sse import SseReader
 from hermes.ports.runtime import Errand
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Assistant, Media, Message, Stop, Text, Trust, Usage, User
+from hermes.schema.scope import Role, Scope
 
 MODEL = "hermes-agent"
 PROVIDER = "proxy"
@@ -33,6 +34,11 @@ class Question(Struct, frozen=True):
     messages: Sequence[Spoken]
     model: str = MODEL
     stream: bool = True
+
+
+def far_session(scope: Scope) -> str:
+    """The session there. A session there belongs to one role, a shared chat here to several."""
+    return scope.session if scope.role is Role.OWNER else f"{scope.session}.{scope.role.value}"
 
 
 def question_of(errand: Errand) -> Question:

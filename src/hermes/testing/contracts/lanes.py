@@ -121,6 +121,15 @@ class LanesContract:
         assert list(await store.lanes.topics("inbox")) == ["b", "a"]
         assert list(await store.lanes.topics("nowhere")) == []
 
+    async def test_what_is_left_is_all_of_topics_with_a_claim(self, store: Store) -> None:
+        for key, topic in [("k1", "a"), ("k2", "b"), ("k3", "a"), ("k4", "a")]:
+            await store.lanes.put(parcel(key, topic=topic))
+        assert list(await store.lanes.left("inbox", 10)) == []
+        await store.lanes.claim("inbox", "a", "me", MINUTE)
+        await store.commit(Done("k4"))
+        for _ in range(2):
+            assert [one.key for one in await store.lanes.left("inbox", 10)] == ["k1", "k3"]
+
     async def test_parked_ones_are_shown_with_their_reason(self, store: Store) -> None:
         await store.lanes.put(parcel("k1"))
         await store.lanes.put(parcel("k2"))

@@ -19,6 +19,11 @@ ENTRY: dict[str, object] = {"secret": SECRET}
 OWN = Route(name="own", secret=SECRET, prompt="settings")
 
 
+def other(number: int) -> dict[str, object]:
+    """An entry with a secret of its own."""
+    return {"secret": f"{SECRET}-{number}"}
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "webhook_subscriptions.json"
@@ -67,7 +72,7 @@ def test_a_damaged_file_changes_nothing(file: Path, caplog: pytest.LogCaptureFix
 
 def test_one_broken_entry_spoils_no_other(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     file.write_text(
-        json.dumps({"good": ENTRY, "bad": {"secret": 5}, "later": ENTRY | {"script": "x"}})
+        json.dumps({"good": other(1), "bad": {"secret": 5}, "later": other(2) | {"script": "x"}})
     )
     routes = book_of(file).routes()
     assert not routes["good"].unserved
@@ -81,10 +86,10 @@ def test_one_broken_entry_spoils_no_other(file: Path, caplog: pytest.LogCaptureF
 
 def test_a_warning_is_given_once(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     subscriptions = Subscriptions(file)
-    subscriptions.add("later", ENTRY | {"script": "x"})
+    subscriptions.add("later", other(1) | {"script": "x"})
     book = book_of(file)
     book.routes()
-    subscriptions.add("other", ENTRY)
+    subscriptions.add("other", other(2))
     with caplog.at_level(logging.WARNING):
         caplog.clear()
         book.routes()

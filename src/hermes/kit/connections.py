@@ -1,0 +1,118 @@
+"""The open connections of a server: bounded, and who has asked for nothing makes room first."""
+
+import asyncio
+import resource
+import select
+import socket
+from collections.abc import Iterable
+from typing import Protocol
+
+SPARE_FILES = 256
+"""Of those that a process may have open: for stores, commands and channels."""
+ACCEPTED_AT_ONCE = 64
+"""Connections that are taken from the kernel before the first of them is looked at."""
+BACKLOG = 1024
+"""Connections that wait in the kernel."""
+
+
+class Connection(Protocol):
+    @property
+    def transport(self) -> asyncio.BaseTransport | None: ...
+
+    def force_close(self) -> None: ...
+
+
+class Connections:
+    """Each is silent until its first request, then busy, and idle between two requests.
+
+    When there are `most`, a new one takes the place of another, always the oldest: an idle one
+    that was never `trusted`, else a silent one if those have more than half of the room, else an
+    idle one, else a silent one. Busy ones keep their place.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._silent: dict[Connection, float] = {}
+        self._busy: set[Connection] = set()
+        self._idle: dict[Connection, None] = {}
+        self._trusted: set[Connection] = set()
+
+    def __len__(self) -> int:
+        return len(self._silent) + len(self._busy) + len(self._idle)
+
+    def make_room(self) -> bool:
+        """Whether one more may be opened; if need be, another is closed for it."""
+        if len(self) < self.most:
+            return True
+        untrusted = next((one for one in self._idle if one not in self._trusted), None)
+        idle, silent = next(iter(self._idle), None), self._oldest_silent()
+        many = len(self._silent) > self.most // 2
+        gone = untrusted or (silent or idle if many else idle or silent)
+        if gone is None:
+            return False
+        self.lost(gone)
+        gone.force_close()
+        return True
+
+    def opened(self, one: Connection, now: float) -> None:
+        self._silent[one] = now
+
+    def asked(self, one: Connection) -> None:
+        if self._forget(one):
+            self._busy.add(one)
+
+    def answered(self, one: Connection) -> None:
+        if self._forget(one):
+            self._idle[one] = None
+
+    def trust(self, one: Connection) -> None:
+        """Whoever is behind it has proved to be known here."""
+        self._trusted.add(one)
+
+    def lost(self, one: Connection) -> None:
+        self._forget(one)
+        self._trusted.discard(one)
+
+    def end_silent(self, before: float) -> None:
+        """Close those that were opened before then and have sent no whole request."""
+        for one in [one for one, since in self._silent.items() if since <= before]:
+            self.lost(one)
+            one.force_close()
+
+    def _forget(self, one: Connection) -> bool:
+        known = one in self._silent or one in self._busy or one in self._idle
+        self._silent.pop(one, None)
+        self._busy.discard(one)
+        self._idle.pop(one, None)
+        return known
+
+    def _oldest_silent(self) -> Connection | None:
+        """If there is one, the oldest of which nothing waits to be read just now."""
+        opened = [one for one in self._silent if one.transport is not None]
+        unheard = (one for one in opened if not _has_data(one.transport))
+        return next(unheard, None) or next(iter(opened), None)
+
+
+def _has_data(transport: asyncio.BaseTransport | None) -> bool:
+    found = None if transport is None else transport.get_extra_info("socket")
+    number = -1 if found is None else found.fileno()
+    if number < 0:
+        return False
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def room_for(most: int) -> int:
+    """No more connections than there are files for them."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return most
+    return min(most, max(files - SPARE_FILES, files // 2))
+
+
+def wait_in_kernel(sockets: Iterable[socket.socket]) -> None:
+    """Let many wait there, although a server that is opened with a small backlog takes few."""
+    for one in sockets:
+        with socket.fromfd(one.fileno(), one.family, one.type) as same:
+            same.listen(BACKLOG)

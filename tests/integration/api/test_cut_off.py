@@ -1,0 +1,81 @@
+"""A turn that is cut off leaves nothing claimed, whether its client left or it was killed."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import aiohttp
+import anyio
+import msgspec
+import pytest
+
+from api_house import KEY, House, house, served
+from api_runs import SCRIPT
+from gateways import until
+from hermes.testing.mock_openai.server import serve
+from processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+HEADERS = {"Authorization": f"Bearer {KEY}", "X-Hermes-Session-Id": "s"}
+CHAT = ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hang"}]})
+ASKED = [
+    CHAT,
+    ("/v1/chat/completions", CHAT[1] | {"stream": True}),
+    ("/v1/responses", {"input": "hang"}),
+    ("/v1/runs", {"input": "hang"}),
+]
+IDS = ["chat", "stream", "response", "run"]
+
+
+def unsettled(home: Path) -> list[tuple[str, int]]:
+    with closing(sqlite3.connect(home / "state.db")) as database:
+        rows = database.execute("SELECT topic, state FROM parcels WHERE state IN (0, 1)")
+        return rows.fetchall()
+
+
+async def ask(http: aiohttp.ClientSession, url: str, body: object) -> None:
+    try:
+        async with http.post(url, json=body, headers=HEADERS) as response:
+            await response.read()
+    except aiohttp.ClientError:
+        return
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED, ids=IDS)
+async def test_after_a_kill_nothing_is_claimed_and_nothing_runs_twice(
+    tmp_path: Path, path: str, body: object
+) -> None:
+    async with serve(SCRIPT) as mock, aiohttp.ClientSession() as http:
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as group, served(tmp_path, mock.url) as url:
+                group.start_soon(ask, http, url + path, body)
+                await until(lambda: bool(mock.requests))
+        assert unsettled(tmp_path) == [("s", 1)]
+        before = len(mock.requests)
+        with anyio.fail_after(PATIENCE):
+            async with served(tmp_path, mock.url) as url:
+                # By the time that somebody is served, it is settled.
+                assert unsettled(tmp_path) == []
+                words = f"{url}/api/sessions/s/messages"
+                async with http.get(words, headers=HEADERS) as response:
+                    listed = (await response.json())["data"]
+                assert [row["content"] for row in listed] == ["hang"]
+        assert len(mock.requests) == before
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED[:3], ids=IDS[:3])
+async def test_who_hangs_up_leaves_nothing_claimed(tmp_path: Path, path: str, body: object) -> None:
+    async def hang_up(one: House) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, one.http, one.url + path, body)
+            await until(lambda: bool(one.mock.requests))
+            group.cancel_scope.cancel()
+
+    async with house(tmp_path, SCRIPT) as one:
+        with anyio.fail_after(PATIENCE):
+            await hang_up(one)
+            await one.server.entry.idle()
+        told = await one.ask("GET", "/api/sessions/s/messages")
+        assert msgspec.json.decode(told.body)["data"]
+        assert unsettled(tmp_path) == []

@@ -1,0 +1,89 @@
+"""Which `Host` a request may name: read strictly, so that no other site's name passes for ours."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from api_house import House, house, settings
+
+pytestmark = pytest.mark.anyio
+
+OURS = [
+    "localhost",
+    "LocalHost:8642",
+    "localhost.",
+    "localhost.:80",
+    "127.0.0.1:1",
+    "[::1]",
+    "[::1]:8642",
+    "[0:0:0:0:0:0:0:1]",
+    "xn--bcher-kva.example",
+]
+NOT_OURS = [
+    "[::1].evil.com",
+    "[::1]evil.com",
+    "[::1]:80.evil.com",
+    "[::1]:evil",
+    "[::1",
+    "::1",
+    "[localhost]",
+    "[::1%25lo]",
+    "[127.0.0.1]",
+    "localhost:80:90",
+    "localhost:99999",
+    "localhost:8o",
+    "localhost@evil.com",
+    "evil.com@localhost",
+    "localhost/evil.com",
+    "localhost evil.com",
+    "localhost,evil.com",
+    "localhost..",
+    ".localhost",
+    "localhost.evil.com",
+    "127.0.0.1.evil.com",
+    "b\u00fccher.example",
+    "",
+]
+
+
+async def status(one: House, *lines: str, target: str = "/health", version: str = "1.1") -> int:
+    async with await anyio.connect_tcp("127.0.0.1", one.server.port) as stream:
+        request = "\r\n".join([f"GET {target} HTTP/{version}", *lines, "", ""])
+        await stream.send(request.encode("latin-1"))
+        answer = b""
+        while b"\r\n" not in answer:
+            answer += await stream.receive()
+        return int(answer.split(b" ", 2)[1])
+
+
+async def test_only_a_host_of_ours_is_answered(tmp_path: Path) -> None:
+    given = settings(allowed_hosts=("xn--bcher-kva.example",))
+    async with house(tmp_path, given=given) as one:
+        for host in OURS:
+            assert await status(one, f"Host: {host}") == 200, host
+        for host in NOT_OURS:
+            assert await status(one, f"Host: {host}") in {400, 403}, host
+        assert await status(one, version="1.0") in {400, 403}
+
+
+async def test_no_second_host_is_taken_for_the_first(tmp_path: Path) -> None:
+    async with house(tmp_path) as one:
+        twice = ["Host: localhost", "Host: evil.com"]
+        for lines in (twice, twice[::-1], [twice[0]] * 2):
+            assert await status(one, *lines) == 400
+        for target, host in (
+            ("http://evil.com/health", "localhost"),
+            ("http://localhost/health", "evil.com"),
+            ("http://localhost@evil.com/health", "localhost"),
+            ("http://[::1].evil.com/health", "localhost"),
+        ):
+            assert await status(one, f"Host: {host}", target=target) in {400, 403}, target
+        whole = "http://localhost/health"
+        assert await status(one, "Host: localhost", target=whole) == 200
+
+
+async def test_no_two_hosts_also_where_any_is_served(tmp_path: Path) -> None:
+    async with house(tmp_path, given=settings(allowed_hosts=("*",))) as one:
+        assert await status(one, "Host: any.example") == 200
+        assert await status(one, "Host: any.example", "Host: other.example") == 400
