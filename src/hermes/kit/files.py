@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from datetime import datetime
 from pathlib import Path
 
 from hermes.kit.errors import ConfigError, TemporaryError
@@ -81,6 +82,13 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def keep_aside(path: Path, now: datetime) -> Path:
+    """Rename a damaged file before a new one takes its place; returns where it is now."""
+    kept = path.with_name(f"{path.name}.broken-{now:%Y%m%d-%H%M%S}")
+    path.replace(kept)
+    return kept
 
 
 def _mode_of(path: Path) -> int:

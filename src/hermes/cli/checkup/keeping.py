@@ -18,7 +18,8 @@ _MOST = 5
 
 
 async def check_kept(patient: Patient) -> list[Finding]:
-    if not patient.home.state_db.exists():
+    file = patient.home.state_db
+    if not file.exists() and not file.with_name(f"{file.name}-wal").exists():
         return [well("database", "nothing is stored yet"), *_skills(patient)]
     try:
         async with open_archive(patient.home, patient.clock) as store:
