@@ -73,9 +73,7 @@ def _waiting(
         return []
     # The session's own lease keeps others away, so the lane's may lapse at once.
     at_once = (span[0], span[0])
-    wanted = Claim(
-        _INBOX, entrance.session, entrance.holder, micros(now), at_once, entrance.limit
-    )
+    wanted = Claim(_INBOX, entrance.session, entrance.holder, micros(now), at_once, entrance.limit)
     return claim(connection, wanted)
 
 

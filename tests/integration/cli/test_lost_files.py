@@ -50,4 +50,19 @@ def test_who_was_let_in_is_not_forgotten_silently(hermes: Hermes) -> None:
         file.write_bytes(contents)
         ran = hermes("pairing", "list")
         assert "telegram-approved.json is damaged" in ran.out + ran.err
+        assert "telegram-approved.json is damaged" in hermes("doctor").out
         assert file.read_bytes() == contents
+
+
+def test_damaged_notes_on_skills_are_kept_beside_the_new_ones(hermes: Hermes) -> None:
+    assert hermes("skills", "list").code == 0
+    made = hermes.home / "skills" / "own" / "SKILL.md"
+    made.parent.mkdir(parents=True)
+    made.write_text("---\nname: own\ndescription: what is done here\n---\nDo it.\n")
+    notes = hermes.home / "skills" / ".usage.json"
+    notes.write_bytes(b'{"other": {"pinned": tr')
+    assert hermes("skills", "pin", "own").code == 0
+    (kept,) = notes.parent.glob(".usage.json.broken-*")
+    assert kept.read_bytes() == b'{"other": {"pinned": tr'
+    assert b"own" in notes.read_bytes()
+    assert kept.name in hermes("doctor").out
