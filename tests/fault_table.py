@@ -85,7 +85,11 @@ def _locked(home: Path) -> Generator[Switch]:
     held: list[subprocess.Popen[bytes]] = []
 
     def on() -> None:
-        command = [sys.executable, "-c", _HOLDS, str(home / "state.db")]
+        file = home / "state.db"
+        if not file.exists():
+            with closing(sqlite3.connect(file)) as new:
+                new.execute("PRAGMA user_version = 1")
+        command = [sys.executable, "-c", _HOLDS, str(file)]
         held.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         assert held[0].stdout is not None
         assert wait_for_data(held[0].stdout.fileno()).startswith(b"held")
@@ -188,17 +192,17 @@ HOMES: Sequence[World] = [
     ),
     World(
         name="a full disk at the start", moment=Moment.OPENING, trouble=_full,
-        faults=[Said("full", "The disk is full", "df -h")],
+        faults=[Said("full", "The disk is full", "df -h", 75)],
         cannot={**IN_STORES, Surface.DOCTOR: "Nothing is stored yet, so it has nothing to write."},
     ),
     World(
         name="a locked file at the start", moment=Moment.OPENING, trouble=_locked,
-        faults=[Said("locked", "Another process keeps", "hermes gateway stop")],
+        faults=[Said("locked", "Another process keeps", "hermes gateway stop", 75)],
         cannot=IN_STORES,
     ),
     World(
         name="a full disk in a turn", trouble=_full, kept=False,
-        faults=[Said("hello", "The disk is full", "df -h")],
+        faults=[Said("hello", "The disk is full", "df -h", 75)],
         differs={Surface.CHAT: Said("hello", "My disk is full", "df -h")},
         cannot={
             Surface.GATEWAY: STARTS, Surface.DOCTOR: NO_SESSION, Surface.CHECK: OTHER_FILES,
@@ -206,7 +210,7 @@ HOMES: Sequence[World] = [
     ),
     World(
         name="a locked file in a turn", trouble=_locked, long=True, kept=False,
-        faults=[Said("hello", "Another process keeps", "hermes gateway stop")],
+        faults=[Said("hello", "Another process keeps", "hermes gateway stop", 75)],
         differs={Surface.CHAT: Said("hello", "keeps my database locked", "hermes doctor")},
         cannot={
             Surface.GATEWAY: STARTS,

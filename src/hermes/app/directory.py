@@ -12,7 +12,7 @@ from msgspec import Struct
 from hermes.app.places import CALL
 from hermes.gateway.letters import platform_of
 from hermes.kit.clock import Clock
-from hermes.kit.files import read_ordinary, write_atomic
+from hermes.kit.files import keep_aside, read_ordinary, write_atomic
 from hermes.ports.channel import Inbound
 
 log = logging.getLogger(__name__)
@@ -86,11 +86,22 @@ class Directory:
 
     def _read(self) -> Mapping[str, list[Chat]]:
         try:
-            return msgspec.json.decode(
-                read_ordinary(self._path), type=_File, strict=False
-            ).platforms
-        except (OSError, msgspec.DecodeError, ValueError, RecursionError):
+            data = read_ordinary(self._path)
+        except (OSError, ValueError):
             return {}
+        try:
+            return msgspec.json.decode(data, type=_File, strict=False).platforms
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            self._begin_anew(error)
+            return {}
+
+    def _begin_anew(self, error: Exception) -> None:
+        try:
+            kept = keep_aside(self._path, self._clock.now())
+        except OSError as failure:
+            log.warning("%s is damaged and cannot be kept: %s", self._path, failure)
+            return
+        log.warning("%s is damaged (%s); it is kept as %s", self._path, error, kept)
 
     def _whole(self) -> _File:
         """A copy, because chats are met while a thread writes."""

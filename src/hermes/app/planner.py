@@ -18,8 +18,7 @@ from hermes.app.toolbox import Toolbox
 from hermes.config.sections.chats import ChannelOverride
 from hermes.gateway.roles import offered
 from hermes.kit.clock import Clock
-from hermes.kit.errors import ConfigError
-from hermes.kit.files import read_ordinary
+from hermes.kit.files import file_error, read_ordinary
 from hermes.models.settings import Flags
 from hermes.ports.counsel import Counsel
 from hermes.ports.runtime import Runtime
@@ -309,10 +308,8 @@ def _read(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}.",
-            hint=f"Make it a file that you may read, or move it away: mv {path} {path}.old",
-        ) from error
+        hint = f"Make it a file that you may read, or move it away: mv {path} {path}.old"
+        raise file_error(error, f"{path} cannot be read: {error.strerror}.", hint) from error
 
 
 @cache

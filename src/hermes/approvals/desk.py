@@ -5,7 +5,7 @@ the next start, and counts once.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import anyio.to_thread
 from msgspec import Struct, structs
@@ -34,7 +34,14 @@ from hermes.approvals.policy import (
     unreachable,
     verdict,
 )
-from hermes.approvals.rows import ANSWERED, QuestionRow, Rows, digest_of, is_left
+from hermes.approvals.rows import (
+    ANSWERED,
+    QuestionRow,
+    Rows,
+    digest_of,
+    is_awaited,
+    is_left,
+)
 from hermes.approvals.simple import Grant, can_last, grant_of, is_far
 from hermes.approvals.smart import Judge, Opinion, opinion_on
 from hermes.approvals.waiting import Carrying, Waiting
@@ -216,6 +223,7 @@ class ApprovalDesk:
     def _question(
         self, scope: Scope, kind: Asking, text: str, choices: tuple[str, ...]
     ) -> Question:
+        seconds = self.seconds(kind)
         return Question(
             id=new_id("ask"),
             kind=kind,
@@ -225,7 +233,8 @@ class ApprovalDesk:
             origin=wording.origin_of(scope),
             choices=choices,
             asked=scope.principal,
-            until=self._clock.now() + timedelta(seconds=self.seconds(kind)),
+            until=self._clock.now() + timedelta(seconds=seconds),
+            seconds=seconds,
         )
 
     async def pending(self, who: Answerer) -> Sequence[QuestionRow]:
@@ -240,7 +249,7 @@ class ApprovalDesk:
         if row.holder == self._holder:
             return self._waiting.has(row.question.id)
         if not is_left(row):
-            return row.question.until > self._clock.now()
+            return is_awaited(row, self._clock)
         # Another session may have taken its place meanwhile, and then the turn is over.
         same = row.question.elsewhere or row.question.session == who.session
         return same and await self._rows.comes_back(row)
@@ -259,7 +268,7 @@ class ApprovalDesk:
         if not chosen:
             latest = await self._latest(who, question, Asking.APPROVAL)
             other = [one for one in waiting if latest is None and may_answer(who, one)]
-            late = wording.too_late(latest, self._clock.now())
+            late = wording.too_late(latest, self._clock)
             return Heard(wording.several(other) if other else late)
         own = [one for one in chosen if may_answer(who, one)]
         if not own:
@@ -280,7 +289,7 @@ class ApprovalDesk:
             meant = choice if choice in row.question.choices else Choice.ONCE
             if not await self._settle(row, who, meant, words):
                 latest = await self._rows.asked(row.question.id)
-                return Heard(wording.too_late(latest, self._clock.now()), len(settled))
+                return Heard(wording.too_late(latest, self._clock), len(settled))
             settled.append(row)
         lasts = all(choice in row.question.choices for row in settled)
         return Heard(wording.given(choice, settled, shortened=not lasts), len(settled))
@@ -293,7 +302,7 @@ class ApprovalDesk:
         if question:
             row = next((o for o in await self.pending(who) if o.question.id == question), None)
             said = None if row is None else await self._reply_to(row, who, words)
-            return said or _late(await self._rows.asked(question), self._clock.now())
+            return said or _late(await self._rows.asked(question), self._clock)
         meant = await self._meant(who, words)
         if not meant:
             return None
@@ -312,7 +321,7 @@ class ApprovalDesk:
             return None
         if await self._settle(row, who, None, chosen_in(row.question, words)):
             return Heard("", 1)
-        return _late(await self._rows.asked(row.question.id), self._clock.now())
+        return _late(await self._rows.asked(row.question.id), self._clock)
 
     async def _meant(self, who: Answerer, words: str) -> list[QuestionRow]:
         """The questions that bare words may answer, oldest first."""
@@ -394,6 +403,6 @@ class ApprovalDesk:
         return [self._rows.granting(grant)]
 
 
-def _late(latest: QuestionRow | None, now: datetime) -> Heard:
+def _late(latest: QuestionRow | None, clock: Clock) -> Heard:
     news = latest is not None and latest.question.kind is Asking.CLARIFY
-    return Heard(wording.too_late(latest, now), news=news)
+    return Heard(wording.too_late(latest, clock), news=news)

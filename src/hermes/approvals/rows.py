@@ -9,7 +9,7 @@ from msgspec import Raw, Struct, structs
 
 from hermes.approvals.simple import Grant
 from hermes.kit.clock import Clock
-from hermes.kit.holder import is_surely_dead
+from hermes.kit.holder import is_surely_dead, shares_boot
 from hermes.ports.counsel import Wish
 from hermes.ports.matters import Matter, PutMatter
 from hermes.ports.store import Store
@@ -40,6 +40,7 @@ class QuestionRow(Struct, frozen=True, kw_only=True):
     `digest` tells the same wish again, `principal` is who wished it, and `wish` is missing for
     a clarification. `call` is what waits for the answer and has done nothing yet, `key` its
     session's place in the inbox; `holder` is who hears of the answer, and nobody when it is empty.
+    `ends` is when it stops to wait, by the monotonic clock of its machine.
     """
 
     question: Question
@@ -55,6 +56,7 @@ class QuestionRow(Struct, frozen=True, kw_only=True):
     call: str = ""
     key: str = ""
     holder: str = ""
+    ends: float = 0.0
 
 
 def digest_of(*parts: str) -> str:
@@ -193,6 +195,19 @@ class Rows:
 def is_left(row: QuestionRow) -> bool:
     """Whether whoever asked it is surely gone."""
     return not row.holder or is_surely_dead(row.holder)
+
+
+def is_awaited(row: QuestionRow, clock: Clock) -> bool:
+    """Whether its process still waits, if it lives.
+
+    The clock that nobody can set is asked where it is the same one; else the time of day, which
+    counts for no more than was given for an answer.
+    """
+    question = row.question
+    if row.ends and shares_boot(row.holder):
+        return clock.monotonic() < row.ends
+    longest = timedelta(seconds=question.seconds) if question.seconds else timedelta.max
+    return timedelta(0) < question.until - clock.now() <= longest
 
 
 def _read(matter: Matter) -> QuestionRow:

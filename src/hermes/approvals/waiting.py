@@ -13,7 +13,7 @@ from msgspec import structs
 from hermes.approvals import wording
 from hermes.approvals.answering import Carrier
 from hermes.approvals.policy import Doubtful
-from hermes.approvals.rows import ANSWERED, FRESH, OPEN, USED, QuestionRow, Rows
+from hermes.approvals.rows import ANSWERED, FRESH, OPEN, USED, QuestionRow, Rows, is_awaited
 from hermes.kit.clock import Clock
 from hermes.kit.deadline import sleep_unless
 from hermes.kit.failpoints import passing
@@ -74,21 +74,19 @@ class Carrying:
 
     async def _of_others(self, asked: QuestionRow) -> Sequence[QuestionRow]:
         """What other processes carried; one that this very wish takes up again is none of it."""
-        now = self._clock.now()
         return [
             row
             for row in await self._rows.open_everywhere()
             if row.question.elsewhere
             and row.holder != self._holder
-            and row.question.until > now
+            and is_awaited(row, self._clock)
             and (row.question.session, row.digest) != (asked.question.session, asked.digest)
         ]
 
     async def carry(self, asked: QuestionRow) -> None:
         question = asked.question
         if question.elsewhere and self._carrier is not None and asked.address is not None:
-            left = (question.until - self._clock.now()).total_seconds()
-            text = wording.as_post(question, left, carried=True)
+            text = wording.as_post(question, question.seconds, carried=True)
             await self._carrier.carry(question.id, asked.address, text)
 
 
@@ -171,7 +169,8 @@ class Waiting:
         for row in reversed(await self._rows.of_session(session)):
             if row.digest != digest or row.question.id in self._waiting:
                 continue
-            unheard = row.state == ANSWERED and row.at is not None and now - row.at < FRESH
+            # A clock that was set back must not make an old answer new.
+            unheard = row.state == ANSWERED and row.at is not None and abs(now - row.at) < FRESH
             return row if row.state == OPEN or unheard else None
         return None
 
@@ -187,11 +186,17 @@ class Waiting:
             return await self._used(earlier)
         if earlier is not None:
             # The same post stays the question; its time begins anew.
-            again = structs.replace(earlier.question, until=asked.question.until, run=scope.run)
+            again = structs.replace(
+                earlier.question,
+                until=asked.question.until,
+                seconds=asked.question.seconds,
+                run=scope.run,
+            )
             asked = structs.replace(earlier, question=again, call=scope.call, key=scope.key)
         expected = self._expected.get(scope.call)
         if expected is not None and expected.question.id != asked.question.id:
             await self.asked_no_more(scope.call)
+        asked = structs.replace(asked, ends=self._clock.monotonic() + asked.question.seconds)
         self._waiting[asked.question.id] = anyio.Event()
         self._expected.pop(scope.call, None)
         return await self._asked(earlier, asked, tell)
@@ -238,8 +243,8 @@ class Waiting:
             await self._rows.lapse(row)
 
     async def _wait(self, asked: QuestionRow) -> QuestionRow | None:
-        identity, until = asked.question.id, asked.question.until
-        while (left := (until - self._clock.now()).total_seconds()) > 0:
+        identity = asked.question.id
+        while (left := asked.ends - self._clock.monotonic()) > 0:
             if self._leaving and await self._rows.comes_back(asked):
                 raise PutOff
             await sleep_unless(self._clock, min(LOOK, left), self._waiting[identity])

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
 
-from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, QuestionRow
+from hermes.approvals.rows import ANSWERED, LAPSED, OPEN, USED, QuestionRow, is_awaited
 from hermes.approvals.simple import can_last, runner_in
+from hermes.kit.clock import Clock
 from hermes.kit.plain import unmasked, visible, visible_line
 from hermes.ports.counsel import Ruling, Wish
 from hermes.schema.questions import HERE, Asking, Choice, Question
@@ -245,14 +245,14 @@ def _echo(asked: QuestionRow) -> str:
     return visible_line(asked.question.subject or asked.question.text, MOST_ECHO)
 
 
-def too_late(latest: QuestionRow | None, now: datetime) -> str:
+def too_late(latest: QuestionRow | None, clock: Clock) -> str:
     """For an answer to what is no longer asked, or not there."""
     if latest is None:
         return NOTHING
     match latest.state:
         case state if state in {ANSWERED, USED}:
             return f"That was answered already: {latest.answer or latest.words}."
-        case state if state == OPEN and latest.question.until > now:
+        case state if state == OPEN and is_awaited(latest, clock):
             return NOT_HERE
         case state if state in {LAPSED, OPEN}:
             return "Too late: the time for an answer is over, and it was not done."

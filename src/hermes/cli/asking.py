@@ -31,13 +31,15 @@ def asked_at_terminal(
     An answer to a request for approval that is not understood decides nothing: it is asked again.
     """
 
+    end = clock.monotonic() + question.time_left(clock.now())
+
     def over() -> bool:
-        return interrupted() or clock.now() >= question.until
+        return interrupted() or clock.monotonic() >= end
 
     # What was typed before anything was asked is no answer to it.
     with suppress(termios.error, OSError):
         termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
-    out.write(_put(question, (question.until - clock.now()).total_seconds()))
+    out.write(_put(question, end - clock.monotonic()))
     out.flush()
     while (line := _line(stdin.fileno(), over)) is not None:
         if question.kind is Asking.CLARIFY:
@@ -47,7 +49,7 @@ def asked_at_terminal(
         out.write(
             f"I did not understand {one_line(flat(line), 40)!r}, so nothing is decided yet.\n"
         )
-        out.write(_put(question, (question.until - clock.now()).total_seconds()))
+        out.write(_put(question, end - clock.monotonic()))
         out.flush()
     out.write("\n")
     out.flush()

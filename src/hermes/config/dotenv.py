@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from hermes.config.env import Env
 from hermes.kit.errors import ConfigError
-from hermes.kit.files import read_ordinary
+from hermes.kit.files import file_error, read_ordinary
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -73,10 +73,8 @@ def read_text(path: Path) -> str:
             hint=f"Save it as UTF-8, or {_away(path)}",
         ) from error
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}",
-            hint=f"Make it a file that you may read, or {_away(path)}",
-        ) from error
+        hint = f"Make it a file that you may read, or {_away(path)}"
+        raise file_error(error, f"{path} cannot be read: {error.strerror}", hint) from error
 
 
 def with_variable(text: str, name: str, value: str, source: str = ".env") -> str:

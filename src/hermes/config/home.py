@@ -1,5 +1,6 @@
 """The home: which directory belongs to which profile, and what lies where in it."""
 
+import errno
 import os
 import pwd
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.kit.errors import ConfigError, UsageError
-from hermes.kit.files import advice, read_ordinary
+from hermes.kit.files import file_error, read_ordinary, write_atomic
 
 DEFAULT = "default"
 """The profile that lives in the root itself."""
@@ -222,7 +223,7 @@ def named_profiles(root: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise ConfigError(f"{root / 'profiles'} cannot be read: {error.strerror}") from error
+        raise file_error(error, f"{root / 'profiles'} cannot be read: {error.strerror}") from error
     return sorted(e.name for e in entries if _NAME.fullmatch(e.name) and e.is_dir())
 
 
@@ -234,7 +235,7 @@ def sticky_profile(root: Path) -> str:
     except FileNotFoundError:
         return DEFAULT
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise file_error(error, f"{path} cannot be read: {error.strerror}") from error
     if not name or name == DEFAULT:
         return DEFAULT
     if not _NAME.fullmatch(name) or not (root / "profiles" / name).is_dir():
@@ -272,20 +273,24 @@ def ensure_home(home: Home) -> None:
             (home.path / name).mkdir(mode=0o700, exist_ok=True)
         _seed(home.soul, (Path(__file__).parent / "soul.md").read_bytes())
     except OSError as error:
-        raise ConfigError(
-            f"{error.filename or home.path} cannot be created: {error.strerror}",
-            hint=advice(error, hint),
-        ) from error
+        message = f"{error.filename or home.path} cannot be created: {error.strerror}"
+        raise file_error(error, message, hint) from error
     if not os.access(home.path, os.W_OK):
-        raise ConfigError(f"{home.path} cannot be written by you", hint=hint)
+        raise _not_writable(home.path, hint)
+
+
+def _not_writable(path: Path, hint: str) -> ConfigError:
+    """A file system that is read-only, as after an error of the disk, is nobody's permissions."""
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        error = OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return file_error(error, f"{path} cannot be written: {error.strerror}", hint)
+    return ConfigError(f"{path} cannot be written by you", hint=hint)
 
 
 def _seed(path: Path, data: bytes) -> None:
-    try:
-        with path.open("xb") as file:
-            file.write(data)
-    except FileExistsError:
-        return
+    # In one step: on a full disk an empty file would stay, and count as the person's own.
+    if not path.is_symlink() and not path.exists():
+        write_atomic(path, data)
 
 
 def _root_and_profile(env: Mapping[str, str]) -> tuple[Path, str | None]:
@@ -319,7 +324,8 @@ def _check_folder(path: Path, what: str) -> None:
         if not is_folder and (path.is_symlink() or path.exists()):
             raise ConfigError(f"{path}, {what}, is not a directory", hint=hint)
     except OSError as error:
-        raise ConfigError(f"{path}, {what}, cannot be used: {error.strerror}", hint=hint) from error
+        message = f"{path}, {what}, cannot be used: {error.strerror}"
+        raise file_error(error, message, hint) from error
     if is_folder and not os.access(path, os.R_OK | os.X_OK):
         raise ConfigError(f"{path}, {what}, cannot be read by you", hint=hint)
 

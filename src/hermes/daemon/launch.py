@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from hermes.config.home import Home, user_home
 from hermes.kit.errors import ConfigError, HermesError
-from hermes.kit.files import advice
+from hermes.kit.files import file_error
 
 PATIENCE = 60.0
 """Seconds until a start that says nothing is left to itself."""
@@ -180,7 +180,5 @@ def _failure(code: int, log: Path, before: int) -> Failed:
 
 
 def _no_log(log: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"{log} cannot be written: {error.strerror}",
-        hint=advice(error, "Make the folder of the logs writable for you."),
-    )
+    message = f"{log} cannot be written: {error.strerror}"
+    return file_error(error, message, "Make the folder of the logs writable for you.")

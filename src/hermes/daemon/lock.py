@@ -12,7 +12,7 @@ import msgspec
 from hermes.config.home import DEFAULT, Home
 from hermes.daemon.record import Record, read_record
 from hermes.kit.errors import ConfigError, HermesError
-from hermes.kit.files import advice
+from hermes.kit.files import file_error
 
 _TRIES = 100
 _PAUSE = 0.01
@@ -76,10 +76,8 @@ def take_lock(home: Home, record: Record) -> Lock:
 
 
 def _unusable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"{path} cannot be used: {error.strerror}",
-        hint=advice(error, "Make it yours, or use another: export HERMES_HOME=DIRECTORY"),
-    )
+    hint = "Make it yours, or use another: export HERMES_HOME=DIRECTORY"
+    return file_error(error, f"{path} cannot be used: {error.strerror}", hint)
 
 
 def take_locks(homes: Sequence[Home], record: Record) -> Locks:

@@ -1,8 +1,7 @@
 """`hermes gateway run`: one process that serves a profile, or all of them, until it is to end."""
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import anyio
 
@@ -13,17 +12,14 @@ from hermes.config.home import Home, home_of
 from hermes.config.load import load_config
 from hermes.config.profiles import profiles_to_serve
 from hermes.config.schema import Config
-from hermes.daemon.lock import who_holds
 from hermes.daemon.notify import Notifier
 from hermes.daemon.options import Ending, RunOptions
-from hermes.daemon.record import own_record
 from hermes.daemon.service import Service, Tell
-from hermes.daemon.state import Phase, Snapshot
-from hermes.daemon.state_file import StateFile
-from hermes.daemon.tenure import Tenure, hold
+from hermes.daemon.tenure import Tenure, hold, noted_failure
 from hermes.kit.clock import SystemClock
+from hermes.kit.files import TEMPORARY, file_error
 from hermes.ports.channel import Manifest
-from hermes.schema.errors import ConfigError, HermesError
+from hermes.schema.errors import HermesError
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +34,12 @@ def run_gateway(
     """Blocks until the end and returns the exit code.
 
     `manifests` are channels besides those that come with the program; `tell` hears how it goes.
-    Raises `ConfigError` when the settings are wrong, and `AlreadyRunning`.
+    Raises `ConfigError` when the settings are wrong, `TemporaryError` when
+    the machine lacks something now, and `AlreadyRunning`.
     """
     notifier = Notifier(env, options.ready_fd)
     try:
-        with _noted_failure(home):
+        with noted_failure(home, SystemClock()):
             config = load_config(home, env_of(home.dotenv, env)).config
             homes = homes_to_serve(home, config)
         with hold(home, homes, options, SystemClock()) as tenure:
@@ -56,27 +53,15 @@ def run_gateway(
         notifier.close()
 
 
-@contextmanager
-def _noted_failure(home: Home) -> Generator[None]:
-    """Whoever asks why no gateway runs is told of this start, not of the end of the one before."""
-    try:
-        yield
-    except ConfigError as error:
-        if who_holds(home) is None:
-            clock = SystemClock()
-            state = StateFile(home, own_record(home, clock.now()), clock)
-            failed = Phase.STARTUP_FAILED
-            state.write(Snapshot(gateway_state=failed, exit_reason=error.sentence))
-        raise
-
-
 def _cause_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error there is, where one has been raised on purpose; else all of them."""
+    """The one error there is, raised on purpose or a temporary one of the system; else all."""
     match errors.exceptions:
         case [BaseExceptionGroup() as inner]:
             return _cause_of(inner)
         case [HermesError() as error]:
             return error
+        case [OSError(errno=number) as error] if number in TEMPORARY:
+            return file_error(error, f"{error.filename or 'A file'}: {error.strerror}")
         case _:
             return errors
 

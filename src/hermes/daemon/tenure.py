@@ -21,8 +21,7 @@ from hermes.daemon.state import AT_WORK, Phase, Snapshot
 from hermes.daemon.state_file import StateFile
 from hermes.kit.clock import Clock
 from hermes.kit.errors import ConfigError, HermesError
-from hermes.kit.files import advice as advice_on
-from hermes.kit.files import write_atomic
+from hermes.kit.files import file_error, write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,9 @@ class Tenure:
     def count_start(self, settings: Gateway) -> Advice:
         """Whether this start should wait, and whether interrupted turns should be parked."""
         start = Start(at=self._clock.now(), pid=self.record.pid, after=self.before)
-        advice = advise(note_start(self.home, start), settings)
+        with _named_failure(self.home):
+            starts = note_start(self.home, start)
+        advice = advise(starts, settings)
         return structs.replace(advice, wait=0.0) if self._options.force else advice
 
     def ending_for(self, signal: int) -> Ending:
@@ -62,9 +63,16 @@ class Tenure:
         again = self._followed or ending is Ending.RESTART
         self.state.write(structs.replace(last, restart_requested=again))
         if ending not in {Ending.FAILED, Ending.CRASHED}:
-            say_farewell(self.home, self.record, ending, self._clock.now())
+            self._say_farewell(ending)
         self._left = ending
         return exit_code(ending, signal)
+
+    def _say_farewell(self, ending: Ending) -> None:
+        try:
+            say_farewell(self.home, self.record, ending, self._clock.now())
+        except OSError as error:
+            # The end is in order all the same; the next start only takes it for a crash.
+            log.warning("the end could not be noted: %s", error)
 
     def fail(self, error: BaseException) -> None:
         """Something was raised that nobody turned into an ending."""
@@ -85,7 +93,8 @@ def hold(
     if options.replace:
         _replace(home, clock)
     homes = {one.path: one for one in (home, *served)}
-    locks = take_locks(list(homes.values()), record)
+    with noted_failure(home, clock):
+        locks = take_locks(list(homes.values()), record)
     try:
         with held_back():
             with _named_failure(home):
@@ -123,14 +132,26 @@ def _leave(home: Home, locks: Locks) -> None:
 
 
 @contextmanager
+def noted_failure(home: Home, clock: Clock) -> Generator[None]:
+    """Whoever asks why no gateway runs is told of this start, not of the end of the one before."""
+    try:
+        yield
+    except ConfigError as error:
+        if who_holds(home) is None:
+            state = StateFile(home, own_record(home, clock.now()), clock)
+            failed = Phase.STARTUP_FAILED
+            state.write(Snapshot(gateway_state=failed, exit_reason=error.sentence))
+        raise
+
+
+@contextmanager
 def _named_failure(home: Home) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(
-            f"{error.filename or home.path} cannot be written: {error.strerror}",
-            hint=advice_on(error, "Make it yours, or use another: export HERMES_HOME=DIRECTORY"),
-        ) from error
+        message = f"{error.filename or home.path} cannot be written: {error.strerror}"
+        hint = "Make it yours, or use another: export HERMES_HOME=DIRECTORY"
+        raise file_error(error, message, hint) from error
 
 
 def _last(now: Snapshot, ending: Ending, reason: str) -> Snapshot:

@@ -58,6 +58,7 @@ class Delivery:
     ) -> None:
         self._store = store
         self._clock = clock
+        self._begun = clock.now() - timedelta(seconds=clock.monotonic())
         self._channel = channel
         self._lane = outbox(name)
         self._dead = dead
@@ -230,7 +231,9 @@ class Delivery:
     def _hopeless(self, pending: Pending) -> str | None:
         if gone := self._dead.reason(pending.reply.address):
             return f"The address cannot be reached any more: {gone}"
-        return self._rules.reason_to_stop(pending, self._clock.now())
+        # A clock that is put forward makes nothing old that was written since this began.
+        unset = self._begun + timedelta(seconds=self._clock.monotonic())
+        return self._rules.reason_to_stop(pending, min(self._clock.now(), unset))
 
     async def _send(self, pending: Pending) -> float:
         parcel, reply = pending.parcel, pending.reply

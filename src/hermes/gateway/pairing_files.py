@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 import msgspec
 
 from hermes.kit.errors import ConfigError, UsageError
-from hermes.kit.files import write_atomic
+from hermes.kit.files import file_error, write_atomic
 
 Table: TypeAlias = dict[str, object]
 
@@ -100,7 +100,7 @@ def _read(path: Path) -> Table:
     except OSError as error:
         raise _unusable(path, error) from error
     try:
-        return msgspec.json.decode(data, type=dict[str, object]) if data.strip() else {}
+        return msgspec.json.decode(data, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is damaged: {error}",
@@ -117,7 +117,5 @@ def _write(path: Path, table: Table) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"{path} cannot be used: {error.strerror}",
-        hint="Run this as the user the gateway runs as, and check who owns the file.",
-    )
+    hint = "Run this as the user the gateway runs as, and check who owns the file."
+    return file_error(error, f"{path} cannot be used: {error.strerror}", hint)

@@ -154,8 +154,12 @@ class Supervisor:
         if not isinstance(channel, Lives):
             await anyio.sleep_forever()
             return
-        while self._age(name) <= self._rules.deaf:
+        shown, since = self._last(name), self._clock.monotonic()
+        while self._clock.monotonic() - since <= self._rules.deaf:
             await self._clock.sleep(self._rules.look)
+            last = self._last(name)
+            if last is not None and last != shown:
+                shown, since = last, self._clock.monotonic() - self._ago(last)
 
     def _last(self, name: str) -> datetime | None:
         channel = self._channels[name]
@@ -163,11 +167,10 @@ class Supervisor:
         known = [at for at in (proof, self._heard.get(name)) if at is not None]
         return max(known, default=None)
 
-    def _age(self, name: str) -> float:
-        """Seconds without a sign of life; one that was begun just now has some time for it."""
-        begun = self._states[name].since
-        last = max(begun, self._last(name) or begun)
-        return (self._clock.now() - last).total_seconds()
+    def _ago(self, last: datetime) -> float:
+        """Seconds since a sign of life that came after the last look; the clock may be set."""
+        seconds = (self._clock.now() - last).total_seconds()
+        return seconds if 0 <= seconds <= self._rules.look else 0.0
 
     def _set(self, name: str, condition: Condition, failures: int, reason: str = "") -> None:
         self._states[name] = ChannelState(

@@ -72,8 +72,8 @@ class Telling:
         """The key of a post lets no question in twice, also after a restart."""
         match event:
             case Asked(question=question):
-                left = question.until - self._clock.now()
-                key, text = f"{question.id}:asked", as_post(question, left.total_seconds())
+                left = question.time_left(self._clock.now())
+                key, text = f"{question.id}:asked", as_post(question, left)
                 reply = structs.replace(self._reply(letter, text), question=question.id)
             case Answered(question=question, answer=answer):
                 if answer:

@@ -33,3 +33,13 @@ class UsageError(HermesError):
 class ConfigError(HermesError):
     code = "config"
     exit_code = 78
+
+
+class TemporaryError(ConfigError):
+    """The settings may be right: the machine lacks something now, such as space on the disk.
+
+    Handled like a `ConfigError`, except that its exit code lets a service manager start again.
+    """
+
+    code = "temporary"
+    exit_code = 75

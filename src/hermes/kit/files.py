@@ -3,7 +3,10 @@
 import errno
 import os
 import stat
+from datetime import datetime
 from pathlib import Path
+
+from hermes.kit.errors import ConfigError, TemporaryError
 
 SMALL = 1024 * 1024
 """More bytes than a file has that a person writes by hand."""
@@ -30,11 +33,32 @@ def read_ordinary(path: Path, limit: int = SMALL) -> bytes:
     return data
 
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+_DISK_TROUBLE = frozenset({errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV})
+_CONTENTION = frozenset({errno.EBUSY, errno.ENOLCK, errno.ETIMEDOUT, errno.EADDRINUSE})
+TEMPORARY = FULL | _SHORTAGE | _DISK_TROUBLE | _CONTENTION
+"""Error numbers that no change of the settings would cure, and that may pass by themselves."""
+
+
 def advice(error: OSError, otherwise: str = "") -> str:
     """What to do next about a file that could not be written."""
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if error.errno in FULL:
         return "Free some space, then try again; this shows which disk is full: df -h"
     return otherwise
+
+
+def file_error(error: OSError, message: str, otherwise: str = "") -> ConfigError:
+    """A `TemporaryError` when the cause may pass, such as a full disk; else a `ConfigError`."""
+    if error.errno not in TEMPORARY:
+        return ConfigError(message, hint=otherwise)
+    if error.errno in _DISK_TROUBLE:
+        hint = "Look for errors of the disk, and whether it is mounted for writing: dmesg; findmnt"
+    elif error.errno in _SHORTAGE:
+        hint = "The machine is short of memory or open files; end something, then try again."
+    else:
+        hint = "Try again later."
+    return TemporaryError(message, hint=advice(error, hint))
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
@@ -58,6 +82,13 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def keep_aside(path: Path, now: datetime) -> Path:
+    """Rename a damaged file before a new one takes its place; returns where it is now."""
+    kept = path.with_name(f"{path.name}.broken-{now:%Y%m%d-%H%M%S}")
+    path.replace(kept)
+    return kept
 
 
 def _mode_of(path: Path) -> int:

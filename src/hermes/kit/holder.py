@@ -32,6 +32,12 @@ def is_surely_dead(holder: str) -> bool:
     return pids == _pid_space() and _start(int(pid)) != start
 
 
+def shares_boot(holder: str) -> bool:
+    """Whether it ran since this machine was started, so that its monotonic clock is also ours."""
+    place = holder.partition("/")[2].partition("/")[0]
+    return place.partition(".")[0] == _boot() != "unknown"
+
+
 def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

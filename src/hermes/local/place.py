@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hermes.kit.files import file_error
 from hermes.local.partner import SOCKET
 from hermes.schema.errors import ConfigError
 
@@ -57,7 +58,8 @@ def listen(folder: Path) -> Listening:
         return Listening(folder, listener, (folder / SOCKET).lstat())
     except OSError as error:
         listener.close()
-        raise ConfigError(f"{folder / SOCKET} cannot be listened at: {error.strerror}.") from error
+        message = f"{folder / SOCKET} cannot be listened at: {error.strerror}."
+        raise file_error(error, message) from error
 
 
 def somebody_listens(folder: Path) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from hermes.kit.files import advice, read_ordinary, write_atomic
+from hermes.kit.files import file_error, read_ordinary, write_atomic
 from hermes.schema.errors import ConfigError, UsageError
 
 POOL = "credential_pool"
@@ -176,9 +176,9 @@ class AuthFile:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise file_error(error, f"{self.path} cannot be read: {error.strerror}") from error
         try:
-            return msgspec.json.decode(text, type=dict[str, Any]) if text.strip() else {}
+            return msgspec.json.decode(text, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
                 f"{self.path} is damaged: {error}",
@@ -193,9 +193,7 @@ class AuthFile:
             lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigError(
-                f"{lock} cannot be written: {error.strerror}", hint=advice(error)
-            ) from error
+            raise file_error(error, f"{lock} cannot be written: {error.strerror}") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
@@ -213,9 +211,8 @@ class AuthFile:
             try:
                 write_atomic(self.path, text + b"\n", mode=0o600)
             except OSError as error:
-                raise ConfigError(
-                    f"{self.path} cannot be written: {error.strerror}", hint=advice(error)
-                ) from error
+                message = f"{self.path} cannot be written: {error.strerror}"
+                raise file_error(error, message) from error
 
 
 def fingerprint(key: str) -> str:

@@ -3,6 +3,7 @@
 HermesError
 ├── UsageError            the command line or a request is wrong             (exit 2)
 ├── ConfigError           a setting or a file of the home is wrong           (exit 78)
+│   └── TemporaryError    the machine lacks something now, such as space     (exit 75)
 ├── ModelError            the model could not answer
 │   ├── Unauthorized      the key is missing or refused
 │   ├── OutOfCredit       the account has no money or quota left
@@ -19,8 +20,8 @@ HermesError
 ├── SandboxError          a process could not be started as asked
 └── StoreError            durable state could not be read or written
     ├── StoreCorrupt      the database is damaged: stop writing
-    ├── StoreFull         there is no room on the disk
-    ├── StoreLocked       another program keeps the file to itself
+    ├── StoreFull         there is no room on the disk                       (exit 75)
+    ├── StoreLocked       another program keeps the file to itself           (exit 75)
     ├── SessionBusy       another process runs a turn in this session
     ├── LeaseLost         somebody else took the session over meanwhile
     └── NotFound          there is no such session
@@ -133,11 +134,11 @@ class StoreCorrupt(StoreError):
 
 
 class StoreFull(StoreError):
-    pass
+    exit_code = 75
 
 
 class StoreLocked(StoreError):
-    pass
+    exit_code = 75
 
 
 class SessionBusy(StoreError):

@@ -30,7 +30,8 @@ class Question(Struct, frozen=True, kw_only=True):
 
     `reason` is the model's, `origin` says on whose behalf; `choices` is empty when any words
     will do. `asked` is who may answer, besides the owner; `elsewhere` says that it was put to
-    the owner in a chat of theirs.
+    the owner in a chat of theirs. An answer is waited for `seconds`, by a clock that nobody can
+    set; `until` is when that ends if the clock of the machine is not set meanwhile.
     """
 
     id: str
@@ -45,3 +46,11 @@ class Question(Struct, frozen=True, kw_only=True):
     asked: str = ""
     elsewhere: bool = False
     until: datetime
+    seconds: float = 0.0
+
+    def time_left(self, now: datetime) -> float:
+        """Seconds for an answer, as far as `now` can be trusted; never more than were given."""
+        left = (self.until - now).total_seconds()
+        if not self.seconds:
+            return max(left, 0.0)
+        return left if 0 < left <= self.seconds else self.seconds

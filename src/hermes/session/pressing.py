@@ -155,7 +155,7 @@ class Press:
         return done
 
     async def _written(self, job: Job, told: Told, record: Record, *, abort: bool) -> Written:
-        if record.cool_until is not None and record.cool_until > self._clock.now():
+        if self._cools_down(record):
             return self._scribe.plain(told)
         return await self._scribe.write(told, job.plan.model, abort=abort)
 
@@ -192,8 +192,13 @@ class Press:
         session, run, now = job.session.id, job.plan.scope.run, self._clock.now()
         return Meter(session, run, answer.model, answer.provider, answer.usage, cost, now)
 
+    def _cools_down(self, record: Record) -> bool:
+        """For no longer than was meant, also when the clock is put back meanwhile."""
+        until = record.cool_until
+        return until is not None and timedelta(0) < until - self._clock.now() <= COOL_DOWN
+
     def _rests(self, record: Record, tokens: int) -> bool:
-        if record.cool_until is not None and record.cool_until > self._clock.now():
+        if self._cools_down(record):
             return True
         if record.plain >= PATIENCE:
             return True

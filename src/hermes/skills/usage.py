@@ -1,6 +1,7 @@
 """How often each skill was looked at, used and changed, in the file that users know."""
 
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
-from hermes.kit.files import read_ordinary, write_atomic
+from hermes.kit.files import keep_aside, read_ordinary, write_atomic
+
+log = logging.getLogger(__name__)
 
 FILE = ".usage.json"
 BY_AGENT = "agent"
@@ -88,9 +91,11 @@ class Usage:
         self._change(name, lambda r: structs.replace(r, state=state, archived_at=at))
 
     def _change(self, name: str, change: Callable[[Record], Record]) -> None:
+        """Raises `OSError` when the file is there and cannot be read: it is not written over."""
         with self._locked():
-            whole = _table(self._read())
-            known = _decode(self._read()).get(name, Record())
+            data = self._read_to_change()
+            whole = _table(data)
+            known = _decode(data).get(name, Record())
             # What other programs keep in a record stays in it.
             whole[name] = {**whole.get(name, {}), **_fields(change(known))}
             data = msgspec.json.format(msgspec.json.encode(whole), indent=2)
@@ -107,6 +112,18 @@ class Usage:
         finally:
             os.close(handle)
 
+    def _read_to_change(self) -> bytes:
+        path = self._folder / FILE
+        try:
+            data = read_ordinary(path, _LARGEST)
+        except FileNotFoundError:
+            return b"{}"
+        if not _is_table(data):
+            kept = keep_aside(path, self._clock.now())
+            log.warning("%s is damaged and is begun anew; what was in it is in %s", path, kept)
+            return b"{}"
+        return data
+
     def _read(self) -> bytes:
         try:
             return read_ordinary(self._folder / FILE, _LARGEST)
@@ -114,10 +131,18 @@ class Usage:
             return b"{}"
 
 
+def _is_table(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data, type=dict[str, dict[str, object]])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
+
+
 def _table(data: bytes) -> dict[str, dict[str, object]]:
     try:
         return msgspec.json.decode(data, type=dict[str, dict[str, object]])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
 
 

@@ -14,25 +14,29 @@ _INBOX = "inbox"
 
 
 def admit(
-    connection: Connection, entrance: Entrance, writes: Sequence[Write], now: datetime
+    connection: Connection,
+    entrance: Entrance,
+    writes: Sequence[Write],
+    now: datetime,
+    span: tuple[int, int],
 ) -> Admitted:
-    generation = _held(connection, entrance, now)
+    """`span` is that of the lease."""
+    generation = _held(connection, entrance, span)
     first, own = entrance.first, _own(entrance, writes)
-    if first and own and _is_alone(connection, entrance, own.parcel, now):
+    if first and own and _is_alone(connection, entrance, own.parcel, span):
         rest = [write for write in writes if write is not own]
         apply(connection, [*rest, first], micros(now))
         return Admitted(generation, [own.parcel], appended=True)
     apply(connection, writes, micros(now))
-    waiting = _waiting(connection, entrance, now)
+    waiting = _waiting(connection, entrance, now, span)
     alone = first is not None and _is_all(first, waiting)
     if first is not None and alone:
         apply(connection, [first], micros(now))
     return Admitted(generation, waiting, alone)
 
 
-def _held(connection: Connection, entrance: Entrance, now: datetime) -> int:
+def _held(connection: Connection, entrance: Entrance, span: tuple[int, int]) -> int:
     if not entrance.generation:
-        span = (now, now + entrance.ttl)
         return take(connection, entrance.session, entrance.holder, span)
     check(connection, Fence(entrance.session, entrance.generation))
     return entrance.generation
@@ -53,20 +57,24 @@ def _place(parcel: Parcel) -> tuple[str, str, str, datetime | None]:
     return parcel.lane, parcel.topic, parcel.key, parcel.due
 
 
-def _is_alone(connection: Connection, entrance: Entrance, own: Parcel, now: datetime) -> bool:
+def _is_alone(
+    connection: Connection, entrance: Entrance, own: Parcel, span: tuple[int, int]
+) -> bool:
     """Most often nothing else waits: then it is claimed as it is posted, in one go."""
     if not is_empty(connection, _INBOX, entrance.session):
         return False
-    return post_claimed(connection, own, entrance.holder, micros(now))
+    return post_claimed(connection, own, entrance.holder, span[0])
 
 
-def _waiting(connection: Connection, entrance: Entrance, now: datetime) -> list[Parcel]:
+def _waiting(
+    connection: Connection, entrance: Entrance, now: datetime, span: tuple[int, int]
+) -> list[Parcel]:
     if not entrance.limit:
         return []
     # The session's own lease keeps others away, so the lane's may lapse at once.
-    at = micros(now)
-    session, holder = entrance.session, entrance.holder
-    return claim(connection, Claim(_INBOX, session, holder, at, at, entrance.limit))
+    at_once = (span[0], span[0])
+    wanted = Claim(_INBOX, entrance.session, entrance.holder, micros(now), at_once, entrance.limit)
+    return claim(connection, wanted)
 
 
 def _is_all(first: Append, waiting: Sequence[Parcel]) -> bool:

@@ -1,13 +1,17 @@
 """Opening the database file: is it ours, is it of a version we know, and how do we talk to it."""
 
+import errno
+import os
+import secrets
 import time
 from pathlib import Path
 
 import apsw
 
-from hermes.schema.errors import StoreError
+from hermes.kit.files import write_atomic
+from hermes.schema.errors import StoreCorrupt, StoreError
 from hermes.store.connection import READ_ONLY, READ_WRITE, Connection, begin, connect
-from hermes.store.faults import explain
+from hermes.store.faults import begin_anew, explain, explain_file
 from hermes.store.rows import number_of
 from hermes.store.statements import load, migrations
 
@@ -17,26 +21,97 @@ _PUBLIC_TABLES = frozenset({"sessions", "messages", "schema_version"})
 _READER_BUSY_MS = 10_000
 _PATIENCE = 400
 """How often a newly created file is tried while another process is preparing it."""
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+_SMALLEST = 512
+"""Bytes: no database has less, and SQLite takes a file of one byte for a new one."""
 _ELSEWHERE = "use another home: export HERMES_HOME=DIRECTORY"
 
 
 def open_writer(path: Path) -> Connection:
-    """The one connection that writes; creates the file, or brings it to the current schema."""
+    """The one connection that writes; creates the file, or brings it to the current schema.
+
+    Raises `StoreCorrupt` for a file without contents: a new one gets its name when it is complete,
+    so that an empty one has lost what was in it.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = not path.exists()
+        _refuse_remains(path)
+        if not path.exists():
+            _create(path)
     except OSError as error:
-        raise StoreError(f"{path.parent} cannot be used: {error.strerror}.") from error
+        raise explain_file(error, path) from error
     try:
         connection = connect(path, READ_WRITE)
         try:
-            _prepare(connection, path, new=new)
+            _prepare(connection, path)
         except BaseException:
             connection.close()
             raise
     except apsw.Error as error:
         raise explain(error, path) from error
     return connection
+
+
+def _refuse_remains(path: Path) -> None:
+    """Raise for a file without a single page, and for a journal whose database is gone.
+
+    SQLite would make a new database of the former, and delete the latter.
+    """
+    journal = path.with_name(f"{path.name}-wal")
+    size, left = _size(path), _size(journal)
+    if size is not None and size < _SMALLEST:
+        how = "empty" if size == 0 else "cut off"
+        raise StoreCorrupt(f"{path} is {how}: what it held is gone.", hint=begin_anew(path))
+    # Another process may have created both since; then the database is there by now.
+    if size is None and left and not path.exists():
+        raise StoreCorrupt(
+            f"{path} is gone, but its journal {journal} with the last changes is still there.",
+            hint=begin_anew(path),
+        )
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _create(path: Path) -> None:
+    """An empty store, complete before it gets its name; whoever is first keeps it."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        write_atomic(new, _empty_store(), mode=0o600)
+        _name(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _empty_store() -> bytes:
+    memory = connect(Path(":memory:"), READ_WRITE)
+    try:
+        _bring_up(memory, migrations())
+        return memory.serialize("main")
+    finally:
+        memory.close()
+
+
+def _name(new: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(new)
+    except FileExistsError:
+        return
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # A file system without hard links: SQLite fills it in place.
+        path.touch(0o600)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def open_reader(path: Path) -> Connection:
@@ -59,13 +134,11 @@ def tables(connection: Connection) -> set[str]:
     return {str(row[0]) for row in connection.execute(_SQL["tables"]).fetchall()}
 
 
-def _prepare(connection: Connection, path: Path, *, new: bool) -> None:
+def _prepare(connection: Connection, path: Path) -> None:
     # Closing a file that turns out not to be ours must not change it either.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     _identify(connection, path)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-    if new:
-        path.chmod(0o600)
     _patiently_enter_wal(connection)
     connection.execute(_SQL["writer"]).fetchall()
     _migrate(connection, path)

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import apsw
 
+from hermes.kit.files import FULL
 from hermes.schema.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
+
+
+def begin_anew(path: Path) -> str:
+    """What to do when a database is lost; its journal belongs to it and goes where it goes."""
+    aside = path.with_name("broken")
+    return (
+        "End Hermes, then restore a backup, or keep what is left and begin anew: "
+        f"mkdir -p {aside} && mv {path}* {aside}"
+    )
 
 
 def explain(error: apsw.Error | UnicodeEncodeError, path: Path) -> StoreError:
@@ -15,12 +25,26 @@ def explain(error: apsw.Error | UnicodeEncodeError, path: Path) -> StoreError:
     return explained
 
 
+def explain_file(error: OSError, path: Path) -> StoreError:
+    """Trouble with the file or its folder, before SQLite has anything to do with it."""
+    if error.errno in FULL:
+        return _full(path)
+    return StoreError(f"{path.parent} cannot be used: {error.strerror}.")
+
+
+def _full(path: Path) -> StoreFull:
+    return StoreFull(
+        f"The disk is full: {path} could not be written.",
+        hint="Free some space, then try again; this shows which disk is full: df -h",
+    )
+
+
 def _explain(error: apsw.Error | UnicodeEncodeError, path: Path) -> StoreError:
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreCorrupt(
                 f"{path} is damaged or not a database ({error}), so nothing is written to it.",
-                hint=f"End Hermes, then restore a backup, or move it away: mv {path} {path}.broken",
+                hint=begin_anew(path),
             )
         case apsw.BusyError() | apsw.LockedError():
             return StoreLocked(
@@ -28,10 +52,7 @@ def _explain(error: apsw.Error | UnicodeEncodeError, path: Path) -> StoreError:
                 hint="Close what else has it open, then try again; a gateway: hermes gateway stop",
             )
         case apsw.FullError() | apsw.IOError() if _is_full(error, path):
-            return StoreFull(
-                f"The disk is full: {path} could not be written.",
-                hint="Free some space, then try again; this shows which disk is full: df -h",
-            )
+            return _full(path)
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
             return StoreError(
                 f"{path} cannot be opened for writing ({error}).",

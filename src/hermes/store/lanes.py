@@ -11,6 +11,7 @@ from hermes.ports.store import Fate, Parcel, Parked
 from hermes.schema.errors import NotFound
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
+from hermes.store.leases import latest_after, span_of
 from hermes.store.rows import all_of, micros, moment, number_of
 from hermes.store.statements import load
 from hermes.store.writes import post
@@ -44,13 +45,16 @@ class _ParkedRow(_ParcelRow, array_like=True, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """What is taken out of a lane, by whom, and for how long."""
+    """What is taken out of a lane, by whom, and for how long.
+
+    What is due is told by the time of day, `now`; `span` is that of the claim, as of a lease.
+    """
 
     lane: str
     topic: str | None
     holder: str
     now: int
-    until: int
+    span: tuple[int, int]
     limit: int
 
 
@@ -65,8 +69,8 @@ class SqliteLanes:
     async def claim(
         self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
     ) -> Sequence[Parcel]:
-        now = self._clock.now()
-        wanted = Claim(lane, topic, holder, micros(now), micros(now + lease), limit)
+        now, span = micros(self._clock.now()), span_of(self._clock, lease)
+        wanted = Claim(lane, topic, holder, now, span, limit)
         return await self._engine.write(
             lambda connection: claim(connection, wanted), droppable=True
         )
@@ -131,24 +135,26 @@ def is_empty(connection: Connection, lane: str, topic: str) -> bool:
 def claim(connection: Connection, wanted: Claim) -> list[Parcel]:
     """Take what is due, oldest first."""
     some = "any" if wanted.topic is None else "topic"
+    tick, until = wanted.span
     values = {
         "lane": wanted.lane,
         "topic": wanted.topic,
         "holder": wanted.holder,
         "now": wanted.now,
-        "until": wanted.until,
+        "tick": tick,
+        "latest": latest_after(tick),
         "limit": max(wanted.limit, 0),
     }
     # What a process held that is surely gone need not wait for its lease to lapse.
     held = connection.execute(_SQL[f"holders of {some}"], values).fetchall()
     for (holder,) in dict.fromkeys(held):
         if is_surely_dead(str(holder)):
-            lapsing = {"lane": wanted.lane, "now": wanted.now, "holder": holder}
+            lapsing = {"lane": wanted.lane, "tick": tick, "holder": holder}
             connection.execute(_SQL["lapse"], lapsing)
     # Two plain statements: one that finds and changes at once sorts in tables of its own.
     rows = all_of(connection.execute(_SQL[f"due in {some}"], values), _ParcelRow)
     connection.executemany(
-        _SQL["claim"], [(row.attempts, wanted.holder, wanted.until, row.n) for row in rows]
+        _SQL["claim"], [(row.attempts, wanted.holder, until, row.n) for row in rows]
     )
     return [row.parcel() for row in rows]
 

@@ -1,24 +1,26 @@
 -- name: holders of any
-SELECT DISTINCT holder FROM parcels WHERE lane = :lane AND state = 1 AND until > :now;
+SELECT DISTINCT holder FROM parcels WHERE lane = :lane AND state = 1
+    AND until > :tick AND until <= :latest;
 
 -- name: holders of topic
 SELECT holder FROM parcels
-WHERE lane = :lane AND topic = :topic AND state < 2 AND state = 1 AND until > :now;
+WHERE lane = :lane AND topic = :topic AND state < 2 AND state = 1
+    AND until > :tick AND until <= :latest;
 
 -- name: lapse
-UPDATE parcels SET until = :now
-WHERE lane = :lane AND holder = :holder AND state = 1 AND until > :now;
+UPDATE parcels SET until = :tick
+WHERE lane = :lane AND holder = :holder AND state = 1 AND until > :tick;
 
 -- name: due in any
 SELECT n, key, lane, topic, body, due, attempts + (state = 1) FROM parcels
 WHERE lane = :lane AND state < 2
-    AND iif(state = 1, until <= :now, coalesce(due, :now) <= :now)
+    AND iif(state = 1, until <= :tick OR until > :latest, coalesce(due, :now) <= :now)
 ORDER BY n LIMIT :limit;
 
 -- name: due in topic
 SELECT n, key, lane, topic, body, due, attempts + (state = 1) FROM parcels
 WHERE lane = :lane AND topic = :topic AND state < 2
-    AND iif(state = 1, until <= :now, coalesce(due, :now) <= :now)
+    AND iif(state = 1, until <= :tick OR until > :latest, coalesce(due, :now) <= :now)
 ORDER BY n LIMIT :limit;
 
 -- name: claim

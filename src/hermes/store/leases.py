@@ -1,6 +1,11 @@
-"""One runner per session: a row says who, until when, and for the how-manieth time."""
+"""One runner per session: a row says who, until when, and for the how-manieth time.
 
-from datetime import datetime, timedelta
+`until` is a moment of the machine's monotonic clock, which all its processes share and which
+nobody can set. What lies further ahead than any lease lasts was written before the machine was
+started anew, or by a version that kept the time of day.
+"""
+
+from datetime import timedelta
 
 from msgspec import Struct
 
@@ -10,7 +15,7 @@ from hermes.ports.store import Fence
 from hermes.schema.errors import LeaseLost, SessionBusy
 from hermes.store.connection import Connection
 from hermes.store.engine import Engine
-from hermes.store.rows import micros, number_of, number_or_none, one_of
+from hermes.store.rows import number_of, number_or_none, one_of
 from hermes.store.statements import load
 
 _SQL = load("leases")
@@ -21,16 +26,26 @@ class _Held(Struct, array_like=True, frozen=True):
     until: int
 
 
+LONGEST = timedelta(minutes=10)
+"""No lease is given for more."""
+
+
+def span_of(clock: Clock, ttl: timedelta) -> tuple[int, int]:
+    """From now until it would lapse, in microseconds of the monotonic clock."""
+    now = round(clock.monotonic() * 1e6)
+    return now, now + min(ttl, LONGEST) // timedelta(microseconds=1)
+
+
 class SqliteLeases:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
 
     async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
-        now = self._clock.now()
+        span = span_of(self._clock, ttl)
 
         def hold(connection: Connection) -> int:
-            return take(connection, session, holder, (now, now + ttl))
+            return take(connection, session, holder, span)
 
         return await self._engine.write(hold, droppable=True)
 
@@ -38,7 +53,7 @@ class SqliteLeases:
         values = {
             "session": session,
             "generation": generation,
-            "until": micros(self._clock.now() + ttl),
+            "until": span_of(self._clock, ttl)[1],
         }
 
         def renew(connection: Connection) -> bool:
@@ -51,7 +66,7 @@ class SqliteLeases:
         await self._engine.write(lambda connection: give_back(connection, session, generation))
 
     async def held(self, session: str) -> bool:
-        now = micros(self._clock.now())
+        now, _ = span_of(self._clock, LONGEST)
 
         def read(connection: Connection) -> bool:
             held = one_of(connection.execute(_SQL["held"], {"session": session}), _Held)
@@ -60,10 +75,17 @@ class SqliteLeases:
         return await self._engine.read(read)
 
 
-def take(connection: Connection, session: str, holder: str, span: tuple[datetime, datetime]) -> int:
+def take(connection: Connection, session: str, holder: str, span: tuple[int, int]) -> int:
     """The lease's generation. Raises `SessionBusy` while another live holder has it."""
-    now, until = map(micros, span)
-    values = {"session": session, "holder": holder, "until": until, "now": now, "gone": ""}
+    now, until = span
+    values = {
+        "session": session,
+        "holder": holder,
+        "until": until,
+        "now": now,
+        "latest": latest_after(now),
+        "gone": "",
+    }
     # Most sessions are free: whoever holds one is looked at only when it is not.
     generation = number_or_none(connection.execute(_SQL["hold"], values))
     if generation is not None:
@@ -102,7 +124,13 @@ def _lost(fence: Fence) -> LeaseLost:
 
 
 def _is_anothers(held: _Held, holder: str, now: int) -> bool:
-    return held.holder not in ("", holder) and held.until > now and not is_surely_dead(held.holder)
+    lasts = now < held.until <= latest_after(now)
+    return held.holder not in ("", holder) and lasts and not is_surely_dead(held.holder)
+
+
+def latest_after(now: int) -> int:
+    """When the longest lease lapses that is given now."""
+    return now + LONGEST // timedelta(microseconds=1)
 
 
 def _busy(session: str, holder: str) -> SessionBusy:

@@ -7,7 +7,7 @@ INSERT INTO leases (session, holder, generation, until) VALUES (:session, :holde
     1 + coalesce((SELECT generation FROM leases WHERE session = ''), 0), :until)
 ON CONFLICT (session) DO UPDATE SET
     holder = excluded.holder, generation = generation + 1, until = excluded.until
-WHERE holder IN ('', excluded.holder, :gone) OR until <= :now
+WHERE holder IN ('', excluded.holder, :gone) OR until <= :now OR until > :latest
 RETURNING generation;
 
 -- name: renew

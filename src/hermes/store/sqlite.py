@@ -16,7 +16,7 @@ from hermes.store.connection import Connection
 from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.lanes import SqliteLanes
-from hermes.store.leases import SqliteLeases, check, leave
+from hermes.store.leases import SqliteLeases, check, leave, span_of
 from hermes.store.matters import SqliteMatters
 from hermes.store.rows import IntentRow, all_of, micros
 from hermes.store.statements import load
@@ -89,8 +89,10 @@ class SqliteStore:
         await self._engine.write(write)
 
     async def admit(self, entrance: Entrance, *writes: Write) -> Admitted:
-        now = self._clock.now()
-        return await self._engine.write(lambda connection: admit(connection, entrance, writes, now))
+        now, span = self._clock.now(), span_of(self._clock, entrance.ttl)
+        return await self._engine.write(
+            lambda connection: admit(connection, entrance, writes, now, span)
+        )
 
     async def open_intents(self, session: str) -> Sequence[Intent]:
         def read(connection: Connection) -> list[Intent]:

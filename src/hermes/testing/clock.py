@@ -31,6 +31,10 @@ class FakeClock:
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed)
 
+    def step(self, seconds: float) -> None:
+        """Set the wall clock, as a person or a time server does; nobody's sleep gets shorter."""
+        self._start += timedelta(seconds=seconds)
+
     def monotonic(self) -> float:
         return self._elapsed
 
@@ -66,6 +70,10 @@ class FakeClock:
                 event.set()
                 await self._stillness.comes()
             self._elapsed = goal
+
+    def skip(self, seconds: float) -> None:
+        """Time passes and wakes nobody, as for somebody who sleeps in a process that hangs."""
+        self._elapsed += seconds
 
     @property
     def sleepers(self) -> int:

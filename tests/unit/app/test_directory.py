@@ -108,6 +108,21 @@ async def test_it_goes_on_after_it_could_not_be_written(
         group.cancel_scope.cancel()
 
 
+async def test_a_damaged_file_is_kept_beside_the_new_one(tmp_path: Path) -> None:
+    clock, file = FakeClock(), tmp_path / "channel_directory.json"
+    file.write_bytes(b'{"platforms": {"telegram": [{"id": "5"')
+    known = Directory(file, clock)
+    async with anyio.create_task_group() as group:
+        group.start_soon(known.run)
+        known.meet(met("6", "group"))
+        with anyio.fail_after(60):
+            while not file.exists() or b'"6"' not in file.read_bytes():
+                await clock.advance(PACE)
+        group.cancel_scope.cancel()
+    (kept,) = tmp_path.glob("channel_directory.json.broken-*")
+    assert kept.read_bytes() == b'{"platforms": {"telegram": [{"id": "5"'
+
+
 async def test_no_kind_of_error_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A path that no file can have is refused as a wrong value, not as a failure of the disk."""
     clock = FakeClock()

@@ -189,6 +189,19 @@ async def test_ten_hours_offline_use_up_no_attempt(tmp_path: Path) -> None:
         assert one.channel.seen_in("1") == ["hello"]
 
 
+@pytest.mark.parametrize("step", [2 * 86400.0, -2 * 86400.0])
+async def test_what_waits_is_delivered_though_the_clock_is_set(tmp_path: Path, step: float) -> None:
+    """Put forward it makes nothing too old, put back it keeps nothing claimed."""
+    async with office(tmp_path, Fault.REFUSED) as one:
+        await one.post("hello")
+        await until(lambda: one.channel.calls == 1)
+        one.clock.step(step)
+        await one.clock.advance(600)
+        await one.finish()
+        assert one.channel.seen_in("1") == ["hello"]
+        assert await one.parked() == []
+
+
 @pytest.mark.slow
 async def test_what_is_too_old_is_parked(tmp_path: Path) -> None:
     async with office(tmp_path) as one:

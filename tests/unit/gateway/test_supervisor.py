@@ -117,6 +117,25 @@ async def test_a_deaf_channel_is_noticed_and_restarted() -> None:
         assert heard == ["fake:1"]
 
 
+@pytest.mark.parametrize("step", [86400.0, -86400.0])
+async def test_a_step_of_the_clock_neither_deafens_a_channel_nor_hides_that_it_is_deaf(
+    step: float,
+) -> None:
+    clock = FakeClock()
+    channel = RoughChannel()
+    async with supervised(channel, clock) as (supervisor, _):
+        channel.heard = clock.now()
+        await clock.advance(15)
+        clock.step(step)
+        await clock.advance(30)
+        assert supervisor.snapshot()["fake"].failures == 0
+        channel.heard = clock.now()
+        await clock.advance(60)
+        assert supervisor.snapshot()["fake"].failures == 0
+        await clock.advance(15)
+        assert supervisor.snapshot()["fake"].condition is Condition.DEAF
+
+
 async def test_one_channels_trouble_is_not_the_others() -> None:
     clock = FakeClock()
     bad, good = Unsteady(*[OSError("no")] * 50), RoughChannel(name="good")

@@ -217,6 +217,16 @@ async def test_after_a_failure_it_rests_then_tries_twice_at_most(tmp_path: Path)
         assert talk.model.summaries == 3
 
 
+async def test_a_clock_that_is_put_back_does_not_prolong_the_rest(tmp_path: Path) -> None:
+    async with long_talk(tmp_path, Bookkeeper(window=80_000)) as talk:
+        talk.model.trouble = Overloaded("busy")
+        await fill(talk, 60)
+        assert talk.model.summaries == 1
+        talk.clock.step(-86400)
+        await talk.say("go on")
+        assert talk.model.summaries == 2
+
+
 async def test_the_settings_may_want_no_summary_rather_than_a_plain_one(tmp_path: Path) -> None:
     async with long_talk(tmp_path, limits=Limits(abort=True)) as talk:
         talk.model.trouble = Overloaded("busy")

@@ -106,10 +106,52 @@ async def test_what_is_no_database_is_refused(path: Path, clock: FakeClock):
     assert digest(path) == before
 
 
-async def test_an_empty_file_becomes_ours(path: Path, clock: FakeClock):
-    path.touch()
+@pytest.mark.parametrize("left", [0, 1, 99, 100, 4096, 8192])
+async def test_a_database_that_lost_its_end_is_refused_and_kept(
+    path: Path, clock: FakeClock, left: int
+):
+    """As a crash, a full disk or a broken copy leaves it."""
     async with open_store(path, clock) as store:
         await store.commit(OpenSession(session(clock, "s1")))
+    path.write_bytes(path.read_bytes()[:left])
+    before = digest(path)
+    with pytest.raises(StoreCorrupt) as caught:
+        await SqliteStore.open(path, clock)
+    assert "restore a backup" in caught.value.hint
+    assert digest(path) == before
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_journal_without_its_database_is_refused_and_kept(
+    tmp_path: Path, path: Path, clock: FakeClock, gone: bool
+):
+    """SQLite would delete it, and the last changes with it."""
+    away = tmp_path / "away"
+    away.mkdir()
+    journal = path.with_name("state.db-wal")
+    async with open_store(path, clock) as store:
+        await store.commit(OpenSession(session(clock, "s1")))
+        copies = [(away / one.name, one.read_bytes()) for one in (path, journal)]
+    for copy, data in copies:
+        copy.write_bytes(data)
+    lost, kept = away / "state.db", away / "state.db-wal"
+    if gone:
+        lost.unlink()
+    else:
+        lost.write_bytes(b"")
+    before = digest(kept)
+    with pytest.raises(StoreCorrupt):
+        await SqliteStore.open(lost, clock)
+    assert digest(kept) == before
+    lost.write_bytes(copies[0][1])
+    async with open_store(lost, clock) as store:
+        assert (await store.seen_by(OWNER).get("s1")).id == "s1"
+
+
+async def test_creating_a_database_leaves_nothing_else(path: Path, clock: FakeClock):
+    async with open_store(path, clock):
+        pass
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
 async def test_a_folder_is_no_database(tmp_path: Path, clock: FakeClock):

@@ -6,6 +6,8 @@ from pathlib import Path
 from hermes.app.archive import open_archive
 from hermes.app.learning import Learning
 from hermes.cli.checkup.finding import Finding, Patient, odd, told, well, wrong
+from hermes.gateway.pairing import Pairing
+from hermes.kit.errors import ConfigError
 from hermes.kit.text import plural
 from hermes.memory.entries import Target
 from hermes.schema.errors import StoreError, UsageError
@@ -18,14 +20,28 @@ _MOST = 5
 
 
 async def check_kept(patient: Patient) -> list[Finding]:
-    if not patient.home.state_db.exists():
-        return [well("database", "nothing is stored yet"), *_skills(patient)]
+    file = patient.home.state_db
+    if not file.exists() and not file.with_name(f"{file.name}-wal").exists():
+        return [well("database", "nothing is stored yet"), *_files(patient)]
     try:
         async with open_archive(patient.home, patient.clock) as store:
             findings = [*await _database(store), *_memory(patient, store)]
     except StoreError as error:
         findings = [told("database", error, _RESTORE)]
-    return [*findings, *_skills(patient)]
+    return [*findings, *_files(patient)]
+
+
+def _files(patient: Patient) -> Iterator[Finding]:
+    yield from _skills(patient)
+    pairing = Pairing(patient.home.pairing, patient.clock)
+    try:
+        pairing.grants()
+        pairing.pending()
+    except ConfigError as error:
+        yield told("pairing", error, "hermes pairing list")
+    home = patient.home
+    for file in sorted([*home.path.glob("*.broken-*"), *home.skills.glob(".*.broken-*")])[:_MOST]:
+        yield odd("home", f"{file} was damaged and begun anew.", f"Look into it, then: rm {file}")
 
 
 async def _database(store: SqliteStore) -> list[Finding]:

@@ -73,6 +73,18 @@ class LanesContract:
         (again,) = await store.lanes.claim("inbox", None, "other", MINUTE)
         assert (again.key, again.attempts) == ("k1", 1)
 
+    @pytest.mark.parametrize("step", [86400.0, -86400.0])
+    async def test_a_step_of_the_clock_neither_frees_nor_keeps_a_claim(
+        self, store: Store, clock: FakeClock, step: float
+    ) -> None:
+        await store.lanes.put(parcel("k1"))
+        assert await take(store) == ["k1"]
+        clock.step(step)
+        await clock.advance(59)
+        assert await take(store, holder="other") == []
+        await clock.advance(2)
+        assert await take(store, holder="other") == ["k1"]
+
     async def test_what_a_dead_process_held_is_due_at_once(self, store: Store) -> None:
         await store.lanes.put(parcel("k1"))
         dead = this_process().rpartition("/")[0] + "/1"

@@ -44,6 +44,20 @@ class LeasesContract:
         with pytest.raises(SessionBusy):
             await store.leases.hold("s1", "b", TTL)
 
+    @pytest.mark.parametrize("step", [86400.0, -86400.0])
+    async def test_a_step_of_the_clock_neither_frees_nor_keeps_it(
+        self, store: Store, clock: FakeClock, step: float
+    ) -> None:
+        await store.leases.hold("s1", "a", TTL)
+        clock.step(step)
+        await clock.advance(29)
+        assert await store.leases.held("s1")
+        with pytest.raises(SessionBusy):
+            await store.leases.hold("s1", "b", TTL)
+        await clock.advance(2)
+        assert not await store.leases.held("s1")
+        await store.leases.hold("s1", "b", TTL)
+
     async def test_a_released_lease_cannot_be_renewed(self, store: Store) -> None:
         generation = await store.leases.hold("s1", "a", TTL)
         await store.leases.release("s1", generation)

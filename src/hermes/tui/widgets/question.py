@@ -155,7 +155,9 @@ class QuestionCard(Vertical):
         self.question = question
         self._choices = Choices(question, clock) if question.choices else None
         self._clock = clock
-        self._span = round((question.until - clock.now()).total_seconds())
+        left = question.time_left(clock.now())
+        self._span = round(left)
+        self._end = clock.monotonic() + left
         self._left = Static(markup=False, classes="left")
         self._hint = Static(markup=False, classes="hint")
         self._answer = ""
@@ -230,7 +232,7 @@ class QuestionCard(Vertical):
 
     def tick(self) -> None:
         """Tell how much time is left; what waits for very long is not counted down."""
-        left = (self.question.until - self._clock.now()).total_seconds()
+        left = self._end - self._clock.monotonic()
         self._left.display = self.open and left < _LONG
         if self._left.display:
             words = f"{_seconds(left)} left, then it is not done"
