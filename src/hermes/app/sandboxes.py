@@ -246,9 +246,13 @@ class _Walled:
         return f", {WEAKER}: {'; '.join(dict.fromkeys(self._reasons))}"
 
     async def run(
-        self, job: Job, heard: Callable[[bytes], Awaitable[None]] | None = None
+        self,
+        job: Job,
+        heard: Callable[[bytes], Awaitable[None]] | None = None,
+        *,
+        pty: bool = False,
     ) -> Finished:
-        return await (await self._for(job)).run(job, heard)
+        return await (await self._for(job)).run(job, heard, pty=pty)
 
     @asynccontextmanager
     async def open(self, job: Job, *, pty: bool = False) -> AsyncGenerator[Process]:

@@ -79,10 +79,10 @@ class FarSandbox:
     def wall(self) -> str:
         return self._link.word
 
-    async def run(self, job: Job, heard: Heard | None = None) -> Finished:
+    async def run(self, job: Job, heard: Heard | None = None, *, pty: bool = False) -> Finished:
         keeping = Keeping(job.keep, job.spill, self._spill_limit)
         try:
-            async with self.open(job) as process:
+            async with self.open(job, pty=pty) as process:
                 return await follow(process, job, keeping, heard)
         finally:
             keeping.close()
