@@ -1,14 +1,18 @@
 """Output that comes in pieces is cleaned as if it had come at once, in bounded memory."""
 
+import os
 import tracemalloc
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.kit.redact import MASK, Redactor
+from hermes.tools.newest import beyond
 from hermes.tools.terminal.plain import Cleaner, plain
+from hermes.tools.terminal.spills import Spills
 
 SECRET = "canary-4711-secret"
 KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "c2VjcmV0\n" * 30 + "-----END RSA PRIVATE KEY-----\n"
@@ -80,3 +84,23 @@ def test_what_has_no_end_is_not_held_in_memory(kind: str):
     finally:
         tracemalloc.stop()
     assert held < 20 * len(piece) / 2
+
+
+def test_the_file_with_cleaned_output_is_bounded(tmp_path: Path):
+    """Each of these characters takes three bytes once it was made readable."""
+    with Spills(tmp_path).opened() as spill:
+        assert spill is not None
+        Path(spill.path).write_bytes(b"\a" * 23_000_000)
+        kept = spill.keep(plain).read_bytes()
+    assert 64 << 20 < len(kept) < (64 << 20) + 100
+    assert kept.endswith(b"\n[the rest was not kept]\n")
+
+
+def test_the_newest_files_stay_within_their_number_and_size(tmp_path: Path):
+    files = [tmp_path / name for name in "abcdef"]
+    for age, file in enumerate(files):
+        file.write_bytes(b"0123456789")
+        os.utime(file, (1_000 - age, 1_000 - age))
+    assert [*beyond(files, 4, 1_000)] == files[4:]
+    assert [*beyond(files, 10, 25)] == files[2:]
+    assert [*beyond(files, 10, 1)] == files[1:]
