@@ -253,7 +253,7 @@ class Codex:
             with anyio.fail_after(20):
                 async with self._near.door.open(start) as child:
                     while data := await child.read():
-                        said += data[:10_000]
+                        said = (said + data)[:10_000]
                     await child.wait()
         except (SandboxError, TimeoutError) as error:
             raise UsageError(

@@ -105,11 +105,15 @@ class StrongestSandbox:
         return Confinement(failed="; ".join(self._reasons) if self._failed else "")
 
     async def run(
-        self, job: Job, heard: Callable[[bytes], Awaitable[None]] | None = None
+        self,
+        job: Job,
+        heard: Callable[[bytes], Awaitable[None]] | None = None,
+        *,
+        pty: bool = False,
     ) -> Finished:
         sandbox = await self._for(job)
         with _doubting(self._walls):
-            return await sandbox.run(job, heard)
+            return await sandbox.run(job, heard, pty=pty)
 
     @asynccontextmanager
     async def open(self, job: Job, *, pty: bool = False) -> AsyncGenerator[Process]:

@@ -8,7 +8,7 @@ import aiohttp
 import anyio
 
 from hermes.kit.sse import SseReader
-from hermes.models.endpoint import Crowd, NoProgress, Place, whole_of
+from hermes.models.endpoint import Crowd, NoProgress, Place, TooLarge, whole_of
 
 _DONE = b"[DONE]"
 _WHOLE_BODY = 32 * 1024 * 1024
@@ -90,6 +90,7 @@ class AnswerEvents:
         self._watch = _Watch(self._loop)
         self._begun_at = self._moved_at = self._loop.time()
         self._moved = False
+        self._bytes = 0
         self.said_done = False
         self.done = False
         connection = None if self._whole else response.connection
@@ -158,6 +159,9 @@ class AnswerEvents:
         return aiohttp.SocketTimeoutError("nothing came")
 
     def _batch(self, data: bytes) -> list[bytes]:
+        self._bytes += len(data)
+        if self._bytes > self._place.most_bytes:
+            raise TooLarge(f"more than {self._place.most_bytes:,} bytes")
         if data:
             events = self._reader.feed(data)
         else:

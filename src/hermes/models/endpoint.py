@@ -33,6 +33,8 @@ _LEAST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.05
 _GRAIN = 0.004
 """Seconds within which pauses end together."""
+MOST_BYTES = 128 * 1024 * 1024
+"""Of one streamed answer: some hundred times the longest that any model gives."""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -41,7 +43,7 @@ class Place(Struct, frozen=True, kw_only=True):
     `idle` bounds the wait for a first byte and between bytes; `patience` the wait for the next
     piece of an answer while only signs of life come, as from a provider that queues (five
     times `idle` unless set); `grace` the wait for what may follow a complete answer;
-    `ceiling` a request as a whole.
+    `ceiling` a request as a whole, and `most_bytes` what comes of a stream.
     """
 
     base_url: str
@@ -50,6 +52,7 @@ class Place(Struct, frozen=True, kw_only=True):
     patience: float | None = None
     grace: float = 5.0
     ceiling: float = CEILING
+    most_bytes: int = MOST_BYTES
     proxy: str = ""
     verify: bool = True
     ca_file: str = ""

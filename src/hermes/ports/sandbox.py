@@ -132,9 +132,16 @@ class Sandbox(Protocol):
         ...
 
     async def run(
-        self, job: Job, heard: Callable[[bytes], Awaitable[None]] | None = None
+        self,
+        job: Job,
+        heard: Callable[[bytes], Awaitable[None]] | None = None,
+        *,
+        pty: bool = False,
     ) -> Finished:
-        """Run to the end; cancelling kills the whole process tree. Raises `SandboxError`."""
+        """Run to the end; cancelling kills the whole process tree. Raises `SandboxError`.
+
+        `pty` gives it a terminal of its own, at which nobody types more than `stdin`.
+        """
         ...
 
     def open(self, job: Job, *, pty: bool = False) -> AbstractAsyncContextManager[Process]:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from hermes.sandbox.view import (
     is_hidden,
     make_private,
     rules,
+    shown_there,
     view_for,
     within,
 )
@@ -49,7 +50,8 @@ MOST_COVERED = 1_000
 """Files that are hidden one by one; bubblewrap takes 9,000 words."""
 _SIGNALS = range(129, 193)
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 the sandbox has its own
-_MADE = ("/dev", "/proc", *_TEMPORARY)
+_ALWAYS_MADE = ("/dev", "/proc")
+_MADE = (*_ALWAYS_MADE, *_TEMPORARY)
 """Made for the command: what the machine has there must not be put over it."""
 
 
@@ -82,7 +84,7 @@ class Bubblewrap:
         cwd = _begins(start, tmp, found)
         standing = os.path.realpath(cwd) if cwd == start.cwd else ""
         held = _Held(FIRST_HELD + len(files))
-        mounts = [*_mounts(tmp, found, standing, held)]
+        mounts = [*_mounts(tmp, found, standing, held, shown_there(view))]
         held.refuse_too_many(start)
         words = [
             self._program,
@@ -192,12 +194,14 @@ class _Held:
             )
 
 
-def _mounts(tmp: str, found: list[Rule], standing: str, held: _Held) -> Iterator[str]:
+def _mounts(
+    tmp: str, found: list[Rule], standing: str, held: _Held, shown: Sequence[str]
+) -> Iterator[str]:
     """Parents come before what lies in them; a folder is closed once everything in it is there.
 
     `standing` is the real folder in which the command begins, unless that is made for it. Who
     may change nothing needs no `/tmp` of its own, so `tmp` is empty: our own readers see the
-    machine's.
+    machine's. Of `shown`, what lies below a folder made for the command is put back into it.
     """
     writable = bool(found) and found[0] == Rule("/", Sight.CHANGE)
     yield from ("--bind" if writable else "--ro-bind", "/", "/", *MACHINE)
@@ -210,13 +214,28 @@ def _mounts(tmp: str, found: list[Rule], standing: str, held: _Held) -> Iterator
             yield from ("--bind", tmp, place)
     if any(within(standing, place) for place in private) and standing not in private:
         yield from held.mount("--ro-bind-fd", standing)
-    closed: list[str] = []
     seen = [other.path for other in found if other.sight is not Sight.HIDDEN]
+    for path in _put_back(shown, (*_ALWAYS_MADE, *private), seen):
+        yield from held.mount("--ro-bind-fd", path)
+        seen.append(path)
+    closed: list[str] = []
     for rule in _anchored(found[1:] if writable else found):
         if not _covered(rule, private, [*seen, standing] if standing else seen):
             yield from _mount(rule, closed, held)
     for path in closed:
         yield from ("--remount-ro", path)
+
+
+def _put_back(shown: Sequence[str], made: Sequence[str], seen: Sequence[str]) -> Iterator[str]:
+    """What the new folders `made` would hide, unless a rule or another of these shows it."""
+    known: list[str] = []
+    for place in made:
+        known += [path for path in seen if within(path, place)]
+        for path in sorted(shown):
+            inside = path != place and within(path, place)
+            if inside and not any(within(path, other) for other in known):
+                known.append(path)
+                yield path
 
 
 def _anchored(found: list[Rule]) -> list[Rule]:

@@ -97,9 +97,9 @@ class Docker:
     async def _ask(self, door: Door, *words: str) -> tuple[int, str]:
         start = Start(argv=(self._program, *words), cwd="/", env=self._env, called="docker")
         async with _bounded(), door.open(start) as child:
-            said = await _everything(child)
+            said = await _last_words(child)
             how: Exit = await child.wait()
-        return how.exit_code, said[-_OUTPUT:].decode(errors="replace")
+        return how.exit_code, said.decode(errors="replace")
 
 
 @asynccontextmanager
@@ -113,10 +113,11 @@ async def _bounded() -> AsyncGenerator[None]:
         ) from error
 
 
-async def _everything(child: Child) -> bytes:
+async def _last_words(child: Child) -> bytes:
+    """Until it says no more."""
     said = b""
     while data := await child.read():
-        said += data
+        said = (said + data)[-_OUTPUT:]
     return said
 
 

@@ -7,6 +7,7 @@ neither shows in a list of processes.
 """
 
 import os
+import re
 import shlex
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -35,7 +36,12 @@ OF_THE_MACHINE = frozenset(
 _END_OF_INPUT = b"0\n"
 _STEP = 0.05
 _OUTPUT_OF_A_FAILURE = 2000
+_UNREAD = 262_144
+"""Bytes that are held of what nobody reads: greetings, and what comes while a command is ended."""
+_LONGEST_WORD = 100
+"""Bytes of a word of the far end; what is longer after a mark was printed by the command."""
 _SIGNALS = range(129, 193)
+_ENDED = re.compile(rb"left +([0-9]{1,9}) ([0-9]{1,3})\n")
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -82,10 +88,10 @@ class FarSandbox:
     async def confinement(self) -> Confinement:
         return Confinement(self.wall)
 
-    async def run(self, job: Job, heard: Heard | None = None) -> Finished:
+    async def run(self, job: Job, heard: Heard | None = None, *, pty: bool = False) -> Finished:
         keeping = Keeping(job.keep, job.spill, self._spill_limit)
         try:
-            async with self.open(job) as process:
+            async with self.open(job, pty=pty) as process:
                 return await follow(process, job, keeping, heard)
         finally:
             keeping.close()
@@ -135,6 +141,7 @@ class _FarProcess:
                 if not await self._more():
                     self._failed = self._lost()
                     return
+                self._buffer = self._buffer[-_UNREAD:]
         verb, number = self._take()[:2]
         if verb == b"ok":
             self.pid = int(number)
@@ -187,7 +194,7 @@ class _FarProcess:
         with anyio.move_on_after(self._grace + PATIENCE / 2):
             async with self._reading:
                 while await self._more():
-                    pass
+                    self._buffer = self._buffer[-_UNREAD:]
         await self._child.end()
 
     async def _more(self) -> bool:
@@ -209,17 +216,20 @@ class _FarProcess:
 
     def _output(self, *, keep: bool = False) -> bytes:
         """What is certainly output of the command."""
-        before, mark, _ = self._buffer.partition(self._mark)
-        if mark and self._word():
-            _, left, code = self._take()
-            status = int(code)
+        before, mark, after = self._buffer.partition(self._mark)
+        if mark and (ended := _ENDED.match(after)):
+            status = int(ended[2])
             unsure = status in _SIGNALS
-            self._exit = Exit(128 - status if unsure else status, int(left), unsure=unsure)
+            self._exit = Exit(128 - status if unsure else status, int(ended[1]), unsure=unsure)
             self._silent = True
             self._buffer = before if keep else b""
             return before
         if keep:
             return b""
+        if mark and (b"\n" in after or len(after) > _LONGEST_WORD):
+            # The command knows the mark, too, and has printed it.
+            self._buffer = after
+            return before + mark
         doubtful = 0 if mark else _beginning_of(self._mark, self._buffer)
         sure = before if mark else self._buffer[: len(self._buffer) - doubtful]
         self._buffer = self._buffer[len(sure) :]

@@ -24,10 +24,10 @@ class LocalSandbox:
     async def confinement(self) -> Confinement:
         return Confinement()
 
-    async def run(self, job: Job, heard: Heard | None = None) -> Finished:
+    async def run(self, job: Job, heard: Heard | None = None, *, pty: bool = False) -> Finished:
         keeping = Keeping(job.keep, job.spill, self._spill_limit)
         try:
-            async with self._opened(job, talk=bool(job.stdin), pty=False) as process:
+            async with self._opened(job, talk=pty or bool(job.stdin), pty=pty) as process:
                 return await follow(process, job, keeping, heard)
         finally:
             keeping.close()

@@ -1,8 +1,8 @@
-"""Keep the beginning and the end of a stream in bounded memory, and all of it in a file."""
+"""Keep the beginning and the end of a stream in bounded memory, and more of it in a file."""
 
+import errno
 import logging
 import os
-from collections import deque
 from contextlib import suppress
 from io import RawIOBase
 from pathlib import Path
@@ -12,12 +12,13 @@ from hermes.kit.text import HEAD
 log = logging.getLogger(__name__)
 
 SPILL_LIMIT = 64 * 1024 * 1024
-_CUT = b"\n[the rest was not kept]\n"
+_SLACK = 1024 * 1024
 
 
 class Keeping:
     """At most `keep` bytes stay in memory; when there are more, `spill` receives everything.
 
+    The file holds at most `limit` bytes, and then a line that says how many are missing.
     A file that cannot be written is given up, with a word in the log: the command goes on.
     """
 
@@ -26,8 +27,7 @@ class Keeping:
         self._head_room = int(keep * HEAD)
         self._tail_room = keep - self._head_room
         self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
+        self._tail = bytearray()
         self._spill = spill
         self._limit = limit
         self._file: RawIOBase | None = None
@@ -45,8 +45,10 @@ class Keeping:
         if room > 0:
             self._head += data[:room]
             data = data[room:]
-        if data:
-            self._keep_end(data)
+        self._tail += data
+        # Cut off in large pieces, so that many small writes stay cheap.
+        if len(self._tail) > self._tail_room + min(self._tail_room, _SLACK):
+            del self._tail[: len(self._tail) - self._tail_room]
 
     @property
     def seam(self) -> int | None:
@@ -56,20 +58,17 @@ class Keeping:
 
     def kept(self) -> bytes:
         """The beginning and the end, or everything when it fits."""
-        tail = b"".join(self._tail)
-        return bytes(self._head) + (tail[-self._tail_room :] if self._tail_room else b"")
+        return bytes(self._head) + self._tail[max(0, len(self._tail) - self._tail_room) :]
 
     def close(self) -> None:
         if self._file is not None:
             with suppress(OSError):
+                if self.total > self._written:
+                    missing = self.total - self._written
+                    self._file.write(b"\n[the rest was not kept: %d bytes]\n" % missing)
+            with suppress(OSError):
                 self._file.close()
             self._file = None
-
-    def _keep_end(self, data: bytes) -> None:
-        self._tail.append(data[-self._tail_room :] if self._tail_room else b"")
-        self._tail_size += len(self._tail[-1])
-        while self._tail and self._tail_size - len(self._tail[0]) >= self._tail_room:
-            self._tail_size -= len(self._tail.popleft())
 
     def _spill_over(self, spill: str, data: bytes) -> None:
         if self._file is None:
@@ -77,20 +76,23 @@ class Keeping:
                 return
             handle = os.open(spill, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             self._file = os.fdopen(handle, "wb", buffering=0)
-            self._write(self._file, bytes(self._head) + b"".join(self._tail))
+            self._write(self._file, bytes(self._head + self._tail))
         self._write(self._file, data)
 
     def _give_up(self, spill: str) -> None:
-        self.close()
         self._spill = None
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
         with suppress(OSError):
             Path(spill).unlink()
 
     def _write(self, file: RawIOBase, data: bytes) -> None:
-        room = self._limit - self._written
-        if room <= 0:
-            return
-        file.write(data[:room])
-        self._written += len(data)
-        if self._written >= self._limit:
-            file.write(_CUT)
+        rest = memoryview(data)[: self._limit - self._written]
+        while rest:
+            written = file.write(rest)
+            if not written:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._written += written
+            rest = rest[written:]

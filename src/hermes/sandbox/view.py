@@ -149,6 +149,11 @@ def rules(view: View, reach: Reach) -> list[Rule]:
     return _needed(in_order([Rule(path, sight) for path, sight in found.items()]))
 
 
+def shown_there(view: View) -> list[str]:
+    """The real paths of what is always shown, as far as it exists."""
+    return [path for name in view.shown for path in _found(name)]
+
+
 def in_order(some: list[Rule]) -> list[Rule]:
     """Folders before what lies in them."""
     return sorted(some, key=lambda rule: rule.path.split("/"))

@@ -96,20 +96,21 @@ class WalledSandbox:
     async def confinement(self) -> Confinement:
         return Confinement(self.wall, complete=self._wall.complete)
 
-    async def run(self, job: Job, heard: Heard | None = None) -> Finished:
+    async def run(self, job: Job, heard: Heard | None = None, *, pty: bool = False) -> Finished:
         try:
-            return await self._run(job, heard)
+            return await self._run(job, heard, pty=pty)
         except NotBegun as error:
             if error.missed is None or job.reach.beyond:
                 raise
-            return await self._run(job, heard, error.missed)
+            return await self._run(job, heard, error.missed, pty=pty)
 
     async def _run(
-        self, job: Job, heard: Heard | None, known: frozenset[str] | None = None
+        self, job: Job, heard: Heard | None, known: frozenset[str] | None = None, *, pty: bool
     ) -> Finished:
         keeping = Keeping(job.keep, job.spill, self._spill_limit)
         try:
-            opened = self._opened(job, talk=bool(job.stdin), pty=False, known=known)
+            talk = pty or bool(job.stdin)
+            opened = self._opened(job, talk=talk, pty=pty, known=known)
             async with opened as process:
                 done = await follow(process, job, keeping, heard)
         except NotBegun as error:

@@ -8,7 +8,9 @@ from processes import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 PRETENDED = """\
-#!{python}
+#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import subprocess, sys
 code = "import sys; sys.version_info = {version}; exec(sys.argv.pop(1))"
 if sys.argv[1] == "-c":

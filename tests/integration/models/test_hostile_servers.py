@@ -147,6 +147,12 @@ async def test_an_answer_without_end_has_an_end():
             await listen(model)
 
 
+async def test_an_answer_without_end_does_not_fill_the_memory():
+    async with model_with(endlessly(TOKEN), most_bytes=100_000) as model:
+        with pytest.raises(Unreachable, match="more than 100,000 bytes"):
+            await listen(model)
+
+
 async def test_a_refusal_that_never_ends_is_still_one():
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(status=429)

@@ -38,7 +38,7 @@ def test_the_file_does_not_grow_for_ever(tmp_path: Path):
     keeping.close()
     assert (
         tmp_path / "all"
-    ).read_bytes() == b"0123456789012345678901234\n[the rest was not kept]\n"
+    ).read_bytes() == b"0123456789012345678901234\n[the rest was not kept: 75 bytes]\n"
     assert keeping.total == 100
     assert (tmp_path / "all").stat().st_mode & 0o777 == 0o600
 

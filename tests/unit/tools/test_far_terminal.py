@@ -1,6 +1,7 @@
 """Commands on a machine with other files: they begin where that machine says, and stay there."""
 
 import sys
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -131,3 +132,33 @@ async def _said(tools: dict[str, Tool], scope: Scope, command: str) -> str:
     first = output.parts[0]
     assert isinstance(first, Text)
     return msgspec.json.decode(first.text)["output"]
+
+
+async def test_a_command_may_print_what_marks_the_end(call):
+    command = (
+        'printf "\\001%s " "$HERMES_JOB"; head -c 300000 /dev/zero | tr "\\0" x; echo; echo over'
+    )
+    told = await call("terminal", command=command)
+    assert (told["exit_code"], told["truncated"]) == (0, True)
+    assert told["output"].endswith("x\nover\n")
+    assert Path(told["full_output"]).stat().st_size > 300_000
+
+
+class Talkative(OtherMachine):
+    """Its greeting is long, and has no lines."""
+
+    async def call(self, job: Job, door: Door) -> Call:
+        greeting = "head -c 8000000 /dev/zero | tr '\\0' '\\a'"
+        return Call(argv=("sh", "-c", f"{greeting}; {LISTEN}"), env=self._env, folder=job.cwd)
+
+
+async def test_a_long_greeting_is_not_held_in_memory(there: Path, door: Door):
+    job = Job(argv=("echo", "here"), cwd=str(there), env={}, timeout=60)
+    tracemalloc.start()
+    try:
+        done = await FarSandbox(door, Talkative(there), grace=0.2).run(job)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert done.output == b"here\n"
+    assert peak < 4_000_000

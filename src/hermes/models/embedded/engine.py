@@ -31,6 +31,8 @@ CACHE_MB = 256
 """For what was read of other sessions: about nine thousand tokens of the larger model."""
 _TAIL = 12
 """Lines of what it wrote last that are looked at when it ends."""
+_LONGEST_LINE = 65_536
+"""Bytes that are held of a line which does not end."""
 _FETCH = "Fetch it: hermes setup --local. Or choose another model: hermes model"
 _SMALLER = (
     "It may be short of memory: see `hermes doctor`, or take a smaller one: hermes setup --local"
@@ -227,6 +229,7 @@ class Engine:
         rest = b""
         while data := await process.read():
             *lines, rest = (rest + data).split(b"\n")
+            rest = rest[:_LONGEST_LINE]
             for line in lines:
                 self._hear(running, line.decode("utf-8", "replace"), process, token)
         code = (await process.wait()).exit_code

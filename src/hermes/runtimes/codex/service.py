@@ -96,6 +96,8 @@ class Service:
                 server = self._server
                 if server is None or not server.usable:
                     server = await self._start()
+                else:
+                    await run_sync(self._make_room)
                 stack.enter_context(server.used())
             yield server
 

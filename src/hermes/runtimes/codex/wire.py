@@ -51,7 +51,7 @@ class Lines:
 
     def __init__(self, longest: int = LONGEST) -> None:
         self._longest = longest
-        self._parts: list[bytes] = []
+        self._line = bytearray()
         self._size = 0
         self.dropped = 0
 
@@ -59,9 +59,10 @@ class Lines:
         *ends, rest = data.split(b"\n")
         for end in ends:
             self._add(end)
-            line = b"".join(self._parts)
+            line = bytes(self._line)
             too_long = self._size > self._longest
-            self._parts, self._size = [], 0
+            self._line.clear()
+            self._size = 0
             if too_long:
                 self.dropped += 1
                 log.warning("codex wrote a line of more than %d bytes; it was let pass", LONGEST)
@@ -72,9 +73,9 @@ class Lines:
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._longest:
-            self._parts.clear()
-        elif piece:
-            self._parts.append(piece)
+            self._line.clear()
+        else:
+            self._line += piece
 
 
 _decoder = msgspec.json.Decoder(Incoming)

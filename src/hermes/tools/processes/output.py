@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from hermes.tools.terminal.plain import plain
+from hermes.tools.newest import beyond
+from hermes.tools.terminal.plain import Cleaner, plain
 
 log = logging.getLogger(__name__)
 
@@ -16,9 +17,10 @@ KEPT = 200_000
 """Characters in memory."""
 LOG_LIMIT = 64 * 1024 * 1024
 KEPT_LOGS = 100
-LONGEST_LINE = 32_000
-TORN = 4_096
-"""Characters at the end of a line without end that may be the beginning of a secret."""
+KEPT_BYTES = 512 * 1024 * 1024
+"""Of all logs together; those of processes that still run are not counted."""
+_PIECE = 4_096
+"""Characters up to which what came in small pieces is joined."""
 _CUT = "\n[the rest was not kept]\n"
 
 
@@ -28,31 +30,22 @@ class Said:
     def __init__(self, redact: Callable[[str], str], file: Path | None) -> None:
         self.lost = 0
         """Characters that are in the file only."""
-        self._redact = redact
+        self._cleaner = Cleaner(lambda text: redact(plain(text)))
         self._file = file
         self._handle: int | None = None
         self._written = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._pending = ""
         self._pieces: deque[str] = deque()
         self._size = 0
 
     def add(self, data: bytes) -> str:
         """The lines that are complete now."""
-        self._pending += self._decoder.decode(data)
-        if "\n" in self._pending:
-            lines, _, self._pending = self._pending.rpartition("\n")
-            return self._keep(self._clean(lines + "\n"))
-        if len(self._pending) > LONGEST_LINE:
-            masked = self._clean(self._pending)
-            self._pending = masked[-TORN:]
-            return self._keep(masked[:-TORN])
-        return ""
+        return self._keep(self._cleaner.add(self._decoder.decode(data)))
 
     def finish(self) -> str:
         """Nothing more comes: what was still waiting."""
-        rest, self._pending = self._pending + self._decoder.decode(b"", final=True), ""
-        said = self._keep(self._clean(rest)) if rest else ""
+        last = self._cleaner.add(self._decoder.decode(b"", final=True))
+        said = self._keep(last + self._cleaner.finish())
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -61,12 +54,12 @@ class Said:
     @property
     def text(self) -> str:
         """As much as is kept, with the line that goes on."""
-        return "".join(self._pieces) + self._clean(self._pending)
+        return "".join(self._pieces) + self._cleaner.pending
 
     def tail(self, length: int) -> str:
         """The end of it, without joining all of it."""
-        found = [self._clean(self._pending)] if self._pending else []
-        size = sum(map(len, found))
+        found = [self._cleaner.pending]
+        size = len(found[0])
         for piece in reversed(self._pieces):
             if size >= length:
                 break
@@ -79,15 +72,17 @@ class Said:
         """Where all of it is, when anything was said and the disk took it."""
         return str(self._file) if self._file is not None and self._written else ""
 
-    def _clean(self, text: str) -> str:
-        return self._redact(plain(text))
-
     def _keep(self, text: str) -> str:
+        if not text:
+            return ""
         self._write(text)
-        self._pieces.append(text[-KEPT:])
-        self._size += len(text)
-        self.lost += len(text) - len(self._pieces[-1])
-        self._size = self._size - len(text) + len(self._pieces[-1])
+        kept = text[-KEPT:]
+        self.lost += len(text) - len(kept)
+        self._size += len(kept)
+        if self._pieces and len(self._pieces[-1]) + len(kept) <= _PIECE:
+            self._pieces[-1] += kept
+        else:
+            self._pieces.append(kept)
         while self._size - len(self._pieces[0]) >= KEPT:
             gone = len(self._pieces.popleft())
             self._size -= gone
@@ -113,14 +108,10 @@ class Said:
 def prune(folder: Path, spared: Collection[str]) -> None:
     """Keep the newest files of the owner's and of all others', and those still written to."""
     for whose in ("proc_*.log", "of-*/proc_*.log"):
-        dated: list[tuple[float, Path]] = []
-        for file in folder.glob(whose):
+        ended = (file for file in folder.glob(whose) if str(file) not in spared)
+        for file in beyond(ended, KEPT_LOGS, KEPT_BYTES):
             with suppress(OSError):
-                dated.append((file.stat().st_mtime, file))
-        for _, file in sorted(dated)[:-KEPT_LOGS]:
-            if str(file) not in spared:
-                with suppress(OSError):
-                    file.unlink()
+                file.unlink()
 
 
 def end_of(file: str, length: int) -> str:

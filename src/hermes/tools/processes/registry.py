@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 MOST = 64
 KEEP = timedelta(minutes=30)
 """How long an ended process can still be asked about."""
+REMEMBERED = 64
+"""Ended processes whose output stays in memory; of others the row and the log are left."""
 DRAIN = 0.5
 """Seconds for the last words of a process that is gone."""
 LAST_WORDS = 8_000
@@ -205,8 +207,10 @@ class Registry:
 
     async def _forget(self) -> None:
         before = self._parts.clock.now() - KEEP
-        for name, live in list(self._lives.items()):
-            if live.record.ended is not None and live.record.ended < before:
+        ended = [(one.record.ended, name) for name, one in self._lives.items() if one.record.ended]
+        ended.sort(reverse=True)
+        for place, (when, name) in enumerate(ended):
+            if when < before or place >= REMEMBERED:
                 del self._lives[name]
         await self._parts.store.matters.forget(KIND, before)
 

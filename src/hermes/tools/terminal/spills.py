@@ -6,19 +6,24 @@ that was not masked stays on the disk. Masked, it is written under a name.
 
 import logging
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 from hermes.kit.ids import new_id
 from hermes.schema.scope import OWNER
+from hermes.tools.newest import beyond
 from hermes.tools.places import own_part
+from hermes.tools.terminal.plain import Cleaner
 
 log = logging.getLogger(__name__)
 
 KEPT_FILES = 100
-_BLOCK = 1_000_000
+KEPT_BYTES = 512 * 1024 * 1024
+"""Of all files together."""
+LARGEST = 64 * 1024 * 1024
+"""Bytes of one file: masked output may be longer than the output itself."""
+_BLOCK = 65_536
 
 
 class Spills:
@@ -45,8 +50,7 @@ class Spills:
 
     def prune(self) -> None:
         for whose in ("out_*", "of-*/out_*"):
-            found = sorted(self._folder.glob(whose), key=lambda path: path.name)
-            for old in found[: -self._kept]:
+            for old in beyond(self._folder.glob(whose), self._kept, KEPT_BYTES):
                 old.unlink(missing_ok=True)
 
 
@@ -72,31 +76,34 @@ class Spill:
         return f"/dev/fd/{self.handle}"
 
     def keep(self, clean: Callable[[str], str]) -> Path:
-        """Write all of it under a name, cleaned some lines at a time, in bounded memory."""
-        os.lseek(self.handle, 0, os.SEEK_SET)
-        raw = os.fdopen(os.dup(self.handle), encoding="utf-8", errors="replace", newline="")
-
-        def fill(target: TextIO) -> None:
-            while lines := raw.readlines(_BLOCK):
-                target.write(clean("".join(lines)))
-
-        with raw:
-            return self._write(fill)
+        """Write all of it under a name, cleaned a piece at a time, in bounded memory."""
+        return self._write(self._cleaned(Cleaner(clean)))
 
     def keep_text(self, text: str) -> Path:
         """Write this instead, which was cleaned before."""
+        return self._write([text])
 
-        def fill(target: TextIO) -> None:
-            target.write(text)
+    def _cleaned(self, cleaner: Cleaner) -> Iterator[str]:
+        os.lseek(self.handle, 0, os.SEEK_SET)
+        raw = os.fdopen(os.dup(self.handle), encoding="utf-8", errors="replace", newline="")
+        with raw:
+            while text := raw.read(_BLOCK):
+                yield cleaner.add(text)
+        yield cleaner.finish()
 
-        return self._write(fill)
-
-    def _write(self, fill: Callable[[TextIO], None]) -> Path:
+    def _write(self, pieces: Iterable[str]) -> Path:
         path = self._folder / f"{new_id('out')}.txt"
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                fill(file)
+            with os.fdopen(handle, "wb") as file:
+                room = LARGEST
+                for piece in pieces:
+                    data = piece.encode("utf-8", "replace")
+                    file.write(data[:room])
+                    room -= len(data)
+                    if room < 0:
+                        file.write(b"\n[the rest was not kept]\n")
+                        break
         except BaseException:
             path.unlink(missing_ok=True)
             raise

@@ -25,7 +25,6 @@ from hermes.tools.places import Places
 from hermes.tools.processes.record import Record
 from hermes.tools.processes.registry import Order, Registry
 from hermes.tools.reaching import usual_reaching, why_outside
-from hermes.tools.terminal.at_terminal import run_at_terminal
 from hermes.tools.terminal.exit_codes import as_shell, how_it_ended, is_benign, meaning
 from hermes.tools.terminal.foreign import (
     Foreign,
@@ -243,10 +242,7 @@ class Terminal:
             )
             hear = viewing.progress(ctx.progress, parts.clock).hear
             with bringing(parts.origins, permit.foreign):
-                if asked.pty:
-                    done = await run_at_terminal(permit.sandbox, job, hear)
-                else:
-                    done = await permit.sandbox.run(job, hear)
+                done = await permit.sandbox.run(job, hear, pty=asked.pty)
             seen = await viewing.view(done, spill)
         standing = seen.mark.folder if seen.mark else folder
         there = standing.is_absolute() and parts.places.is_folder(standing)

@@ -128,10 +128,11 @@ def _without_beginning(text: str) -> str:
 
 
 def _cut(begin: str, end: str, total: int, most: int) -> str:
-    """Whole lines from both ends, so that no half of a secret is left standing at the cut."""
+    """Whole lines from both ends, unless they are so long that little would be left."""
     begin = begin[: int(most * HEAD)]
     end = end[-(most - len(begin)) :]
-    begin = begin[: begin.rfind("\n") + 1] or begin
-    end = end[end.find("\n") + 1 :] or end
+    last, first = begin.rfind("\n") + 1, end.find("\n") + 1
+    begin = begin[:last] if last and len(begin) - last <= TORN else begin
+    end = end[first:] if first <= TORN else end
     left_out = max(total - len(begin) - len(end), 0)
     return f"{begin}[… about {left_out:,} characters left out …]\n{end}"

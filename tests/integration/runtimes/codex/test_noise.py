@@ -14,7 +14,9 @@ from processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
-FAKE = """#!{python}
+FAKE = """#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import json, sys
 
 how = "{how}"
@@ -58,6 +60,9 @@ for line in sys.stdin:
             sys.stderr.write("panicked: out of cheese\\n")
             sys.stderr.flush()
             sys.exit(3)
+        if how == "complaining":
+            sys.stderr.write("x" * 3_000_000)
+            sys.stderr.flush()
         say(id=number, result=dict(turn=dict(id="tu1")))
         if how == "garbage":
             out.write(b"\\x00\\xff not json\\n[1,2]\\n{{\\"half\\": \\n\\n42\\nnull\\n" * 50)
@@ -116,6 +121,15 @@ async def test_the_failure_is_told(tmp_path: Path, how: str, words: str) -> None
     assert house.ended is not None
     assert words in house.ended.reason
     assert "/codex-runtime auto" in house.ended.reason
+
+
+async def test_its_log_does_not_grow_with_every_turn(tmp_path: Path) -> None:
+    async with codex_house(bench(tmp_path, "complaining")) as house:
+        with anyio.fail_after(PATIENCE):
+            for _ in range(3):
+                assert await house.ask("go") is Outcome.DONE
+        assert house.service.started == 1
+    assert (tmp_path / "codex.log").stat().st_size < 2 * 3_000_000
 
 
 async def test_a_login_that_has_expired_is_known(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""However much a program prints, in whatever shape, the agent's memory does not grow with it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hermes.testing.mock_openai import Call, Reply, Rule, Script
+from processes import PATIENCE, Hermes
+
+LITTLE, MUCH = 1_000, 8_000_000
+ROOM = 32_000
+"""Kilobytes for what is kept; a copy of the output in any shape that grows with it takes more."""
+WATCHED = """
+import re, sys
+from pathlib import Path
+from hermes.cli.main import main
+code = main()
+status = Path("/proc/self/status").read_text()
+print("peak", re.search(r"VmHWM:\\s+(\\d+) kB", status)[1], file=sys.stderr)
+raise SystemExit(code)
+"""
+
+FILLED = "head -c {size} /dev/zero | tr '\\000' '{letter}'"
+SHAPES = {
+    "bells": FILLED.replace("{letter}", "\\007"),
+    "one line": FILLED.replace("{letter}", "x"),
+    "no UTF-8": FILLED.replace("{letter}", "\\377"),
+    "a title without end": "printf '\\033]0;'; " + FILLED.replace("{letter}", "x"),
+}
+
+
+def _foreground(command: str, *, pty: bool) -> list[Call]:
+    return [Call("terminal", {"command": command, "pty": pty, "timeout": 100})]
+
+
+def _background(command: str) -> list[Call]:
+    run = {"command": f"{command}; touch over", "background": True}
+    wait = {"command": "while ! test -e over; do sleep 0.02; done; rm over", "timeout": 100}
+    return [Call("terminal", run), Call("terminal", wait)]
+
+
+WAYS = {
+    "plain": lambda command: _foreground(command, pty=False),
+    "pty": lambda command: _foreground(command, pty=True),
+    "background": _background,
+}
+
+
+def _rule(way: str, size: int) -> Rule:
+    calls = [WAYS[way](shape.replace("{size}", str(size))) for shape in SHAPES.values()]
+    steps = [Reply("", [call]) for group in calls for call in group]
+    return Rule(f"{way} {size}", [*steps, Reply("All of it was printed.")])
+
+
+SCRIPT = Script(
+    rules=[_rule(way, size) for way in WAYS for size in (LITTLE, MUCH)],
+    default=Reply("I do not know what to do."),
+    models=("mock",),
+)
+
+
+def _peak(hermes: Hermes, asked: str) -> int:
+    """The kilobytes that the program needed at most."""
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, "-z", asked],
+        cwd=hermes.work,
+        env=hermes.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE,
+        check=True,
+    )
+    assert "All of it was printed." in done.stdout
+    return int(done.stderr.rpartition("peak ")[2])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_does_not_grow_with_what_is_printed(hermes: Hermes, way: str) -> None:
+    hermes.configure("terminal:\n  backend: local\napprovals:\n  mode: off\n")
+    little = _peak(hermes, f"{way} {LITTLE}")
+    much = _peak(hermes, f"{way} {MUCH}")
+    assert much - little < ROOM

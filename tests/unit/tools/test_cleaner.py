@@ -1,0 +1,106 @@
+"""Output that comes in pieces is cleaned as if it had come at once, in bounded memory."""
+
+import os
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.kit.redact import MASK, Redactor
+from hermes.tools.newest import beyond
+from hermes.tools.terminal.plain import Cleaner, plain
+from hermes.tools.terminal.spills import Spills
+
+SECRET = "canary-4711-secret"
+KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "c2VjcmV0\n" * 30 + "-----END RSA PRIVATE KEY-----\n"
+_redactor = Redactor([SECRET])
+
+
+def _clean(text: str) -> str:
+    return _redactor.redact(plain(text))
+
+
+def _in_pieces(pieces: Iterable[str]) -> str:
+    cleaner = Cleaner(_clean)
+    return "".join([*(cleaner.add(piece) for piece in pieces), cleaner.finish()])
+
+
+def _cut(text: str, size: int) -> list[str]:
+    return [text[place : place + size] for place in range(0, len(text), size)]
+
+
+WORDS = st.sampled_from(
+    ["word", SECRET, "\n", "\r\n", "\r", "\a", "\x1b[31m", "\x1b]0;title\x07", "\x1b]8;;link\x1b\\",
+     "\x1b(B", "\x1b7", "e\u0301", "\ufffd", " ", "[", "\x1b"]
+)  # fmt: skip
+
+
+@given(st.lists(WORDS, max_size=30), st.integers(1, 7))
+def test_pieces_are_cleaned_as_the_whole(words: list[str], size: int):
+    text = "".join(words)
+    assert _in_pieces(_cut(text, size)) == _clean(text)
+
+
+@pytest.mark.parametrize("size", [1, 10, 1_000])
+def test_a_private_key_is_masked_wherever_it_is_cut(size: int):
+    assert _in_pieces(_cut(f"before\n{KEY}after\n", size)) == _clean(f"before\n{KEY}after\n")
+
+
+@pytest.mark.parametrize("key", [SECRET, "sk-" + "a1" * 40], ids=["known", "recognised"])
+def test_no_secret_is_cut_in_two_in_a_line_without_end(key: str):
+    line = f"{'x' * 990} {key} " * 100
+    for size in (997, 5_003, 65_536):
+        cleaned = _in_pieces(_cut(line, size))
+        assert cleaned.count(MASK) == 100
+        assert cleaned == _clean(line)
+
+
+ENDLESS = {
+    "bells": ("", "\a"),
+    "letters": ("", "x"),
+    "carriage returns": ("", "\r"),
+    "colours": ("", "\x1b[31m"),
+    "combining characters": ("", "e\u0301"),
+    "a title": ("\x1b]0;", "x"),
+    "a sequence": ("\x1b[", "1;"),
+    "a private key": ("-----BEGIN PRIVATE KEY-----", "x"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_what_has_no_end_is_not_held_in_memory(kind: str):
+    begin, shape = ENDLESS[kind]
+    piece = shape * (30_000 // len(shape))
+    cleaner = Cleaner(_clean)
+    tracemalloc.start()
+    try:
+        cleaner.add(begin)
+        for _ in range(20):
+            cleaner.add(piece)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 20 * len(piece) / 2
+
+
+def test_the_file_with_cleaned_output_is_bounded(tmp_path: Path):
+    """Each of these characters takes three bytes once it was made readable."""
+    with Spills(tmp_path).opened() as spill:
+        assert spill is not None
+        Path(spill.path).write_bytes(b"\a" * 23_000_000)
+        kept = spill.keep(plain).read_bytes()
+    assert 64 << 20 < len(kept) < (64 << 20) + 100
+    assert kept.endswith(b"\n[the rest was not kept]\n")
+
+
+def test_the_newest_files_stay_within_their_number_and_size(tmp_path: Path):
+    files = [tmp_path / name for name in "abcdef"]
+    for age, file in enumerate(files):
+        file.write_bytes(b"0123456789")
+        os.utime(file, (1_000 - age, 1_000 - age))
+    assert [*beyond(files, 4, 1_000)] == files[4:]
+    assert [*beyond(files, 10, 25)] == files[2:]
+    assert [*beyond(files, 10, 1)] == files[1:]
