@@ -81,7 +81,11 @@ class PlayedSandbox:
         self.started: list[PlayedProcess] = []
 
     async def run(
-        self, job: Job, heard: Callable[[bytes], Awaitable[None]] | None = None
+        self,
+        job: Job,
+        heard: Callable[[bytes], Awaitable[None]] | None = None,
+        *,
+        pty: bool = False,
     ) -> Finished:
         self.jobs.append(job)
         await anyio.lowlevel.checkpoint()
