@@ -84,7 +84,11 @@ class PlayedSandbox:
         return Confinement(self.wall)
 
     async def run(
-        self, job: Job, heard: Callable[[bytes], Awaitable[None]] | None = None
+        self,
+        job: Job,
+        heard: Callable[[bytes], Awaitable[None]] | None = None,
+        *,
+        pty: bool = False,
     ) -> Finished:
         self.jobs.append(job)
         await anyio.lowlevel.checkpoint()

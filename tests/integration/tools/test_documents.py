@@ -44,9 +44,9 @@ class Counting:
     def __getattr__(self, name: str) -> object:
         return getattr(self._sandbox, name)
 
-    async def run(self, job: Job, heard: Any = None) -> Finished:
+    async def run(self, job: Job, heard: Any = None, *, pty: bool = False) -> Finished:
         self.jobs.append(job)
-        return await self._sandbox.run(job, heard)
+        return await self._sandbox.run(job, heard, pty=pty)
 
 
 class Desk:

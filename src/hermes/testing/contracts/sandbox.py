@@ -232,6 +232,12 @@ class SandboxContract:
             assert (await process.wait()).exit_code == 0
             assert await process.read() == b""
 
+    async def test_a_terminal_at_which_nobody_types(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        job = _shell("test -t 0 && test -t 1 && cat; printf over; exit 3", tmp_path)
+        done = await sandbox.run(job, pty=True)
+        assert (done.exit_code, done.timed_out) == (3, False)
+        assert done.output.endswith(b"over")
+
     async def test_a_key_at_the_terminal_interrupts(self, sandbox: Sandbox, tmp_path: Path) -> None:
         async with sandbox.open(_shell("echo up; sleep 1000", tmp_path), pty=True) as process:
             assert await _line(process) == b"up\r\n"
