@@ -206,8 +206,11 @@ async def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
                 stream = await anyio.connect_tcp("127.0.0.1", one.server.port)
                 await stack.enter_async_context(stream)
                 await stream.send(wrong)
+                told = b""
                 with anyio.fail_after(PATIENCE):
-                    assert refusal(await stream.receive()) == (401, "invalid_api_key")
+                    while not told.endswith(b"}}"):
+                        told += await stream.receive()
+                assert refusal(told) == (401, "invalid_api_key")
             async with aiohttp.ClientSession() as http:
                 headers = {"Authorization": f"Bearer {KEY}"}
                 async with http.get(f"{one.url}/v1/models", headers=headers) as response:
@@ -222,7 +225,10 @@ async def test_a_client_with_the_key_is_closed_last(tmp_path: Path) -> None:
     ):
         with anyio.fail_after(PATIENCE):
             await known.send(get("/v1/models"))
-            assert (await known.receive()).startswith(b"HTTP/1.1 200")
+            told = b""
+            while not told.endswith(b"}"):
+                told += await known.receive()
+            assert told.startswith(b"HTTP/1.1 200")
             for _ in range(20):
                 stream = await anyio.connect_tcp("127.0.0.1", one.server.port)
                 await stack.enter_async_context(stream)

@@ -55,6 +55,7 @@ class House:
             new=True,
             address=address,
             role=role,
+            principal="" if role is Role.OWNER else "test:member",
             later=later,
             without=without,
         )

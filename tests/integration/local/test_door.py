@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -438,3 +439,12 @@ def test_a_reader_who_stops_and_goes_on_misses_nothing(hermes: Hermes, door: Doo
         process.send_signal(signal.SIGCONT)
         rest = process.stdout.read()
     assert b"w" + rest == b"word " * 400_000 + b"\n"
+
+
+def test_connections_that_say_nothing_keep_nobody_out(hermes: Hermes, door: DoorProcess) -> None:
+    with ExitStack() as stack:
+        silent = [stack.enter_context(connected(hermes.home)) for _ in range(300)]
+        assert None not in silent
+        assert wake(hermes.home)
+        door.hears("woken")
+        assert hermes("-z", "hello").out == "Plain answer.\n"

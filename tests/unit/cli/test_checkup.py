@@ -294,3 +294,14 @@ def test_a_channel_that_is_not_here_is_told(home: Home) -> None:
     )
     assert "carrier_pigeon" in one.says
     assert one.fix == "hermes config set platforms.carrier_pigeon.enabled false"
+
+
+def test_webhook_routes_with_one_secret_are_told(home: Home) -> None:
+    secret, other = "a-secret-of-some-length", "another-secret-of-some-length"
+    routes = {"a": {"secret": secret}, "b": {"secret": secret}, "c": {"secret": other}}
+    extra = {"port": 0, "routes": routes}
+    settings = msgspec.json.encode({"platforms": {"webhook": {"enabled": True, "extra": extra}}})
+    (one,) = troubles(check_channels(patient(home, settings.decode())))
+    assert one.check == "webhooks"
+    assert "The routes a, b have the same secret" in one.says
+    assert secret not in one.says + one.fix
