@@ -166,17 +166,19 @@ async def test_a_guard_that_cannot_answer_holds_back(
 
 
 @pytest.mark.parametrize(
-    ("command", "why"),
+    ("command", "seconds", "why"),
     [
-        ("/nowhere/guard", "could not be run"),
-        ("./guard.sh", "whole path"),
-        ("'", "could not be run"),
-        ("", "could not be run"),
-        ("sleep 60", "did not answer within 0.2 s"),
+        ("/nowhere/guard", 60, "could not be run"),
+        ("./guard.sh", 60, "whole path"),
+        ("'", 60, "could not be run"),
+        ("", 60, "could not be run"),
+        ("sleep 600", 0.2, "did not answer within 0.2 s"),
     ],
 )
-async def test_a_guard_that_cannot_be_run_holds_back(bench: Bench, command: str, why: str) -> None:
-    bench.hook("pre_tool_call", command, timeout=0.2)
+async def test_a_guard_that_cannot_be_run_holds_back(
+    bench: Bench, command: str, seconds: float, why: str
+) -> None:
+    bench.hook("pre_tool_call", command, timeout=seconds)
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
         assert why in await watch.before(SCOPE, "terminal", ARGS)
 
