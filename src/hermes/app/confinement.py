@@ -5,8 +5,8 @@ refused rather than run with less than that. A change is logged once, and told b
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from hermes.ports.sandbox import Confinement, Finished, Job, Process, Sandbox
@@ -28,6 +28,10 @@ REFUSED = "Commands do not run"
 PARTIAL = (
     "as root it does not protect the modes and times of system files, so commands are approved as "
     "without a sandbox"
+)
+_CHANGED = (
+    "The folders it may use changed while the sandbox was set up, or have too many repositories "
+    "deep inside: try again, or work in another folder."
 )
 _HINT = "`/status` tells more; see docs/sandbox.md."
 
@@ -112,15 +116,14 @@ class StrongestSandbox:
         pty: bool = False,
     ) -> Finished:
         sandbox = await self._for(job)
-        with _doubting(self._walls):
+        async with self._checked(job):
             return await sandbox.run(job, heard, pty=pty)
 
     @asynccontextmanager
     async def open(self, job: Job, *, pty: bool = False) -> AsyncGenerator[Process]:
         sandbox = await self._for(job)
-        with _doubting(self._walls):
-            async with sandbox.open(job, pty=pty) as process:
-                yield process
+        async with self._checked(job), sandbox.open(job, pty=pty) as process:
+            yield process
 
     async def settle(self) -> Sandbox | None:
         """The sandbox that works now; None when the one asked for cannot be used."""
@@ -173,6 +176,23 @@ class StrongestSandbox:
             )
         return found
 
+    @asynccontextmanager
+    async def _checked(self, job: Job) -> AsyncGenerator[None]:
+        """A sandbox that could not be set up around a job is tried at once.
+
+        If it works, the job alone is refused. Raises `SandboxError`.
+        """
+        wall = None if job.reach.beyond else self._wall
+        try:
+            yield
+        except NotBegun as error:
+            if wall is None:
+                raise
+            self._walls().doubt()
+            if (await self._walls().certain(wall.name)).wall is None:
+                raise
+            raise SandboxError(str(error), hint=_CHANGED) from error
+
     def _is_weaker_than(self, promised: str) -> bool:
         order = ["", *reversed(self._kinds)]
         return promised in order and order.index(self.wall) < order.index(promised)
@@ -181,13 +201,3 @@ class StrongestSandbox:
         if not self._fallback:
             return f"{REFUSED}: the sandbox {self._kinds[0]} cannot be used"
         return ASKED if self._failed else NO_WALL
-
-
-@contextmanager
-def _doubting(walls: "Callable[[], Walls]") -> Generator[None]:
-    """A wall that could not be put up around a job is tried before the next one relies on it."""
-    try:
-        yield
-    except NotBegun:
-        walls().doubt()
-        raise

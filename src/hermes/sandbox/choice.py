@@ -2,6 +2,10 @@
 
 One that works is not tried again. One that failed is, after a while, because the reason may be
 gone: a full disk, a busy machine, a limit that somebody has raised.
+
+A trial asks whether the machine can do it, so nothing that a command may write has a part in it:
+it has folders of its own, and the rules of the profile, which depend on what is there, are left
+out. Otherwise a command could make the trial fail, and the next ones would run with less.
 """
 
 import os
@@ -31,6 +35,8 @@ _SWITCHES = (
     ("/proc/sys/kernel/unprivileged_userns_clone", "0"),
 )
 _OUTPUT = 300
+_TRIAL = "trial"
+"""The folder for trials, beside that for temporary files: no command may change or see it."""
 
 
 class Verdict(Struct, frozen=True):
@@ -65,6 +71,7 @@ class Walls:
         self._clock = clock
         self._trying = anyio.Lock()
         self._tried: Verdict | None = None
+        self._trial: Bubblewrap | None = None
         self._failures = 0
         self._retry_at = 0.0
 
@@ -115,14 +122,18 @@ class Walls:
         return Verdict(Landlock(self._view()))
 
     async def _try(self, verdict: Verdict) -> Verdict:
-        if verdict.wall is None:
+        if verdict.wall is None or self._program is None:
             return verdict
-        tmp = self._view().tmp
+        tmp = str(Path(self._view().tmp).with_name(_TRIAL))
+        if self._trial is None:
+            # Made once, and its folder stays: a trial must not fail because a disk is full by now.
+            view = View(tmp=tmp, unix_sockets=self._view().unix_sockets)
+            self._trial = Bubblewrap(self._program, view)
         reach = Reach(writable=(tmp,))
         job = Job(argv=("/bin/sh", "-c", ":"), cwd="/", env={}, timeout=self._patience, reach=reach)
         try:
             make_private(tmp)
-            done = await WalledSandbox(self._door, verdict.wall).run(job)
+            done = await WalledSandbox(self._door, self._trial).run(job)
         except NotBegun as error:
             return _failed(f"bubblewrap does not work here: {error.said or 1}")
         except SandboxError as error:

@@ -58,7 +58,9 @@ class Landlock:
         make_private(own.tmp)
         families = _ONLINE if job.reach.network else ()
         root = os.geteuid() == 0
-        calls = syscall_filter(platform.machine(), families, root=root, ownership=False)
+        calls = syscall_filter(
+            platform.machine(), families, root=root, ownership=False, namespaces=False
+        )
         if calls is None:
             raise SandboxError(f"landlock is not known on {platform.machine()} machines")
         tmp = (own.tmp,) if job.reach.writable else ()

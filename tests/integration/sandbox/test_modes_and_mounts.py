@@ -74,7 +74,12 @@ async def test_no_setuid_bit_is_left_behind(ground: Ground, backend: str):
 
 
 OWNERS = """
-import os, sys
+import ctypes, fcntl, os, struct, sys
+SET_FLAGS, NO_DUMP, FILE_SETATTR = 0x40086602, 0x40, 469
+def file_setattr(name):
+    no_dump = struct.pack("QIIII", 0x80, 0, 0, 0, 0)
+    if ctypes.CDLL(None).syscall(FILE_SETATTR, -100, name, no_dump, len(no_dump), 0):
+        raise OSError
 path, group = sys.argv[1], os.getgroups()[-1:] or [os.getgid()]
 for change in (
     lambda: os.chown(path, -1, group[0]),
@@ -85,6 +90,8 @@ for change in (
         "0200000001000600ffffffff04000400ffffffff20000400ffffffff")),
     lambda: os.removexattr(path, "user.theirs"),
     lambda: os.truncate(path, 0),
+    lambda: fcntl.ioctl(os.open(path, os.O_RDONLY), SET_FLAGS, struct.pack("l", NO_DUMP)),
+    lambda: file_setattr(path.encode()),
 ):
     try:
         change()
@@ -100,8 +107,30 @@ async def test_owners_and_attributes_outside_stay(ground: Ground, backend: str):
     path.write_text("text")
     path.chmod(0o644)
     done = await ground.run(backend, sys.executable, "-c", OWNERS, str(path))
-    assert done.output == b"refused\n" * 7
+    assert done.output == b"refused\n" * 9
     assert path.read_text() == "text"
+
+
+NAMESPACES = """
+import ctypes, os, signal, subprocess, threading
+libc, user = ctypes.CDLL(None, use_errno=True), 0x10000000
+clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+pid = libc.syscall(clone, user | signal.SIGCHLD, 0, 0, 0, 0)
+if pid == 0:
+    os._exit(0)
+print(pid, libc.unshare(user))
+worker = threading.Thread(target=lambda: subprocess.run(["echo", "works"]))
+worker.start()
+worker.join()
+"""
+
+
+@BACKENDS
+async def test_no_user_namespace_can_be_made_while_threads_and_processes_work(
+    ground: Ground, backend: str
+):
+    done = await ground.run(backend, sys.executable, "-u", "-c", NAMESPACES)
+    assert done.output == b"-1 -1\nworks\n"
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from hermes.config.schema import Config
 from hermes.config.sections.work import Terminal
 from hermes.kit.clock import SystemClock
 from hermes.ports.sandbox import Job, Reach, Sandbox
+from hermes.sandbox.bubblewrap import MOST_COVERED
 from hermes.sandbox.choice import Walls
 from hermes.sandbox.door import Door
 from hermes.sandbox.view import Sight, rules
@@ -263,6 +264,41 @@ async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxParts, tmp_p
     verdict = await walls.certain("bubblewrap")
     assert verdict.wall is None
     assert verdict.why == "bubblewrap gave no answer within 0 s when it was tried"
+
+
+async def test_more_files_than_can_be_hidden_lead_to_no_weaker_sandbox(parts: SandboxParts):
+    folder = parts.home.root.parent / ".cargo"
+    folder.mkdir()
+    for number in range(MOST_COVERED + 1):
+        (folder / f"credentials{number}").touch()
+    sandbox = sandbox_for(parts)
+    with pytest.raises(SandboxError, match="files are to be hidden"):
+        await sandbox.run(shell(parts, "true"))
+    assert (await sandbox.confinement()).wall == "bubblewrap"
+
+
+DEEP_REPOSITORIES = f"mkdir -p {{/tmp/,}}many/{{1..60}}{'/d' * 60}/.git/objects"
+
+
+async def test_folders_that_cannot_be_guarded_cost_no_other_command_its_sandbox(
+    parts: SandboxParts,
+):
+    """More mounts than bubblewrap takes, wherever a command may write: that command is refused."""
+    work = parts.home.root.parent / "work"
+    work.mkdir()
+    job = shell(parts, f"cd {work} && {DEEP_REPOSITORIES} && echo done")
+    allowed = structs.replace(job.reach, writable=(str(work),))
+    job = structs.replace(job, cwd=str(work), reach=allowed)
+    sandbox = sandbox_for(parts)
+    assert (await sandbox.run(job)).output == b"done\n"
+    next_job = structs.replace(job, argv=("echo", "ran"))
+    with pytest.raises(SandboxError) as refused:
+        await sandbox.run(next_job)
+    assert (await sandbox.confinement()).wall == "bubblewrap"
+    assert "try again" in refused.value.hint
+    (work / "many").rename(parts.home.root / "many")
+    assert (await sandbox.run(next_job)).output == b"ran\n"
+    assert sandbox.wall == "bubblewrap"
 
 
 async def test_each_channel_may_have_its_own(parts: SandboxParts):

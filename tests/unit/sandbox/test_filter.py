@@ -6,7 +6,7 @@ import pytest
 
 from hermes.sandbox.filter import INET, UNIX, syscall_filter
 
-ALLOW, REFUSE = 0x7FFF0000, 0x00050001
+ALLOW, REFUSE, UNKNOWN = 0x7FFF0000, 0x00050001, 0x00050026
 X86, ARM = 0xC000003E, 0xC00000B7
 
 
@@ -85,6 +85,38 @@ def test_modes_and_owners(name: str, machine: int, fchmodat: int, openat: int, c
     program = syscall_filter(name, (), root=True)
     assert program is not None
     assert verdict(program, machine, chown) == ALLOW
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "ioctl", "clone", "unshare", "setns"),
+    [("x86_64", X86, 16, 56, 272, 308), ("aarch64", ARM, 29, 220, 97, 268)],
+)
+def test_flags_of_files_and_namespaces(
+    name: str, machine: int, ioctl: int, clone: int, unshare: int, setns: int
+):
+    program = syscall_filter(name, (), root=False, ownership=False, namespaces=False)
+    free = syscall_filter(name, (), root=False)
+    assert program is not None
+    assert free is not None
+    set_flags, get_flags, terminal_size = 0x40086602, 0x80086601, 0x5413
+    file_setattr, clone3 = 469, 435
+    fork, thread, user, time, files = 0x01200011, 0x003D0F00, 0x10000000, 0x80, 0x400
+    for number, arguments, answer in (
+        (file_setattr, (), REFUSE),
+        (ioctl, (0, set_flags), REFUSE),
+        (ioctl, (0, get_flags), ALLOW),
+        (ioctl, (0, terminal_size), ALLOW),
+        (clone, (fork,), ALLOW),
+        (clone, (thread,), ALLOW),
+        (clone, (fork | user,), REFUSE),
+        (clone3, (), UNKNOWN),
+        (unshare, (files,), ALLOW),
+        (unshare, (user,), REFUSE),
+        (unshare, (time,), REFUSE),
+        (setns, (), REFUSE),
+    ):
+        assert verdict(program, machine, number, *arguments) == answer
+        assert verdict(free, machine, number, *arguments) == ALLOW
 
 
 def test_machines_we_do_not_know():
