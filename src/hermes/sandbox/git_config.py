@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -23,6 +24,20 @@ _SPACE = frozenset(" \t\n\r")
 _KEY = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 _ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "\\": "\\", '"': '"'}
 _HOOKS = frozenset({"core.hookspath", "init.templatedir"})
+STRATEGIES = frozenset({"octopus", "ort", "ours", "recursive", "resolve", "subtree"})
+"""Git's own merge strategies; for any other name git executes a program `git-merge-<name>`."""
+_OF_STRATEGIES = frozenset({"pull.octopus", "pull.twohead"})
+_OF_REMOTES = frozenset(
+    {
+        "branch.pushremote",
+        "branch.remote",
+        "remote.pushdefault",
+        "remote.pushurl",
+        "remote.url",
+        "submodule.url",
+    }
+)
+"""Settings that name another repository, without the subsection."""
 _WORD_WITH_SLASH = re.compile(r"[^\s'\"=;&|()<>!]*/[^\s'\"=;&|()<>!]*")
 
 _ANY_KEY = frozenset((
@@ -120,6 +135,18 @@ def programs(settings: Iterable[Setting]) -> Iterator[str]:
             yield from _WORD_WITH_SLASH.findall(value)
 
 
+def remotes(settings: Iterable[Setting]) -> Iterator[str]:
+    """Paths of other repositories on this machine, as they are written."""
+    for name, value in settings:
+        section, _, rest = name.partition(".")
+        if f"{section}.{rest.rpartition('.')[2]}" not in _OF_REMOTES:
+            continue
+        if value.startswith("file://"):
+            yield unquote(value.removeprefix("file://"))
+        elif "/" in value.partition(":")[0] or ":" not in value:
+            yield value
+
+
 def value_of(settings: Iterable[Setting], wanted: str) -> str:
     """The last one counts; empty if there is none."""
     return next((value for name, value in reversed([*settings]) if name == wanted), "")
@@ -140,6 +167,8 @@ def _is_harmless(name: str, value: str) -> bool:
     # A transport helper (`ext::sh -c ...`) and a command of a shell.
     if "::" in value or value.startswith("!"):
         return False
+    if name in _OF_STRATEGIES:
+        return STRATEGIES.issuperset(value.split())
     return (not dot and section in _ANY_KEY) or key in _HARMLESS_NAMES.get(section + dot, ())
 
 

@@ -1,11 +1,15 @@
-"""Where git's settings lead: files they include, folders of hooks, programs named by a path."""
+"""Where git's settings lead: files they include, folders of hooks, programs named by a path.
+
+What a link leads to counts as well, be it such a path itself, an entry of a folder of hooks, or
+part of a repository. So does every further link on the way."""
 
 # A command waits for all this, and paths as text are faster.
-# ruff: noqa: PTH113, PTH118, PTH119, PTH120
+# ruff: noqa: PTH113, PTH114, PTH115, PTH118, PTH119, PTH120
 
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -17,14 +21,21 @@ from hermes.sandbox.git_config import (
     included,
     parse,
     programs,
+    remotes,
     value_of,
 )
 
 SMALL = 256 * 1024
+LINK = b"\0link "
 SYSTEM = ("/etc/gitconfig", "/usr/local/etc/gitconfig", "/opt/homebrew/etc/gitconfig")
 _HUSKY = ".husky"
 """What is in its folder `_`, where git looks, only calls what lies beside that."""
 _MOST_FILES = 100
+MOST_LISTED = 1_000
+_MOST_LINKS = 40
+_PARTS = ("commondir", "config", "config.worktree", "gitdir", "hooks")
+_SUFFIXES = ("", "/.git", ".git", ".git/.git")
+"""Git tries them all to find a repository on this machine."""
 
 
 class _Gathered(Struct):
@@ -44,9 +55,14 @@ class Leads:
         around = [*_around(tops)]
         self._outer = around
         self._own = {git: _of_repository(git, owner.home) for git in (*gits, *around)}
+        self._linked = dict.fromkeys(_behind_links(self._named(gits), self._own))
 
     def of(self, gits: Iterable[str]) -> list[str]:
-        """Whatever settings name in the writable folders, be it there or not."""
+        """Whatever settings and links name in the writable folders, be it there or not."""
+        real = dict.fromkeys(_settled((*self._named(gits), *self._linked)))
+        return [path for path in real if any(within(path, top) for top in self._tops)]
+
+    def _named(self, gits: Iterable[str]) -> Iterable[str]:
         found: dict[str, None] = dict.fromkeys(self._owner.files)
         nothing = _Gathered([], {})
         for git in (*gits, *self._outer):
@@ -55,8 +71,7 @@ class Leads:
             for base in bases(git, own.settings):
                 for settings in (self._owner.settings, own.settings):
                     found |= dict.fromkeys(_named(settings, base, self._home))
-        real = dict.fromkeys(_settled(found))
-        return [path for path in real if any(within(path, top) for top in self._tops)]
+        return found
 
 
 def owner_git(env: Mapping[str, str], home: str) -> OwnerGit:
@@ -75,7 +90,8 @@ def is_executed(path: str, owner: OwnerGit) -> bool:
     gits = [f"{folder}/.git", *_around([folder])]
     present = [git for git in gits if os.path.lexists(git)]
     leads = Leads(["/"], owner, present).of(present)
-    return any(within(path, lead) for lead in leads)
+    real = os.path.realpath(path)
+    return path in leads or any(within(real, lead) for lead in leads)
 
 
 def bases(git: str, settings: Sequence[Setting]) -> list[str]:
@@ -93,6 +109,18 @@ def config_files(git: str) -> list[str]:
     inner = led_to(git) or os.path.realpath(git)
     common = os.fsdecode((small_text(f"{inner}/commondir") or b"").rstrip(b"\r\n"))
     return [f"{os.path.join(inner, common).rstrip('/')}/config", f"{inner}/config.worktree"]
+
+
+def leads_out(git: str, text: bytes, tops: Iterable[str]) -> bool:
+    """Whether settings name a working tree or a remote on this machine that nobody looks at."""
+    settings = parse(text).settings
+    paths = [os.path.join(git, value) for name, value in settings if name == "core.worktree"]
+    for value in remotes(settings):
+        if value.startswith("~"):
+            return True
+        near = (os.path.join(base, value).rstrip("/") for base in bases(git, settings))
+        paths += (f"{path}{suffix}" for path in near for suffix in _SUFFIXES)
+    return not all(any(within(os.path.realpath(path), top) for top in tops) for path in paths)
 
 
 def led_to(path: str) -> str:
@@ -123,6 +151,14 @@ def small_text(path: str, *, marked: bool = False, follow: bool = False) -> byte
         return None
     finally:
         os.close(file)
+
+
+def content(path: str) -> bytes | None:
+    """Of a file, or where a link leads; None for nothing. Of a large file also when it changed."""
+    try:
+        return LINK + os.fsencode(os.readlink(path))
+    except OSError:
+        return small_text(path, marked=True)
 
 
 def within(path: str, folder: str) -> bool:
@@ -163,10 +199,74 @@ def _named(settings: Sequence[Setting], base: str, home: str) -> Iterator[str]:
 
 
 def _settled(paths: Iterable[str]) -> Iterator[str]:
-    """With their folders as they really are, and themselves links if they are."""
+    """With their folders as they really are, and the links on the way to what is there."""
     parts = [path.rpartition("/") for path in paths]
     folders = {folder: os.path.realpath(folder or "/") for folder in {part[0] for part in parts}}
-    return (f"{folders[folder].rstrip('/')}/{name}" for folder, _, name in parts)
+    for folder, _, name in parts:
+        path = f"{folders[folder].rstrip('/')}/{name}"
+        yield path
+        if folders[folder] != folder and os.path.lexists(path):
+            yield from _met(f"{folder}/{name}")[:-1]
+
+
+def _behind_links(named: Iterable[str], gits: Iterable[str]) -> Iterator[str]:
+    """What links lead to that are named, lie in named folders, or are part of a repository."""
+    starts = {*named}
+    for git in gits:
+        if os.path.islink(git):
+            yield from _met(git)[:-1]
+        common, inner = (os.path.dirname(file) for file in config_files(git))
+        starts |= {f"{folder}/{part}" for folder in (common, inner) for part in _PARTS}
+    waiting = [link for start in starts for link in _links(start)]
+    seen: set[str] = set()
+    while waiting and len(seen) < MOST_LISTED:
+        if (link := waiting.pop()) in seen:
+            continue
+        seen.add(link)
+        way = _met(link)
+        yield from way
+        waiting += _links(way[-1])
+
+
+def _links(path: str) -> list[str]:
+    """The path if it is a link, or the links below it if it is a folder."""
+    if os.path.islink(path):
+        return [path]
+    found: list[str] = []
+    waiting, seen = [path], 0
+    while waiting and seen < MOST_LISTED:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                seen += 1
+                if entry.is_symlink():
+                    found.append(entry.path)
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    return found
+
+
+def _met(path: str) -> list[str]:
+    """The links on the way to an absolute path, and at last what it is in the end."""
+    found: list[str] = []
+    at, waiting = "", path.split("/")[::-1]
+    while waiting:
+        part = waiting.pop()
+        if part in {"", "."}:
+            continue
+        if part == "..":
+            at = at.rpartition("/")[0]
+            continue
+        try:
+            target = os.readlink(f"{at}/{part}")
+        except OSError:
+            at = f"{at}/{part}"
+            continue
+        found.append(f"{at}/{part}")
+        if len(found) > _MOST_LINKS:
+            break
+        at = "" if target.startswith("/") else at
+        waiting += target.split("/")[::-1]
+    return [*found, at or "/"]
 
 
 def _around(tops: Iterable[str]) -> Iterator[str]:

@@ -7,22 +7,31 @@ read-only as a whole. After the command: everything is looked at again. What is 
 and would be executed is set aside, which means it keeps its content under a name that git does
 not read, and what was there before is put back.
 
-No link is followed. A folder that is changed is held open and looked at first, so that nobody
-can put a link in its place meanwhile.
+No link is followed to find a repository. A folder that is changed is held open and looked at
+first, so that nobody can put a link in its place meanwhile.
 """
 
 # A command waits for all this, and paths as text are faster.
 # ruff: noqa: PTH110, PTH114, PTH115, PTH120, PTH208
 
 import os
-import re
 import stat
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from hermes.sandbox.folder_scan import FolderScan, summits
 from hermes.sandbox.git_config import NO_SETTINGS, OwnerGit, is_harmless
-from hermes.sandbox.git_leads import Leads, led_to, small_text, within
+from hermes.sandbox.git_leads import (
+    LINK,
+    MOST_LISTED,
+    Leads,
+    content,
+    leads_out,
+    led_to,
+    small_text,
+    within,
+)
+from hermes.sandbox.git_unfinished import unfinished
 from hermes.sandbox.saved import Saved, put_back, save
 
 FOLDERS = 30_000
@@ -32,13 +41,11 @@ MOST_GUARDS = 200
 MOST_CLOSED = 60
 """Folders in a writable folder that are read-only as a whole."""
 ASIDE = "set-aside"
-_LINK = b"\0link "
 _OF_WORKTREES = b"../.."
 _SETTINGS = ("config", "config.worktree")
 _DECIDING = ("commondir", *_SETTINGS, "hooks")
-_TODO = "rebase-merge/git-rebase-todo"
-_EXECUTES = re.compile(rb"^[ \t]*(?:exec|x)[ \t]", re.MULTILINE)
-_MOST_LISTED = 1_000
+_REMOTES = ("branches", "remotes")
+"""Old places for remotes, which git still reads."""
 
 
 class Armed:
@@ -74,9 +81,9 @@ class Armed:
         left = MOST_GUARDS
         rest: list[str] = []
         for lead in leads:
-            real = os.path.realpath(lead)
-            if os.path.exists(real) and any(within(real, top) for top in self._tops):
-                yield real
+            # What a link leads to is among them, too.
+            if os.path.exists(lead) and not os.path.islink(lead):
+                yield lead
                 left -= 1
         for git in gits:
             own = [*guards(git)] if left > 0 else []
@@ -145,63 +152,58 @@ def _arms(
                 yield git, away
             continue
         for name in ("commondir", *_SETTINGS):
-            text = _content(f"{git}/{name}")
-            if text is not None and _is_armed(git, name, text, known):
+            text = content(f"{git}/{name}")
+            if text is not None and _is_armed(git, name, text, known, tops):
                 yield f"{git}/{name}", text
-        if live := _listing(f"{git}/hooks"):
-            yield f"{git}/hooks", live
-        todo = _content(f"{git}/{_TODO}")
-        if todo is not None and (todo.startswith(_LINK) or _EXECUTES.search(todo)):
-            yield f"{git}/{_TODO}", todo
+        for name in ("hooks", *_REMOTES):
+            if live := _listing(f"{git}/{name}"):
+                yield f"{git}/{name}", live
+        yield from unfinished(git)
     for lead in leads:
-        mark = _listing(lead) if _is_folder(lead) else _content(lead)
+        mark = _listing(lead) if _is_folder(lead) else content(lead)
         if mark:
             yield lead, mark
 
 
 def _leads_away(git: str, tops: Sequence[str]) -> bytes:
     """The content of what is not the repository itself, if that lies where nobody looks."""
-    inner, content = led_to(git), _content(git) or b""
+    inner, text = led_to(git), content(git) or b""
     looked_at = not inner or any(within(inner, top) for top in tops)
-    return content if content.startswith(_LINK) or not looked_at else b""
+    return text if text.startswith(LINK) or not looked_at else b""
 
 
-def _is_armed(git: str, name: str, text: bytes, known: frozenset[str]) -> bool:
-    if text.startswith(_LINK):
+def _is_armed(git: str, name: str, text: bytes, known: frozenset[str], tops: Sequence[str]) -> bool:
+    if text.startswith(LINK):
         return True
     if name == "commondir":
         above, _, folder = os.path.dirname(git).rpartition("/")
         own = text.strip() == _OF_WORKTREES and folder == "worktrees" and above in known
         return not own
-    return not is_harmless(text)
+    return not is_harmless(text) or leads_out(git, text, tops)
 
 
 def _saved(
     gits: Sequence[str], leads: Sequence[str], *, whole: bool
 ) -> Iterator[tuple[str, Saved]]:
-    """What can be put back: with a read-only mount over everything else, links alone."""
+    """What can be put back: with read-only mounts, what has none (links, old remotes)."""
     inside = (f"{git}/{name}" for git in gits if _is_folder(git) for name in _DECIDING)
     outside = (git for git in gits if not _is_folder(git))
     for path in (*outside, *inside, *leads):
         if (whole or os.path.islink(path)) and (saved := save(path)) is not None:
             yield path, saved
-
-
-def _content(path: str) -> bytes | None:
-    """Of a file, or where a link leads; None for nothing. Of a large file also when it changed."""
-    try:
-        return _LINK + os.fsencode(os.readlink(path))
-    except OSError:
-        return small_text(path, marked=True)
+    writable = (f"{git}/{name}" for git in gits if _is_folder(git) for name in _REMOTES)
+    for path in writable:
+        if (saved := save(path)) is not None:
+            yield path, saved
 
 
 def _listing(folder: str) -> bytes:
     """What is in a folder, and when it changed; nothing for one with samples alone."""
     with suppress(OSError):
-        return _LINK + os.fsencode(os.readlink(folder))
+        return LINK + os.fsencode(os.readlink(folder))
     lines: list[str] = []
     waiting = [folder]
-    while waiting and len(lines) < _MOST_LISTED:
+    while waiting and len(lines) < MOST_LISTED:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 if not entry.name.endswith(".sample"):

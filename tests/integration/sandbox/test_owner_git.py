@@ -174,13 +174,51 @@ async def test_hooks_and_programs_that_settings_of_a_repository_name(owner: Owne
     assert not owner.sign.exists()
 
 
+async def test_hooks_and_settings_behind_links(owner: Owner):
+    """Of a hook, over another link, of the folder of hooks, over a folder, and of the settings."""
+    shared = owner.repo / "shared.config"
+    (owner.repo / ".git/config").rename(shared)
+    (owner.repo / ".git/config").symlink_to("../shared.config")
+    text = shared.read_text()
+    scripts = [owner.hook(owner.repo / f"scripts/{name}.sh") for name in ("one", "two")]
+    (owner.repo / "scripts/link.sh").symlink_to("two.sh")
+    hooks = owner.repo / ".git/hooks"
+    (hooks / "pre-commit").symlink_to("../../scripts/one.sh")
+    (hooks / "commit-msg").symlink_to("../../scripts/link.sh")
+    (hooks / "post-commit").symlink_to("../../scripts/missing.sh")
+    other = owner.work / "other"
+    other.mkdir()
+    owner.git("init", "-q", folder=other)
+    shutil.rmtree(other / ".git/hooks")
+    (other / ".git/hooks").symlink_to("../team/githooks")
+    owner.hook(other / "files/githooks/pre-commit")
+    (other / "team").symlink_to("files")
+    outside = owner.write(owner.home / "outside/githooks/pre-commit", "", 0o755)
+    outside.write_text(f"#!/bin/sh\ntouch {owner.sign}\n")
+    await owner.command(
+        "for f in scripts/{one,two,link,missing}.sh m; do evil repo/$f; rm -f repo/$f;"
+        "evil repo/$f; done; printf '[core]\nfsmonitor = %s/repo/m\n' $PWD >> repo/shared.config;"
+        "evil other/files/githooks/post-commit; evil other/files/githooks/pre-commit;"
+        f"mv other/files other/old; evil other/files/githooks/post-commit;"
+        f"rm other/team; ln -s {owner.home}/outside other/team"
+    )
+    for folder in (owner.repo, other):
+        owner.uses_git(folder)
+    assert not owner.sign.exists()
+    assert shared.read_text() == text
+    assert {script.read_text() for script in scripts} == {"#!/bin/sh\nexit 0\n"}
+
+
 async def test_a_repository_around_the_workspace(owner: Owner):
     inner = owner.repo / "inner"
     inner.mkdir()
     owner.git("config", "core.hooksPath", "inner/hooks")
     owner.git("config", "include.path", "../inner/settings")
+    (owner.repo / ".git/config.worktree").symlink_to("../inner/tree")
+    owner.git("config", "extensions.worktreeConfig", "true")
     await owner.command(
-        f"evil hooks/post-commit; evil m; printf '[core]\\nfsmonitor = {inner}/m\\n' > settings",
+        f"evil hooks/post-commit; evil m; printf '[core]\\nfsmonitor = {inner}/m\\n' > tree;"
+        f" printf '[core]\\nfsmonitor = {inner}/m\\n' > settings",
         work=inner,
     )
     owner.uses_git()
@@ -197,6 +235,12 @@ PLANTED = {
     "diff": "[diff]\n\texternal = EVIL\n",
     "filter": '[filter "x"]\n\tclean = EVIL\n',
     "driver": '[diff "x"]\n\ttextconv = EVIL\n',
+    "remote": '[remote "origin"]\n\turl = /srv/repo.git\n',
+    "push": '[remote "origin"]\n\turl = ../repo\n\tpushurl = file:///srv/repo.git\n',
+    "branch": '[branch "master"]\n\tremote = ../../repo.git\n',
+    "suffix": '[remote "origin"]\n\turl = outside\n',
+    "strategy": "[pull]\n\ttwohead = x/y\n",
+    "tree": "[core]\n\tworktree = ../../..\n",
 }
 
 
@@ -209,6 +253,7 @@ async def test_settings_of_new_repositories(owner: Owner):
         "cd planted; for name in *; do git init -q ../$name; cd ../$name; evil evil;"
         "printf '[core]\\nfsmonitor = %s/evil\\n' $PWD > more;"
         "evil elsewhere/post-commit; echo '* diff=x filter=x' > .gitattributes; echo x > f;"
+        "ln -s /srv outside.git;"
         "git add .; git commit -qm one; echo y > f; cat ../planted/$name > .git/config;"
         "cd ../planted; done"
     )
@@ -256,6 +301,54 @@ async def test_a_rebase_that_would_go_on_with_a_program(owner: Owner):
     assert not owner.sign.exists()
 
 
+@pytest.mark.parametrize("way", ["long", "rebase", "link", "pick"])
+async def test_what_was_left_unfinished_executes_nothing(owner: Owner, way: str):
+    """A long list, and strategies that git does not have: it would run `./git-merge-x/y`."""
+    for branch, text in (("side", "1"), ("side", "2"), ("main", "3")):
+        owner.git("checkout", "-q", "-B", branch, *(["HEAD~2"] if branch == "main" else []))
+        owner.write(owner.repo / "file", text)
+        owner.git("add", "file")
+        owner.git("commit", "-q", "-m", text)
+    start = "git rebase -q main side" if way != "pick" else "git cherry-pick main..side"
+    plant = {
+        "long": "{ head -c 300000 /dev/zero | tr '\\0' '#'; echo; echo exec $PWD/git-merge-x/y; }"
+        " > .git/rebase-merge/git-rebase-todo",
+        "rebase": "echo x/y > .git/rebase-merge/strategy",
+        "link": "mv .git/rebase-merge state; ln -s ../state .git/rebase-merge;"
+        "echo x/y > state/strategy",
+        "pick": "printf '[options]\\n\\tstrategy = x/y\\n' > .git/sequencer/opts",
+    }[way]
+    done = await owner.command(
+        f"cd repo; {start}; evil git-merge-x/y; echo git-merge-x >> .git/info/exclude;"
+        f"echo state >> .git/info/exclude; {plant} && echo planted"
+    )
+    assert b"planted" in done.output
+    owner.write(owner.repo / "file", "solved")
+    owner.git("add", "file")
+    word = "cherry-pick" if way == "pick" else "rebase"
+    owner.git("-c", "core.editor=true", word, "--continue", check=False)
+    assert not owner.sign.exists()
+
+
+async def test_remotes_where_nobody_looks(owner: Owner):
+    """Hooks of a repository that is pushed to are executed; old places name remotes, too."""
+    outside = owner.home / "outside.git"
+    owner.git("init", "-q", "--bare", str(outside))
+    owner.write(outside / "hooks/post-receive", f"#!/bin/sh\ntouch {owner.sign}\n", 0o755)
+    owner.git("branch", "-M", "main")
+    owner.write(owner.repo / ".git/remotes/mine", "URL: ../mine\n")
+    done = await owner.command(
+        f"git clone -q repo new; git -C new config remote.origin.url {outside}; cd repo;"
+        f"mkdir -p .git/branches; echo {outside} > .git/branches/one;"
+        f"echo URL: {outside} > .git/remotes/two; echo URL: {outside} > .git/remotes/mine"
+    )
+    assert done.exit_code == 0, done.output.decode()
+    for folder, name in (("new", "origin"), ("repo", "one"), ("repo", "two"), ("repo", "mine")):
+        owner.git("push", name, "HEAD:refs/heads/x", folder=owner.work / folder, check=False)
+    assert not owner.sign.exists()
+    assert (owner.repo / ".git/remotes/mine").read_text() == "URL: ../mine\n"
+
+
 async def test_what_cannot_be_checked_is_read_only_or_the_command_is_refused(owner: Owner):
     (owner.work / "big").mkdir()
     for number in range(300):
@@ -284,6 +377,18 @@ async def test_ordinary_work_is_not_disturbed(owner: Owner):
         " submodule --quiet add ../repo sub; git -C copy commit -qm sub;"
         "mkdir -p app/node_modules/{a,b,c}/{lib,dist}; ln -s ../a/lib app/node_modules/.bin;"
         "echo {} > app/package.json; git -C tree status --porcelain"
+    )
+    assert done.exit_code == 0, done.output.decode()
+    assert b"sandbox:" not in done.output
+    done = await owner.command(
+        "set -e; git init -qb one left; cd left; git config user.name A;"
+        "for n in 0 1 2; do echo $n > f; git add f; git commit -qm $n; done;"
+        "git checkout -qb two HEAD~2; echo 3 > f; git commit -qam 3; cd ..;"
+        "for f in picked applied; do cp -r left $f; git -C $f remote add o file://$PWD/left; done;"
+        "! git -C left rebase -qs ort one; ! git -C picked cherry-pick --strategy resolve two..one;"
+        "! git -C applied rebase -q --apply -C1 --whitespace=fix one;"
+        "ls left/.git/rebase-merge/strategy picked/.git/sequencer/opts"
+        " applied/.git/rebase-apply/apply-opt"
     )
     assert done.exit_code == 0, done.output.decode()
     assert b"sandbox:" not in done.output

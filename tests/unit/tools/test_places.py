@@ -124,13 +124,25 @@ def test_what_the_users_git_executes_is_written_with_permission_only(tmp_path: P
         "[core]\n\thooksPath = .githooks\n[include]\n\tpath = work/team\n"
     )
     (work / "repo/.git/config").write_text("[core]\n\tfsmonitor = tools/monitor -v\n")
+    (work / "repo/.git/hooks").mkdir()
+    (work / "repo/.git/hooks/pre-commit").symlink_to("../../scripts/first")
+    (work / "repo/.git/config.worktree").symlink_to("../shared")
+    (work / "repo/scripts").mkdir()
+    (work / "repo/scripts/first").symlink_to("second")
     owner = owner_git({}, str(tmp_path))
     steering = Steering(executed=lambda path: is_executed(str(path), owner))
     places = Places(tmp_path / "elsewhere", temporary=[], steering=steering)
     scope = Scope("p", "s", "r", str(work))
-    for name in ("repo/.githooks/pre-commit", "team", "repo/tools/monitor"):
+    linked = ("repo/scripts/first", "repo/scripts/second", "repo/shared")
+    for name in ("repo/.githooks/pre-commit", "team", "repo/tools/monitor", *linked):
         assert places.beyond(scope, work / name), name
-    for name in ("repo/file", "repo/tools/other", "repo/sub/.githooks/pre-commit", "teams"):
+    for name in (
+        "repo/file",
+        "repo/scripts/third",
+        "repo/tools/other",
+        "repo/sub/.githooks/pre-commit",
+        "teams",
+    ):
         assert not places.beyond(scope, work / name), name
 
 

@@ -1,0 +1,57 @@
+"""A rebase, cherry-pick, revert or `git am` that was left unfinished: what would it execute?"""
+
+import re
+from collections.abc import Iterator
+
+from hermes.sandbox.git_config import STRATEGIES, parse
+from hermes.sandbox.git_leads import LINK, SMALL, content
+
+_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
+_EXECUTES = re.compile(rb"^[ \t]*(?:exec|x)[ \t]", re.MULTILINE)
+_OPTIONS_OF_APPLY = re.compile(
+    rb"(?:\s*'(?:-[Cp]\d+|--(?:whitespace|directory|exclude|include)=[^'\\]*"
+    rb"|--ignore-(?:space-change|whitespace)|--reject)')*\s*"
+)
+
+
+def unfinished(git: str) -> Iterator[tuple[str, bytes]]:
+    """Each file of its state that makes git execute something, or might, with its content."""
+    for folder in _FOLDERS:
+        text = content(f"{git}/{folder}")
+        if text is not None:
+            yield f"{git}/{folder}", text
+            continue
+        for name, is_safe in _CHECKS.items():
+            text = content(f"{git}/{folder}/{name}")
+            if text is None:
+                continue
+            if text.startswith(LINK) or len(text) >= SMALL or not is_safe(text):
+                yield f"{git}/{folder}/{name}", text
+
+
+def _is_plain_todo(text: bytes) -> bool:
+    return _EXECUTES.search(text) is None
+
+
+def _is_own_strategy(text: bytes) -> bool:
+    return not (name := text.decode("latin-1").strip()) or name in STRATEGIES
+
+
+def _has_own_strategy(text: bytes) -> bool:
+    parsed = parse(text)
+    named = (value for name, value in parsed.settings if name == "options.strategy")
+    return parsed.whole and STRATEGIES.issuperset(named)
+
+
+def _are_plain_options(text: bytes) -> bool:
+    """Others make `git apply` write files of any name."""
+    return _OPTIONS_OF_APPLY.fullmatch(text) is not None
+
+
+_CHECKS = {
+    "git-rebase-todo": _is_plain_todo,
+    "todo": _is_plain_todo,
+    "strategy": _is_own_strategy,
+    "opts": _has_own_strategy,
+    "apply-opt": _are_plain_options,
+}
