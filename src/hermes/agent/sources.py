@@ -58,6 +58,7 @@ def sources_for(
         read=_names(one for one in found if one.is_trusted),
         repeated=_names(_repeated(text, found, own)),
         own=tuple(said_by_owner[-MOST_OWN:]),
+        quotes=any(_repeated(text, [one for one in found if not one.is_trusted], "")),
     )
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -37,6 +38,14 @@ CONTEXT = 10_000
 """Characters that may be added to a question."""
 ACCEPT = "hermes hooks accept"
 _WORDS = ("decision", "reason", "action", "message", "context")
+_DECISIONS = ("decision", "action")
+_BLOCKS = frozenset({"block", "deny"})
+_ALLOWS = frozenset({"", "allow", "approve", "continue"})
+_ECHO = "hook_event_name"
+"""A key of what a program reads: one that prints its input again, as `tee` does, only logs."""
+_LIKE_JSON = re.compile(
+    r"""\ufeff*(?:[{"]|\[\s*[\[{"\]])|.*["'](?:decision|action)["']\s*:""", re.IGNORECASE
+)
 
 
 class About(Struct, frozen=True, kw_only=True):
@@ -57,8 +66,7 @@ class Answer(Struct, frozen=True):
 
     @property
     def blocks(self) -> bool:
-        said = {self.words.get("decision"), self.words.get("action")}
-        return not said.isdisjoint({"block", "deny"})
+        return not _BLOCKS.isdisjoint(self.words.get(name, "").lower() for name in _DECISIONS)
 
     @property
     def reason(self) -> str:
@@ -149,7 +157,7 @@ class ShellHooks:
             return Answer(failure=f"could not be run: {one_line(str(error), 300)}")
         if done.timed_out:
             return Answer(failure=f"did not answer within {hook.timeout:g} s")
-        answer = read_answer(done.output)
+        answer = read_answer(done.output, decides=about.event == BEFORE)
         if done.exit_code and not answer.blocks:
             said = one_line(self._means.redact(done.output.decode("utf-8", "replace")), 300)
             return Answer(failure=f"ended with code {done.exit_code}: {said}")
@@ -203,16 +211,63 @@ def configured(hooks: Mapping[str, Sequence[ShellHook]]) -> Iterator[tuple[str, 
     return ((event, hook) for event in EVENTS for hook in hooks.get(event, ()))
 
 
-def read_answer(output: bytes) -> Answer:
-    """All of it as JSON, or else the first line that is: warnings may stand around it."""
-    for text in (output, *output.splitlines()):
-        try:
-            said = msgspec.json.decode(text, type=dict[str, object])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        return Answer({name: str(said[name] or "") for name in _WORDS if name in said})
-    broken = output.lstrip().startswith(b"{")
-    return Answer(failure="answered with JSON that cannot be read" if broken else "")
+def read_answer(output: bytes, *, decides: bool = True) -> Answer:
+    """What is printed as JSON, in whole or in single lines: other text may stand around it.
+
+    Of a program that `decides`, everything that may be meant as a decision but is none that is
+    known is a failure, so that the call is held back. Plain text decides nothing.
+    """
+    text = output.decode("utf-8-sig", "replace").strip()
+    answers = [_answer(value) for value in _printed(text)]
+    for answer in answers:
+        if answer.blocks:
+            return answer
+    failures = [answer for answer in answers if answer.failure]
+    if not answers and ("\ufffd" in text or "\0" in text):
+        failures = [Answer(failure="printed something that is not text in UTF-8")]
+    if failures and decides:
+        return failures[0]
+    understood = [answer for answer in answers if not answer.failure]
+    return (understood or failures or [Answer()])[0]
+
+
+def _printed(text: str) -> list[object]:
+    """The JSON values of a text; `Raw` for what looks like one and cannot be read."""
+    try:
+        return [msgspec.json.decode(text)]
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    if text.lower() in _BLOCKS:
+        return [text]
+    found: list[object] = []
+    for line in map(str.strip, text.splitlines()):
+        if _LIKE_JSON.match(line):
+            try:
+                found.append(msgspec.json.decode(line.lstrip("\ufeff")))
+            except (msgspec.DecodeError, RecursionError):
+                found.append(Raw(b""))
+    return found
+
+
+def _answer(value: object) -> Answer:
+    if isinstance(value, Raw):
+        return Answer(failure="answered with JSON that cannot be read")
+    if not isinstance(value, dict):
+        return Answer(failure='answered with something else than {"decision": ...}')
+    entries = cast("dict[str, object]", value)
+    said = {name.lower(): inside for name, inside in entries.items()}
+    words = {name: str(said[name] or "").strip() for name in _WORDS if name in said}
+    for name in _DECISIONS:
+        given = said.get(name)
+        known = given is None or (
+            isinstance(given, str) and given.strip().lower() in _BLOCKS | _ALLOWS
+        )
+        if not known:
+            shown = one_line(str(given), 80)
+            return Answer(failure=f"answered with an unknown {name}, {shown}; say block or allow")
+    if said and not words and _ECHO not in said:
+        return Answer(failure="answered with JSON that holds no decision")
+    return Answer(words)
 
 
 def matches(matcher: str, tool: str) -> bool:

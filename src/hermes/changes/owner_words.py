@@ -2,28 +2,46 @@
 
 A model that obeys a poisoned file may use any request of the owner's as an occasion. So it is not
 enough that the owner said "remember": each sentence of the entry must be one that the owner said
-with that request. Only inflections, and words that tell who speaks rather than what is said, may
-differ. Nothing else can be added, and nothing can be dropped, since what is left out may turn the
-rest around ("only if the tests pass"). Numbers, paths, addresses and commands must be the same.
+with that request, with its words in the same order. Only inflections, articles and the like, and
+"the user" for "I" may differ. Nothing else can be added, and nothing can be dropped, since what is
+left out may turn the rest around ("only if the tests pass"). Numbers, paths, addresses and
+commands must be the same. What the owner only quotes, reports or asks about is no request.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 LONGEST = 2_000
 """Characters of an entry, and of a sentence, that are compared."""
 LONGEST_MESSAGE = 1_000
 """Characters of a message that is looked at: a longer one is often pasted from elsewhere."""
-_REQUEST = re.compile(
-    r"(?<!you )(?<!n't )(?<!not )\b(?:remember(?: to)?|memori[sz]e|(?:keep|bear) in mind"
+_LEAD = (
+    r"(?:^|[,;]\s)\W*(?:(?:please|and|also|but|so|then|ok|okay|hey|hi|hello|hermes|thanks|thank you"
+    r"|now|well|yes|no|just|oh|btw|by the way|can you|could you|would you|will you|you should"
+    r"|you must|i want you to|i would like you to|i'd like you to)\b[\s,:]*)*"
+)
+"""What may stand before a request: the beginning of a sentence or clause, and polite words."""
+_EXPLICIT = re.compile(
+    rf"{_LEAD}(?:remember(?: to)?|memori[sz]e|(?:keep|bear) in mind"
     r"|(?:make|take) (?:a )?note(?: of)?|note down|note that|note(?=:)|(?:save|add)(?: \w+)?"
-    r" to (?:your )?memory|from now on|in (?:the )?future|going forward)\b"
-    r"|\b(?:don'?t|do not|never) forget(?: to)?\b",
+    r" to (?:your )?memory|(?:don'?t|do not|never) forget(?: to)?)\b",
     re.IGNORECASE,
 )
-_STANDING = re.compile(r"\b(?:always|never)\b", re.IGNORECASE)
-"""Words of a rule that is meant to last; unlike a request they are a part of it."""
+_LASTING = re.compile(
+    r"\b(?:from now on|in (?:the )?future|going forward)\b(?:[,.!]+(?=\s|$))?", re.IGNORECASE
+)
+_STANDING = re.compile(rf"{_LEAD}(?:always|never)\b", re.IGNORECASE)
+"""The beginning of a rule that is meant to last; unlike a request it is a part of the rule."""
+_POLITE_QUESTION = re.compile(r"\W*(?:please )?(?:can|could|would|will) you\b", re.IGNORECASE)
+_REPORT = re.compile(
+    r"(?::|\b(?:say|says|said|reads|states|writes|wrote|following))$", re.IGNORECASE
+)
+"""The end of a sentence after which somebody else's words may follow."""
+_QUOTED = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]*`|\"[^\"]*(?:\"|\Z)|“[^”]*(?:”|\Z)|«[^»]*(?:»|\Z)"
+    r"|(?<!\w)'[^'\n]*(?:\w'\w[^'\n]*)*'(?!\w)|^[ \t]*>[^\n]*",
+    re.DOTALL | re.MULTILINE,
+)
 _SENTENCE_END = re.compile(r"(?<=[.!?;:])[\"')\]]*\s+|\n+")
 _MARKS = "\"'`“”«»()[]{},;:!?…"
 _APOSTROPHES = dict.fromkeys(
@@ -33,77 +51,115 @@ _BULLETS = frozenset({"-", "\N{EN DASH}", "—", "*", "•"})
 _PLAIN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _TELLING = frozenset(
     (
-        "a", "an", "the", "this", "that", "these", "those", "it", "its", "i", "me", "my", "mine",
-        "we", "us", "our", "you", "your", "he", "him", "his", "she", "her", "they", "them", "their",
-        "user", "owner", "person", "is", "are", "was", "were", "be", "been", "being", "am", "has",
-        "have", "had", "do", "does", "did", "will", "would", "of", "in", "on", "at", "and", "also",
-        "too", "please", "just", "really", "like", "likes", "liked", "want", "wants", "wanted",
-        "prefer", "prefers", "preferred", "preference", "say", "says", "said", "asks", "asked",
-        "told", "following", "hey", "hi", "hello", "ok", "okay", "thanks", "thank", "hermes",
+        "a", "an", "the", "this", "that", "these", "those", "it", "its", "is", "are", "be", "being",
+        "am", "has", "have", "do", "does", "of", "in", "on", "at", "and", "also", "too", "please",
+        "just", "really", "following", "hey", "hi", "hello", "ok", "okay", "thanks", "thank",
     )
 )  # fmt: skip
-"""Words that may differ: they tell who speaks, and how."""
-_ORDERED = frozenset(
-    (
-        "not", "no", "without", "only", "unless", "except", "if", "when", "while", "until",
-        "before", "after", "but", "instead", "rather", "than", "over", "from", "to", "into",
-        "against", "between", "by", "for", "as", "less", "more",
-    )
-)  # fmt: skip
-"""A sentence with one of these says something else when its other words change places."""
+"""Words that may differ: they say nothing about who does what."""
+_USER, _AGENT, _OTHERS = "<user>", "<agent>", "<others>"
+_PERSONS = {
+    **dict.fromkeys(("i", "me", "my", "mine", "we", "us", "our", "user", "owner", "person"), _USER),
+    **dict.fromkeys(("you", "your", "hermes"), _AGENT),
+    **dict.fromkeys(("he", "him", "his", "she", "her", "they", "them", "their"), _OTHERS),
+}
 _NOT = frozenset({"cannot", "never", "not"})
-_ENDINGS = ("ing", "ed", "es", "s", "d", "e")
+_KEPT_CONTRACTIONS = frozenset({"d", "ll"})
+"""Those of "would", "had" and "will", which change what is said."""
+_MARKED = frozenset({_USER, _AGENT, _OTHERS})
+_ENDINGS = ("ing", "es", "s", "e")
 
 
-def asked_to_remember(entries: Sequence[str], said: Sequence[str]) -> bool:
-    """Whether each entry says only what the owner asked for in one of the messages `said`."""
+def asked_to_remember(
+    entries: Sequence[str], said: Sequence[str], *, explicitly: bool = False
+) -> bool:
+    """Whether each entry says only what the owner asked for in one of the messages `said`.
+
+    `explicitly`: by "remember" or the like; rules with "always" or "from now on" do not count.
+    """
     short = (text for text in said if len(text) <= LONGEST_MESSAGE)
-    requests = [found for text in short if (found := [*_requested(text)])]
+    requests = [found for text in short if (found := [*_requested(text, explicitly)])]
     return bool(entries) and all(
         any(_is_said(entry, sentences) for sentences in requests) for entry in entries
     )
 
 
-def _requested(text: str) -> Iterator[tuple[str, ...]]:
+def _requested(text: str, explicitly: bool) -> Iterator[tuple[str, ...]]:
     """The words of each sentence of a message that the owner asked to remember.
 
-    "Remember this." means what was said before it, and "Remember:" what follows.
+    "Remember this." means what was said before it, and "Remember:" what follows. All that
+    follows "The page says:" may be somebody else's.
     """
     sentences = [*_sentences(text)]
-    for place, one in enumerate(sentences):
-        asks = _REQUEST.search(one) is not None
-        if not asks and not _STANDING.search(one):
+    for place, (one, plain) in enumerate(sentences):
+        explicit = _EXPLICIT.search(plain)
+        asks = explicit or (not explicitly and _LASTING.search(plain))
+        if not asks and _REPORT.search(plain):
+            return
+        if plain.endswith("?") and not (explicit and _POLITE_QUESTION.match(plain)):
             continue
-        words = _words(_REQUEST.sub(" ", one))
-        if words:
+        if not asks and (explicitly or not _STANDING.search(plain)):
+            continue
+        if words := _words(_cut(one, plain)):
             yield words
         elif asks:
             before, after = sentences[:place], sentences[place + 1 :]
             for other in after if one.endswith(":") or not before else before:
-                yield _words(_REQUEST.sub(" ", other))
+                yield _words(_cut(*other))
+
+
+def _cut(one: str, plain: str) -> str:
+    """A sentence without the request in it; `plain` is the same with all quotations masked."""
+    spans = [match.span() for match in (*_EXPLICIT.finditer(plain), *_LASTING.finditer(plain))]
+    return "".join(
+        " " if any(start <= at < end for start, end in spans) else mark
+        for at, mark in enumerate(one)
+    )
 
 
 def _is_said(entry: str, requested: Sequence[tuple[str, ...]]) -> bool:
     if len(entry) > LONGEST:
         return False
-    sentences = [words for one in _sentences(entry) if (words := _words(one))]
+    sentences = [words for one, _ in _sentences(entry) if (words := _words(one))]
     return bool(sentences) and all(
         any(_is_same(one, other) for other in requested) for one in sentences
     )
 
 
 def _is_same(one: Sequence[str], owners: Sequence[str]) -> bool:
-    """Whether two sentences say the same; the `to` of "I want you to" may be left out."""
-    if not _ORDERED.isdisjoint(owners):
-        return [*one] in ([*owners], [word for word in owners if word != "to"])
-    return Counter(one) == Counter(owners)
+    """Whether two sentences say the same; a `to` in front, as in "I prefer to", may be left out.
+
+    Where the owner speaks of several persons, it matters who does what to whom.
+    """
+    persons = {word for word in owners if word in _MARKED}
+    if _OTHERS not in persons:
+        # The user likes "their" tea.
+        one = [_USER if word == _OTHERS else word for word in one]
+    if not persons.issuperset(word for word in one if word in _MARKED):
+        return False
+    if len(persons) > 1:
+        return [*one] == [*owners]
+    return _unmarked(one) == _unmarked(owners)
 
 
-def _sentences(text: str) -> Iterator[str]:
-    plain = text.translate(_APOSTROPHES)
-    for one in _SENTENCE_END.split(plain):
-        if sentence := one.strip():
-            yield sentence[:LONGEST]
+def _unmarked(words: Sequence[str]) -> list[str]:
+    found = [word for word in words if word not in _MARKED]
+    return found[1:] if found[:1] == ["to"] else found
+
+
+def _sentences(text: str) -> Iterator[tuple[str, str]]:
+    """Each sentence, and the same with its quotations masked; no sentence ends inside of one."""
+    whole = text.translate(_APOSTROPHES)
+    masked = _QUOTED.sub(lambda match: "x" * len(match[0]), whole)
+    start = 0
+    ends = [match.span() for match in _SENTENCE_END.finditer(masked)]
+    for end, following in (*ends, (len(whole), len(whole))):
+        part = whole[start:end]
+        left = len(part) - len(part.lstrip())
+        sentence = part.strip()[:LONGEST]
+        if sentence:
+            yield sentence, masked[start + left : start + left + len(sentence)]
+        start = following
 
 
 def _words(sentence: str) -> tuple[str, ...]:
@@ -121,8 +177,10 @@ def _word(chunk: str) -> str:
     small = word.lower()
     if small in _NOT or small.endswith("n't"):
         return "not"
-    small = small.partition("'")[0]
-    return small if small in _TELLING or small in _ORDERED else _stem(small)
+    small, _, ending = small.partition("'")
+    if ending in _KEPT_CONTRACTIONS:
+        return f"{small}'{ending}"
+    return _PERSONS.get(small) or (small if small in _TELLING else _stem(small))
 
 
 def _stem(word: str) -> str:

@@ -37,7 +37,7 @@ def provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) -> Prov
     scope, sources = ctx.scope, ctx.sources(text)
     asker = () if scope.role is Role.OWNER else (f"asked by {scope.asker.name or scope.principal}",)
     strangers = sources.strangers or (("others in this turn",) if ctx.foreign else ())
-    owners = not asker and asked_to_remember(entries, sources.own)
+    owners = not asker and asked_to_remember(entries, sources.own, explicitly=sources.quotes)
     names = dict.fromkeys((*asker, *strangers, *sources.repeated, *sources.read))
     return Provenance(
         author=Author.REVIEW if scope.source == REVIEW else Author.AGENT,

@@ -79,8 +79,11 @@ def own_credentials(home: Path, *, everything: bool = False) -> OwnCredentials:
     )
 
 
-def replace_credentials(copy: Path) -> None:
-    """Take them out of the copy of a home, and put new values where it needs some."""
+def replace_credentials(copy: Path, original: Path) -> None:
+    """Take them out of the copy of a home, and put new values where it needs some.
+
+    Errors name the files of the `original`: the copy is deleted when this fails.
+    """
     own = own_credentials(copy)
     dotenv, config = copy / ".env", copy / "config.yaml"
     if own.variables or own.renewed:
@@ -91,7 +94,7 @@ def replace_credentials(copy: Path) -> None:
             text = with_variable(text, name, secrets.token_hex(32), str(dotenv))
         write_atomic(dotenv, text.encode(), mode=0o600)
     if own.settings:
-        text = without_settings(read_text(config), config, own.settings)
+        text = without_settings(read_text(config), original / "config.yaml", own.settings)
         write_atomic(config, text.encode())
 
 

@@ -44,13 +44,13 @@ def exposed(document: object, path: KeyPath) -> str:
 
 def _after_provider(section: Mapping[str, object], new: str) -> tuple[str, ...]:
     old = _text(section, PROVIDER).lower()
-    address, key = _text(section, ADDRESS), _text(section, KEY)
+    address = _text(section, ADDRESS)
     if old == new:
         return ()
     if new in _BY_ADDRESS and address:
         return ()
-    if old in {"", "auto"} and (key or not address):
-        # A key with its address stays with it; one without either gets its provider now.
+    if old in {"", "auto"} and not address:
+        # A key without an address gets its provider now; one with an address belongs to it.
         return ()
     return _OF_A_PROVIDER
 

@@ -257,7 +257,8 @@ def _first_right(expected: object, file: Path, *ways: Callable[[], str]) -> str:
             continue
     raise ConfigError(
         f"{file} is written in a way that cannot be changed safely from here",
-        hint="Change it by hand with: hermes config edit",
+        hint="Change it by hand with: hermes config edit (anchors and merge keys such as "
+        "`<<: *name` may be the cause)",
     )
 
 

@@ -94,7 +94,7 @@ def create_profile(
         try:
             if clone is not None:
                 _copy_all(clone, staging) if everything else _copy_chosen(clone, staging)
-                _replace_credentials(staging)
+                _replace_credentials(staging, clone.path)
             ensure_home(Home(root, staging, name))
             staging.rename(path)
         except BaseException:
@@ -194,10 +194,10 @@ def _copy_all(source: Home, target: Path) -> None:
     _close_secrets(target)
 
 
-def _replace_credentials(target: Path) -> None:
+def _replace_credentials(target: Path, original: Path) -> None:
     from hermes.config.clone_credentials import replace_credentials  # noqa: PLC0415 - loads YAML
 
-    replace_credentials(target)
+    replace_credentials(target, original)
 
 
 def _close_secrets(target: Path) -> None:

@@ -34,7 +34,12 @@ def rewritten(text: str, path: KeyPath, value: object) -> str:
 
 def rewritten_without(text: str, path: KeyPath) -> str:
     writer = _writer(text)
-    return _written(writer, removed(_loaded(writer, text), path))
+    document = _loaded(writer, text)
+    try:
+        return _written(writer, removed(document, path))
+    except KeyError as error:
+        # ruamel cannot delete from a mapping that a merge key (`<<: *name`) refers to.
+        raise CannotChange from error
 
 
 def _writer(text: str) -> _Document:

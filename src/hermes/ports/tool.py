@@ -44,13 +44,15 @@ class Sources(Struct, frozen=True, kw_only=True):
     """What a text may come from, by names for people: strangers, or what else was read.
 
     `repeated` are those of them whose words it says again. `own` are the messages that the owner
-    wrote, without what was attached to them.
+    wrote, without what was attached to them. `quotes`: a run of its words is in something that
+    others wrote or may have written, whether or not the owner said these words as well.
     """
 
     strangers: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    quotes: bool = False
 
 
 def no_sources(text: str) -> Sources:

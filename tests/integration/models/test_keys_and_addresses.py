@@ -83,6 +83,21 @@ def test_another_provider_is_asked_at_its_own_address(
     assert DEEPSEEK_KEY not in model.keys_seen()
 
 
+def test_a_provider_is_not_combined_with_an_address_and_a_key_that_had_none(
+    hermes: Hermes, model: MockModel, deepseek: MockModel
+) -> None:
+    hermes.configure(
+        f"model:\n  default: deepseek-chat\n  base_url: {model.url}\n  api_key: {OTHER_KEY}\n"
+    )
+    told = hermes("config", "set", "model.provider", "deepseek")
+    assert told.code == 0
+    for name in ("model.base_url", "model.api_key"):
+        assert name in told.err
+    assert "removed" in told.err
+    assert hermes("-z", "at home") == (0, "From DeepSeek.\n", "")
+    assert deepseek.keys_seen("at home") == [DEEPSEEK_KEY]
+
+
 def test_the_provider_of_the_environment_does_not_get_the_address_of_the_settings(
     hermes: Hermes, model: MockModel
 ) -> None:

@@ -155,6 +155,8 @@ async def test_the_owner_may_accept_whatever_is_named(bench: Bench) -> None:
         ('{"decision": "bl', 0, "cannot be read"),
         ('{"decision": "block"}', 2, "forbids it"),
         ('a warning\n{"decision": "block", "reason": null}', 0, "forbids it"),
+        ('[{"decision": "block"}]', 0, "something else"),
+        ('{"decision": true}', 0, "unknown decision"),
     ],
 )
 async def test_a_guard_that_cannot_answer_holds_back(
@@ -245,13 +247,66 @@ def test_a_list_of_old_still_counts(tmp_path: Path) -> None:
     assert not consents.given("e", "true")
 
 
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        (b'\xef\xbb\xbf{"decision": "block", "reason": "No."}', ""),
+        (b'{"Decision": " Block "}', ""),
+        (b'{"level": "info"}\n{"decision": "block"}', ""),
+        (b'{"decision": "allow"}\n{"action": "deny"}', ""),
+        (b'a warning\n\xef\xbb\xbf{"decision": "block"}', ""),
+        (b'[{"decision": "block"}]', "something else"),
+        (b'"Block"', "something else"),
+        (b"block\n", "something else"),
+        (b"true", "something else"),
+        (b'{"decision": true}', "unknown decision"),
+        (b'{"decision": "ask"}', "unknown decision"),
+        (b'{"action": ["block"]}', "unknown action"),
+        (b'{"permissionDecision": "deny"}', "holds no decision"),
+        (b"{'decision': 'block'}", "cannot be read"),
+        (b'guard: {"decision": "block"}', "cannot be read"),
+        (b'a warning\n{\n  "decision": "block"\n}', "cannot be read"),
+        ('{"decision": "block"}'.encode("utf-16"), "UTF-8"),
+        (b"\x00\xff\x8e", "UTF-8"),
+    ],
+)
+def test_what_may_be_meant_as_a_refusal_holds_the_call_back(printed: bytes, why: str) -> None:
+    answer = read_answer(printed)
+    assert why in answer.failure
+    assert answer.blocks is not bool(why)
+    assert answer.blocks is not bool(answer.failure)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        b"",
+        b"all is well",
+        b"[INFO] looked at it\n",
+        b"{}",
+        b'{"decision": null}',
+        b'{"decision": "Allow"}',
+        b'a warning\n{"action": "approve", "message": "fine"}',
+        b'{"hook_event_name": "pre_tool_call", "tool_input": {"action": "block"}}',
+    ],
+)
+def test_other_output_of_a_guard_lets_the_call_be_made(printed: bytes) -> None:
+    answer = read_answer(printed)
+    assert (answer.failure, answer.blocks) == ("", False)
+
+
+def test_what_decides_nothing_may_print_other_json() -> None:
+    printed = b'{"level": "info"}\n{"context": "It rains."}'
+    assert read_answer(printed, decides=False).words == {"context": "It rains."}
+    assert read_answer(b'{"level', decides=False).failure
+
+
 def test_small_things() -> None:
     assert matches("", "any")
     assert matches("*", "any")
     assert matches("[", "any")
     assert matches("read_.*", "read_file")
     assert not matches("file", "read_file")
-    assert read_answer(b"all is well").failure == ""
     assert seal_of("'") == "unreadable"
 
 

@@ -139,6 +139,22 @@ def test_the_original_is_independent_of_the_clone(home):
     assert home.config.read_text() == "model: a\n"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "platforms:\n  slack: &x\n    token: abc\n  discord:\n    <<: *x\n    enabled: true\n",
+        "x: &x {token: abc}\nplatforms:\n  slack:\n    <<: *x\n    enabled: true\n",
+    ],
+)
+def test_secrets_behind_merge_keys_are_not_cloned(home, text):
+    home.config.write_text(text)
+    with pytest.raises(ConfigError, match="cannot be changed safely") as raised:
+        create_profile(home.root, "work", clone=home)
+    assert str(home.config) in str(raised.value)
+    assert "<<" in str(raised.value.hint)
+    assert list((home.root / "profiles").iterdir()) == []
+
+
 def test_a_failed_creation_leaves_nothing(home):
     (home.root / "profiles").mkdir()
     broken = Home(home.root, home.root / "nowhere")
