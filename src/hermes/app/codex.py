@@ -33,8 +33,6 @@ from hermes.ports.store import Store
 from hermes.ports.tool import Restores, Tool
 from hermes.sandbox.child_env import FAMILIES, PLAIN
 from hermes.sandbox.door import Door, Start
-from hermes.sandbox.git_leads import owner_git
-from hermes.sandbox.repositories import Armed
 from hermes.sandbox.view import SECRETS
 from hermes.schema.errors import SandboxError, UsageError
 from hermes.schema.messages import Message
@@ -181,6 +179,9 @@ def compact_at(settings: Compression) -> float:
 
 def executed_paths(env: Mapping[str, str], workspace: str) -> list[str]:
     """What a command of codex shall not write: what the owner's git would execute."""
+    from hermes.sandbox.git_leads import owner_git  # noqa: PLC0415 - only codex needs them here
+    from hermes.sandbox.repositories import Armed  # noqa: PLC0415 - as above
+
     owner = owner_git(env, str(user_home(env)))
     return sorted(Armed([workspace], kept=True, owner=owner).read_only)
 

@@ -172,7 +172,7 @@ class StrongestSandbox:
         if self._is_weaker_than(job.reach.wall):
             raise SandboxError(
                 f"it was to run behind {job.reach.wall}, which is not there any more: {self.state}",
-                hint="Call it again, and it is decided on anew. " + _HINT,
+                hint="Run it again to have it approved for the sandbox there is now.",
             )
         return found
 

@@ -128,8 +128,7 @@ class Workbench(Struct, frozen=True):
         return {name: tool for name, tool in tools.items() if name not in shell}
 
     def _deps(self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None) -> ToolDeps:
-        from hermes.sandbox.git_leads import is_executed  # noqa: PLC0415 - who has no tools needs none
-        from hermes.sandbox.view import private_to, starts_of  # noqa: PLC0415 - likewise
+        from hermes.sandbox.view import private_to, starts_of  # noqa: PLC0415 - needed with tools only
 
         path = self.env.get("PATH", "")
         return ToolDeps(
@@ -160,12 +159,17 @@ class Workbench(Struct, frozen=True):
             private=[*map(Path, private_to(user_home(self.env), root=os.geteuid() == 0))],
             steering=steering_folders(self.home),
             starts=[*map(Path, starts_of(user_home(self.env)))],
-            executed=lambda path: is_executed(str(path), owners_git(self.env)),
+            executed=self._is_executed,
             fetched=self.home.cache / "fetched",
             vouched=self.home.cache / "vouched",
             our_folders=[self.home.cache / "sandbox", self.home.path / "plans"],
             caps=caps_of(self.config),
         )
+
+    def _is_executed(self, path: Path) -> bool:
+        from hermes.sandbox.git_leads import is_executed  # noqa: PLC0415 - the first write pays for it
+
+        return is_executed(str(path), owners_git(self.env))
 
     def _python(self, folder: Path) -> str:
         """That of the project, unless the settings want nothing of it; else what is there."""

@@ -195,7 +195,9 @@ async def test_killed_before_it_began(tmp_path: Path) -> None:
 
 async def test_what_it_is_held_to_outlives_the_process(tmp_path: Path) -> None:
     place, held = Address("test", "1"), Bounds(platform="test", tools=("delegate_task", "todo"))
-    begun = structs.replace(SCOPE, address=place, role=Role.MEMBER, bounds=held)
+    begun = structs.replace(
+        SCOPE, address=place, role=Role.MEMBER, principal="test:member", bounds=held
+    )
     async with house(tmp_path, HANGS) as (built, delegations):
         await delegations.dispatch(begun, [Task(goal="long work")])
         await under_way(built)
