@@ -26,12 +26,12 @@ from hermes.sandbox.git_config import (
 )
 
 SMALL = 256 * 1024
-LINK = b"\0link "
+LINK_PREFIX = b"\0link "
 SYSTEM = ("/etc/gitconfig", "/usr/local/etc/gitconfig", "/opt/homebrew/etc/gitconfig")
 _HUSKY = ".husky"
 """What is in its folder `_`, where git looks, only calls what lies beside that."""
 _MOST_FILES = 100
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 _MOST_LINKS = 40
 _PARTS = ("commondir", "config", "config.worktree", "gitdir", "hooks")
 _SUFFIXES = ("", "/.git", ".git", ".git/.git")
@@ -55,14 +55,14 @@ class Leads:
         around = [*_around(tops)]
         self._outer = around
         self._own = {git: _of_repository(git, owner.home) for git in (*gits, *around)}
-        self._linked = dict.fromkeys(_behind_links(self._named(gits), self._own))
+        self._linked = dict.fromkeys(_behind_links(self._paths_named(gits), self._own))
 
     def of(self, gits: Iterable[str]) -> list[str]:
         """Whatever settings and links name in the writable folders, be it there or not."""
-        real = dict.fromkeys(_settled((*self._named(gits), *self._linked)))
+        real = dict.fromkeys(_settled((*self._paths_named(gits), *self._linked)))
         return [path for path in real if any(within(path, top) for top in self._tops)]
 
-    def _named(self, gits: Iterable[str]) -> Iterable[str]:
+    def _paths_named(self, gits: Iterable[str]) -> Iterable[str]:
         found: dict[str, None] = dict.fromkeys(self._owner.files)
         nothing = _Gathered([], {})
         for git in (*gits, *self._outer):
@@ -153,10 +153,10 @@ def small_text(path: str, *, marked: bool = False, follow: bool = False) -> byte
         os.close(file)
 
 
-def content(path: str) -> bytes | None:
+def entry_content(path: str) -> bytes | None:
     """Of a file, or where a link leads; None for nothing. Of a large file also when it changed."""
     try:
-        return LINK + os.fsencode(os.readlink(path))
+        return LINK_PREFIX + os.fsencode(os.readlink(path))
     except OSError:
         return small_text(path, marked=True)
 
@@ -219,7 +219,7 @@ def _behind_links(named: Iterable[str], gits: Iterable[str]) -> Iterator[str]:
         starts |= {f"{folder}/{part}" for folder in (common, inner) for part in _PARTS}
     waiting = [link for start in starts for link in _links(start)]
     seen: set[str] = set()
-    while waiting and len(seen) < MOST_LISTED:
+    while waiting and len(seen) < MAX_LISTED:
         if (link := waiting.pop()) in seen:
             continue
         seen.add(link)
@@ -234,7 +234,7 @@ def _links(path: str) -> list[str]:
         return [path]
     found: list[str] = []
     waiting, seen = [path], 0
-    while waiting and seen < MOST_LISTED:
+    while waiting and seen < MAX_LISTED:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 seen += 1

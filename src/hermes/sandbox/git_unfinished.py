@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 from hermes.sandbox.git_config import STRATEGIES, parse
-from hermes.sandbox.git_leads import LINK, SMALL, content
+from hermes.sandbox.git_leads import LINK_PREFIX, SMALL, entry_content
 
 _FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
-_EXECUTES = re.compile(rb"^[ \t]*(?:exec|x)[ \t]", re.MULTILINE)
+_EXEC_LINE = re.compile(rb"^[ \t]*(?:exec|x)[ \t]", re.MULTILINE)
 _OPTIONS_OF_APPLY = re.compile(
     rb"(?:\s*'(?:-[Cp]\d+|--(?:whitespace|directory|exclude|include)=[^'\\]*"
     rb"|--ignore-(?:space-change|whitespace)|--reject)')*\s*"
@@ -17,20 +17,20 @@ _OPTIONS_OF_APPLY = re.compile(
 def unfinished(git: str) -> Iterator[tuple[str, bytes]]:
     """Each file of its state that makes git execute something, or might, with its content."""
     for folder in _FOLDERS:
-        text = content(f"{git}/{folder}")
+        text = entry_content(f"{git}/{folder}")
         if text is not None:
             yield f"{git}/{folder}", text
             continue
         for name, is_safe in _CHECKS.items():
-            text = content(f"{git}/{folder}/{name}")
+            text = entry_content(f"{git}/{folder}/{name}")
             if text is None:
                 continue
-            if text.startswith(LINK) or len(text) >= SMALL or not is_safe(text):
+            if text.startswith(LINK_PREFIX) or len(text) >= SMALL or not is_safe(text):
                 yield f"{git}/{folder}/{name}", text
 
 
 def _is_plain_todo(text: bytes) -> bool:
-    return _EXECUTES.search(text) is None
+    return _EXEC_LINE.search(text) is None
 
 
 def _is_own_strategy(text: bytes) -> bool:

@@ -22,10 +22,10 @@ from contextlib import contextmanager, suppress
 from hermes.sandbox.folder_scan import FolderScan, summits
 from hermes.sandbox.git_config import NO_SETTINGS, OwnerGit, is_harmless
 from hermes.sandbox.git_leads import (
-    LINK,
-    MOST_LISTED,
+    LINK_PREFIX,
+    MAX_LISTED,
     Leads,
-    content,
+    entry_content,
     leads_out,
     led_to,
     small_text,
@@ -152,7 +152,7 @@ def _arms(
                 yield git, away
             continue
         for name in ("commondir", *_SETTINGS):
-            text = content(f"{git}/{name}")
+            text = entry_content(f"{git}/{name}")
             if text is not None and _is_armed(git, name, text, known, tops):
                 yield f"{git}/{name}", text
         for name in ("hooks", *_REMOTES):
@@ -160,20 +160,20 @@ def _arms(
                 yield f"{git}/{name}", live
         yield from unfinished(git)
     for lead in leads:
-        mark = _listing(lead) if _is_folder(lead) else content(lead)
+        mark = _listing(lead) if _is_folder(lead) else entry_content(lead)
         if mark:
             yield lead, mark
 
 
 def _leads_away(git: str, tops: Sequence[str]) -> bytes:
     """The content of what is not the repository itself, if that lies where nobody looks."""
-    inner, text = led_to(git), content(git) or b""
+    inner, text = led_to(git), entry_content(git) or b""
     looked_at = not inner or any(within(inner, top) for top in tops)
-    return text if text.startswith(LINK) or not looked_at else b""
+    return text if text.startswith(LINK_PREFIX) or not looked_at else b""
 
 
 def _is_armed(git: str, name: str, text: bytes, known: frozenset[str], tops: Sequence[str]) -> bool:
-    if text.startswith(LINK):
+    if text.startswith(LINK_PREFIX):
         return True
     if name == "commondir":
         above, _, folder = os.path.dirname(git).rpartition("/")
@@ -200,10 +200,10 @@ def _saved(
 def _listing(folder: str) -> bytes:
     """What is in a folder, and when it changed; nothing for one with samples alone."""
     with suppress(OSError):
-        return LINK + os.fsencode(os.readlink(folder))
+        return LINK_PREFIX + os.fsencode(os.readlink(folder))
     lines: list[str] = []
     waiting = [folder]
-    while waiting and len(lines) < MOST_LISTED:
+    while waiting and len(lines) < MAX_LISTED:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 if not entry.name.endswith(".sample"):
