@@ -31,9 +31,11 @@ def open_writer(path: Path) -> Connection:
     """The one connection that writes; creates the file, or brings it to the current schema.
 
     Raises `StoreCorrupt` for a file without contents: a new one gets its name when it is complete,
-    so that an empty one has lost what was in it.
+    so that an empty one has lost what was in it. A link is followed first, as SQLite does, so that
+    a link to a file that does not exist yet creates that file whole.
     """
     try:
+        path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         _refuse_remains(path)
         if not path.exists():

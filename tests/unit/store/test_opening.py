@@ -148,6 +148,25 @@ async def test_a_journal_without_its_database_is_refused_and_kept(
         assert (await store.seen_by(OWNER).get("s1")).id == "s1"
 
 
+async def test_a_link_to_a_lost_database_does_not_delete_its_journal(
+    tmp_path: Path, path: Path, clock: FakeClock
+):
+    kept = tmp_path / "away.db-wal"
+    kept.write_bytes(b"the last changes")
+    path.symlink_to(tmp_path / "away.db")
+    with pytest.raises(StoreCorrupt):
+        await SqliteStore.open(path, clock)
+    assert kept.read_bytes() == b"the last changes"
+
+
+async def test_a_link_to_a_new_database_stays_a_link(tmp_path: Path, path: Path, clock: FakeClock):
+    path.symlink_to(tmp_path / "new" / "away.db")
+    async with open_store(path, clock) as store:
+        await store.commit(OpenSession(session(clock, "s1")))
+    assert path.is_symlink()
+    assert [one.name for one in (tmp_path / "new").iterdir()] == ["away.db"]
+
+
 async def test_creating_a_database_leaves_nothing_else(path: Path, clock: FakeClock):
     async with open_store(path, clock):
         pass
